@@ -1,0 +1,1 @@
+"""Agent architectures: one folder each, and nothing about any of them anywhere else."""

@@ -1,0 +1,1 @@
+"""What happens: agents made, turns run, sessions parsed, restored and replayed."""

@@ -1,0 +1,175 @@
+"""Transcripts in, blocks and a report out (design section 6; SPEC.md, "Parsing")."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentsdir.adapters import registry
+from agentsdir.adapters.contract import Architecture, SessionFiles
+from agentsdir.formats.errors import NotATranscript, UsageError
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.rows import Tally
+from agentsdir.formats.reading.sink import ParseSink, View
+from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.usage import add_usage, no_usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+SUFFIXES = (".jsonl", ".json")
+
+
+class Found(NamedTuple):
+    """One session and the architecture that claimed it."""
+
+    architecture: Architecture
+    files: SessionFiles
+
+
+def find_sessions(
+    sources: Iterable[Source], adapter: str, report: ParseReport, *, folder: bool
+) -> list[Found]:
+    """Sort `sources` by architecture and group them into sessions, in the order given.
+
+    Args:
+        sources: every file handed in, or every candidate of a folder.
+        adapter: an adapter's name, or "auto" to go by content.
+        report: takes a remark for each file of a folder that is no transcript.
+        folder: whether the files were found in a folder rather than named.
+
+    Raises `NotATranscript` for a named file that no adapter recognises.
+    """
+    candidates = registry.built_in() if adapter == "auto" else [registry.get(adapter)]
+    claimed: dict[str, list[Source]] = {}
+    for source in sources:
+        try:
+            owner = _owner(source, candidates, forced=adapter != "auto" and not folder)
+        except NotATranscript as error:
+            if not folder:
+                raise
+            kind = "empty-file" if error.kind == "empty-file" else "skipped-file"
+            report.remark(Finding(kind, source.name, None, None, None, error.message))
+            continue
+        claimed.setdefault(owner.name, []).append(source)
+    found = []
+    for architecture in candidates:
+        mine = claimed.get(architecture.name)
+        if mine and architecture.reader is not None:
+            found += [Found(architecture, files) for files in architecture.reader.discover(mine)]
+    return found
+
+
+def _owner(source: Source, candidates: list[Architecture], *, forced: bool) -> Architecture:
+    head = source.head()
+    if not head:
+        raise NotATranscript(
+            f"{source.name} is empty: no session is stored in it", kind="empty-file"
+        )
+    for architecture in candidates:
+        reader = architecture.reader
+        if reader is not None and (forced or reader.detect(head, source.name)):
+            return architecture
+    if forced:
+        raise UsageError(f"the adapter {candidates[0].name!r} reads no transcripts")
+    raise NotATranscript(
+        f"{source.name} is no transcript that any adapter knows",
+        hint="`agentsdir adapters` lists them; --adapter NAME forces one",
+    )
+
+
+def walk(folder: Path) -> Iterator[Source]:
+    """Yield every candidate file below `folder`, sorted, following links but no loops."""
+    seen: set[tuple[int, int]] = set()
+    for where, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        for name in list(folders):
+            status = Path(where, name).stat()
+            if (status.st_dev, status.st_ino) in seen:
+                folders.remove(name)
+            seen.add((status.st_dev, status.st_ino))
+        for name in sorted(names):
+            path = Path(where, name)
+            if name.endswith(SUFFIXES) and path.is_file():
+                yield Source(str(path), path=path)
+
+
+class ParseReport:
+    """The one JSON document of `parse --report`, over any number of sessions."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.findings: list[Finding] = []
+        self._sessions: list[tuple[Architecture, ParseSink, str]] = []
+        self._view: View = "live"
+
+    def remark(self, finding: Finding) -> None:
+        """Record a finding that belongs to no session."""
+        self.findings.append(finding)
+
+    def add(self, architecture: Architecture, sink: ParseSink, session_name: str) -> None:
+        """Take over what one parsed session says."""
+        self.tally.add(sink.tally)
+        self.findings += sink.findings
+        self._sessions.append((architecture, sink, session_name))
+
+    @property
+    def damaged(self) -> bool:
+        """Whether some input was damaged, so that the command exits 3."""
+        return any(finding.is_damage for finding in self.findings)
+
+    def as_json(self, view: View) -> dict[str, Any]:
+        """Return the report. Conversations of several sessions are told apart by session name."""
+        adapters = sorted({architecture.name for architecture, _, _ in self._sessions})
+        versions = sorted({s.client_version for _, s, _ in self._sessions if s.client_version})
+        blocks: dict[str, int] = {}
+        conversations: dict[str, Any] = {}
+        total = no_usage()
+        for _, sink, session_name in self._sessions:
+            counts = sink.counts(view)
+            for (_, kind), count in counts.items():
+                blocks[kind] = blocks.get(kind, 0) + count
+            for name, thread in sink.conversations.items():
+                key = name if len(self._sessions) == 1 else f"{session_name}/{name}"
+                conversations[key] = {
+                    "blocks": sum(n for (owner, _), n in counts.items() if owner == name),
+                    "usage": thread.usage,
+                    "parent": thread.parent,
+                    "link": thread.link._asdict() if thread.link else None,
+                }
+            total = add_usage(total, sink.usage())
+        return {
+            "adapter": adapters[0] if len(adapters) == 1 else ("mixed" if adapters else None),
+            "clientVersion": ", ".join(versions) or None,
+            **self.tally.as_json(),
+            "blocks": blocks,
+            "conversations": conversations,
+            "usage": total,
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+def parse_session(found: Found, *, hidden: bool) -> ParseSink:
+    """Read one session completely. Raises `AgentsdirError` only for what the system refuses."""
+    sink = ParseSink(hidden=hidden)
+    reader = found.architecture.reader
+    assert reader is not None
+    reader.parse_transcripts(found.files, sink)
+    return sink
+
+
+def session_name(found: Found) -> str:
+    """Name a session in a report: its first file."""
+    return found.files.transcripts[0].source.name
+
+
+def parse_all(
+    found: Iterable[Found], report: ParseReport, *, view: View, hidden: bool
+) -> Iterator[bytes]:
+    """Yield every block of every session as a line of JSON, filling `report` on the way."""
+    for one in found:
+        sink = parse_session(one, hidden=hidden)
+        yield from sink.lines(view)
+        report.add(one.architecture, sink, session_name(one))

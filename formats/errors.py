@@ -1,0 +1,98 @@
+"""The exception tree. `agentsdir.cli.exits` alone maps it to exit codes (SPEC.md, "Exit codes").
+
+    AgentsdirError
+    ├── UsageError            the command cannot mean anything
+    ├── NoSuchAgent           nothing answers to that name
+    ├── Busy                  a lock or slot is held by somebody else
+    ├── Invalid               bytes on disk are not what they should be
+    │   ├── NotATranscript
+    │   ├── UnknownVersion
+    │   └── UnsafePath
+    ├── SessionStateError     the state machine does not allow it
+    ├── ProviderError         the provider failed, or is missing
+    ├── NotRecorded           the disk refused; nothing was changed
+    └── Uncertain             the disk may or may not hold it
+
+`kind` is a stable kebab-case word for machines; the message is a sentence for people.
+"""
+
+from __future__ import annotations
+
+
+class AgentsdirError(Exception):
+    """Anything agentsdir refuses or fails to do, said in one sentence."""
+
+    kind = "failed"
+
+    def __init__(self, message: str, *, hint: str | None = None, kind: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if kind is not None:
+            self.kind = kind
+
+
+class UsageError(AgentsdirError):
+    """The arguments contradict each other, or name something that cannot be."""
+
+    kind = "usage"
+
+
+class NoSuchAgent(AgentsdirError):
+    """No agent has this id, session id, name or prefix."""
+
+    kind = "no-such-agent"
+
+
+class Busy(AgentsdirError):
+    """Another process holds what this command needs."""
+
+    kind = "locked"
+
+
+class Invalid(AgentsdirError):
+    """Data on disk, or handed in, breaks the format."""
+
+    kind = "invalid"
+
+
+class NotATranscript(Invalid):
+    """No adapter recognises the bytes."""
+
+    kind = "not-a-transcript"
+
+
+class UnknownVersion(Invalid):
+    """The agents directory was written by a format this program does not know."""
+
+    kind = "unknown-version"
+
+
+class UnsafePath(Invalid):
+    """A path that would lead out of the agents directory, or is no regular file."""
+
+    kind = "unsafe-path"
+
+
+class SessionStateError(AgentsdirError):
+    """A transition that the session state machine does not have (seed session-model)."""
+
+    kind = "session-state"
+
+
+class ProviderError(AgentsdirError):
+    """The provider failed before or during a turn."""
+
+    kind = "provider-failed"
+
+
+class NotRecorded(AgentsdirError):
+    """The disk refused a write, and everything is as it was before."""
+
+    kind = "not-recorded"
+
+
+class Uncertain(AgentsdirError):
+    """The disk accepted a write but would not confirm it; it must not be retried blindly."""
+
+    kind = "uncertain"

@@ -1,0 +1,122 @@
+"""JSON as this format allows it: plain values that every reader gets back unchanged.
+
+orjson writes NaN as null and reads 2^64 as a float without a word, so what we write is
+checked first (`encode`) and what others wrote is cleaned and marked (`clean`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import orjson
+
+from agentsdir.formats.errors import Invalid
+
+MAX_DEPTH = 128  # jq 1.6 stops at 256, orjson writes at most 254
+MAX_INT = 2**53 - 1  # what a double holds exactly
+
+decode = orjson.loads
+JSONDecodeError = orjson.JSONDecodeError
+
+
+def encode(value: Any) -> bytes:
+    """Return `value` as one line of JSON, without the newline.
+
+    Raises `Invalid` (kind ``value-refused``) for what would not round-trip: NaN, infinities,
+    integers beyond 2^53, lone surrogates, keys that are no strings, depth over 128.
+    """
+    _check(value, 1)
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:  # lone surrogates and foreign types
+        raise _refused(str(error)) from error
+
+
+def encode_document(value: Any) -> bytes:
+    """Return `value` as an indented JSON document ending in a newline (same checks)."""
+    _check(value, 1)
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    except TypeError as error:
+        raise _refused(str(error)) from error
+
+
+def _refused(reason: str) -> Invalid:
+    return Invalid(f"a value cannot be written exactly: {reason}", kind="value-refused")
+
+
+def _check(value: Any, depth: int) -> None:
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return
+    if kind is int:
+        if not -MAX_INT <= value <= MAX_INT:
+            raise _refused("an integer beyond 2^53")
+    elif kind is float:
+        if not math.isfinite(value):
+            raise _refused(f"{value} is no JSON number")
+    elif kind is dict or kind is list:
+        if depth > MAX_DEPTH:
+            raise _refused(f"nesting deeper than {MAX_DEPTH}")
+        if kind is dict:
+            for key, item in value.items():
+                if type(key) is not str:
+                    raise _refused(f"a key of type {type(key).__name__}")
+                _check(item, depth + 1)
+        else:
+            for item in value:
+                _check(item, depth + 1)
+    else:
+        raise _refused(f"a {kind.__name__} is no plain JSON type")
+
+
+def deeper_than(value: Any, limit: int) -> bool:
+    """Tell whether lists and objects in `value` nest more than `limit` levels."""
+    level = [value]
+    for _ in range(limit + 1):
+        level = [
+            child
+            for item in level
+            if isinstance(item, (dict, list))
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
+def clean(value: Any, reasons: set[str], depth: int = 1) -> Any:
+    """Return `value` with everything that cannot round-trip replaced, naming each in `reasons`.
+
+    Lone surrogates become U+FFFD, integers outside 64 bits their decimal string, non-finite
+    numbers null, anything nested deeper than `MAX_DEPTH` its JSON text (decision D6).
+    """
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            reasons.add("lone-surrogate")
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return value
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            reasons.add("big-integer")
+            return str(value)
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            reasons.add("non-finite")
+            return None
+        return value
+    if depth > MAX_DEPTH:
+        reasons.add("too-deep")
+        return "[nested deeper than 128 levels; the transcript holds it]"
+    if isinstance(value, dict):
+        return {
+            clean(str(key), reasons): clean(item, reasons, depth + 1) for key, item in value.items()
+        }
+    return [clean(item, reasons, depth + 1) for item in value]

@@ -1,0 +1,70 @@
+"""What a reader says about bytes it could not take as they stand.
+
+Ids are stable; SPEC.md lists each one, and a test keeps the two lists equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+
+# id → (severity, meaning). Errors and warnings are damage: they make a command exit 3.
+# Infos are remarks about undamaged input.
+KINDS: dict[str, tuple[str, str]] = {
+    "bad-json": (ERROR, "a line is not JSON, and nothing in it could be recovered"),
+    "bad-utf8": (ERROR, "a line holds bytes that are not UTF-8"),
+    "nul-run": (ERROR, "a run of NUL bytes stands where text should be"),
+    "oversize": (ERROR, "a line is longer than the reader allows"),
+    "splice": (ERROR, "several records, or a stub and a record, share one line"),
+    "too-deep": (ERROR, "a record nests deeper than the parser allows"),
+    "torn-tail": (WARNING, "the last line has no newline and is incomplete"),
+    "half-document": (ERROR, "a JSON document ends before it is complete"),
+    "not-an-object": (ERROR, "a line is JSON but no object"),
+    "skipped-file": (INFO, "a file in a folder is no transcript"),
+    "empty-file": (INFO, "a file in a folder is empty"),
+    "no-messages": (INFO, "a transcript holds no conversation"),
+    "orphan-result": (INFO, "a tool result answers no call in its conversation"),
+    "orphan-subagent": (INFO, "a subagent transcript could not be linked to a call"),
+    "missing-parent": (INFO, "a row names a parent that is not in the file"),
+    "parent-cycle": (INFO, "rows name each other as parents"),
+}
+
+
+class Finding(NamedTuple):
+    """One remark: where (byte offset and length within `file`), what, and why."""
+
+    id: str
+    file: str
+    line: int | None
+    offset: int | None
+    length: int | None
+    message: str
+
+    @property
+    def severity(self) -> str:
+        """`error`, `warning` or `info`, fixed per id."""
+        return KINDS[self.id][0]
+
+    @property
+    def is_damage(self) -> bool:
+        """Whether it makes the exit code 3."""
+        return self.severity != INFO
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object that reports and `--json` output hold."""
+        return {
+            "id": self.id,
+            "severity": self.severity,
+            "file": self.file,
+            "line": self.line,
+            "offset": self.offset,
+            "length": self.length,
+            "message": self.message,
+        }
+
+    def __str__(self) -> str:
+        """Render as compilers do: ``file:line: id: message (byte N)``."""
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        where = "" if self.offset is None else f" (byte {self.offset})"
+        return f"{place}: {self.id}: {self.message}{where}"

@@ -1,0 +1,69 @@
+"""Stream events to conversations. One reducer serves live, followed and stored sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsdir.formats.errors import Invalid
+from agentsdir.formats.reading.blocks import Block
+from agentsdir.formats.reading.stream import StreamEvent
+
+
+class Reducer:
+    """Fold stream events into ordered blocks per conversation (pure; keeps no clock).
+
+    The position of a block is where its handle was first seen. A completed block is looked up by
+    its handle and by its durable id, so a stream that repeats a block amends it.
+    """
+
+    def __init__(self) -> None:
+        self._conversations: dict[str, dict[str, Block]] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self.metadata: dict[str, dict[str, Any]] = {}
+
+    @property
+    def conversations(self) -> dict[str, list[Block]]:
+        """Conversation id → its blocks, in order of appearance."""
+        return {name: list(blocks.values()) for name, blocks in self._conversations.items()}
+
+    def blocks(self, conversation: str = "main") -> list[Block]:
+        """Return the blocks of one conversation; empty when nothing was said there."""
+        return list(self._conversations.get(conversation, {}).values())
+
+    def apply(self, event: StreamEvent) -> Block | None:
+        """Take one event; return the block it touched, if any.
+
+        Raises `Invalid` (kind ``bad-event``) for an unknown type, or for a delta or update to a
+        block that never began.
+        """
+        kind = event.get("type")
+        conversation = event.get("conversationId", "main")
+        if kind == "metadata_update":
+            self.metadata.setdefault(conversation, {}).update(event["metadata"])
+            return None
+        blocks = self._conversations.setdefault(conversation, {})
+        handle = event.get("blockId", "")
+        if kind in ("block_start", "block_complete"):
+            return self._put(blocks, conversation, handle, event["block"])
+        if kind not in ("text_delta", "block_update"):
+            raise Invalid(f"unknown stream event type {kind!r}", kind="bad-event")
+        key = self._keys.get((conversation, handle))
+        if key is None:
+            raise Invalid(f"{kind} for block {handle!r}, which never began", kind="bad-event")
+        block = blocks[key]
+        if kind == "text_delta":
+            block["content"] += event["delta"]
+        else:
+            block.update(event["updates"])
+        return block
+
+    def _put(self, blocks: dict[str, Block], conversation: str, handle: str, block: Block) -> Block:
+        block = dict(block)
+        key = self._keys.get((conversation, handle))
+        if key is None:
+            # The same durable id under a new handle is the same block, seen again.
+            key = self._keys.get((conversation, "id:" + block["id"]), handle)
+            self._keys[conversation, handle] = key
+        self._keys[conversation, "id:" + block["id"]] = key
+        blocks[key] = block
+        return block

@@ -1,0 +1,131 @@
+"""Physical lines to decoded rows, with every line accounted for (SPEC.md, "Accounting")."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO, NamedTuple
+
+import orjson
+
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.lines import LINE_CAP, read_lines
+from agentsdir.formats.reading.salvage import salvage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Row(NamedTuple):
+    """One JSON value of a transcript and where it stands.
+
+    `raw` is the physical line (LF included). `salvaged` rows stood on a damaged line, which the
+    reader has already counted; everybody else's line must be settled on the `Tally` once.
+    """
+
+    value: Any
+    line: int
+    offset: int
+    length: int
+    raw: bytes
+    salvaged: bool
+    lossy: tuple[str, ...]
+
+
+class Tally:
+    """Where every line of the input went: ``parsed + hidden + folded + damaged == lines``.
+
+    parsed   gave at least one visible block
+    hidden   blank, or bookkeeping that gives hidden blocks only
+    folded   restates or amends what another line says
+    damaged  could not be read as it stands; `recovered` counts the records found in those
+    """
+
+    __slots__ = ("damaged", "folded", "hidden", "lines", "parsed", "recovered")
+
+    def __init__(self) -> None:
+        self.lines = self.parsed = self.hidden = self.folded = self.damaged = self.recovered = 0
+
+    def settle_parsed(self, row: Row) -> None:
+        """Count the line of `row` as parsed."""
+        if not row.salvaged:
+            self.parsed += 1
+
+    def settle_hidden(self, row: Row) -> None:
+        """Count the line of `row` as hidden."""
+        if not row.salvaged:
+            self.hidden += 1
+
+    def settle_folded(self, row: Row) -> None:
+        """Count the line of `row` as folded."""
+        if not row.salvaged:
+            self.folded += 1
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of `other` to these."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def as_json(self) -> dict[str, int]:
+        """Return the six counts, as in a report."""
+        names = ("lines", "parsed", "hidden", "folded", "damaged", "recovered")
+        return {name: getattr(self, name) for name in names}
+
+
+def read_rows(
+    stream: BinaryIO,
+    file: str,
+    tally: Tally,
+    report: Callable[[Finding], None],
+    *,
+    cap: int = LINE_CAP,
+) -> Iterator[Row]:
+    """Yield every record of a JSON Lines transcript, salvaged ones included.
+
+    Blank lines are settled as hidden and damaged ones as damaged here; `report` is called with
+    each finding. Never raises for what the bytes hold.
+    """
+    loads = orjson.loads
+    for number, offset, length, data in read_lines(stream, cap=cap):
+        tally.lines += 1
+        if data is None:
+            tally.damaged += 1
+            message = f"the line has {length} bytes, the limit is {cap}"
+            report(Finding("oversize", file, number, offset, length, message))
+            continue
+        try:
+            value = loads(data)
+        except orjson.JSONDecodeError:
+            if data.isspace() or data == b"\xef\xbb\xbf\n":
+                tally.hidden += 1
+                continue
+        else:
+            if type(value) is dict:
+                yield Row(value, number, offset, length, data, False, ())
+                continue
+        yield from _odd_line(number, offset, data, file, tally, report)
+
+
+def _odd_line(
+    number: int,
+    offset: int,
+    data: bytes,
+    file: str,
+    tally: Tally,
+    report: Callable[[Finding], None],
+) -> Iterator[Row]:
+    found = salvage(data)
+    objects = [entry for entry in found.values if isinstance(entry[0], dict)]
+    finding, message = found.finding, found.message
+    if finding is None and len(objects) == 1:
+        value, begin, length = objects[0]
+        yield Row(value, number, offset + begin, length, data, False, found.lossy)
+        return
+    if finding is None:
+        finding, message = "not-an-object", "the line is JSON, but no object"
+    elif not data.endswith(b"\n") and not objects and finding in ("bad-json", "bad-utf8"):
+        finding, message = "torn-tail", "the last line is incomplete"
+    tally.damaged += 1
+    tally.recovered += len(objects)
+    report(Finding(finding, file, number, offset, len(data), message))
+    for value, begin, length in objects:
+        yield Row(value, number, offset + begin, length, data, True, found.lossy)

@@ -1,0 +1,168 @@
+"""Where an adapter puts what it reads: blocks, late facts about them, findings, counts.
+
+A transcript says some things about a block only later (a call's outcome, that a rewind replaced
+it, the final token count). So blocks are written once, as they come, into a spool; what becomes
+known afterwards is kept apart as a suffix and joined on the way out. One decode of the input,
+memory independent of its size, and no second look at a file that somebody may be writing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import orjson
+
+from agentsdir.formats import jsontext
+from agentsdir.formats.reading.blocks import MAIN, Block
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.rows import Tally
+from agentsdir.formats.reading.source import Spool
+from agentsdir.formats.reading.usage import Usage, add_usage, no_usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+View: TypeAlias = Literal["live", "all"]
+DROPPED = -1
+_NESTED = ("input", "output", "metadata", "content")
+
+
+class Link(NamedTuple):
+    """How a subagent's thread was tied to its call, and how sure that is."""
+
+    method: str
+    confidence: Literal["exact", "likely", "guess", "none"]
+
+
+class Conversation:
+    """One thread: its parent conversation, its link to it, and its tokens."""
+
+    __slots__ = ("link", "parent", "usage")
+
+    def __init__(self) -> None:
+        self.parent: str | None = None
+        self.link: Link | None = None
+        self.usage: Usage = no_usage()
+
+
+class ParseSink:
+    """Collects one session (a main transcript and its children).
+
+    Args:
+        hidden: keep blocks marked `hidden`; otherwise `add` drops them.
+    """
+
+    def __init__(self, *, hidden: bool = False) -> None:
+        self.wants_hidden = hidden
+        self.tally = Tally()
+        self.findings: list[Finding] = []
+        self.conversations: dict[str, Conversation] = {}
+        self.client_version: str | None = None
+        self._spool = Spool()
+        self._late: dict[int, bytes] = {}
+        self._superseded: set[int] = set()
+        # For each block, an index into `_kinds`: its (conversation, type), for the counts.
+        self._kind_of: list[int] = []
+        self._kinds: dict[tuple[str, str], int] = {}
+
+    def add(self, block: Block) -> int:
+        """Append a block; return its handle for `amend`, or `DROPPED` for an unwanted hidden one."""
+        if block.get("hidden") and not self.wants_hidden:
+            return DROPPED
+        self._spool.write(_encode(block)[:-1] + b"\n")
+        conversation = block["conversationId"]
+        if conversation not in self.conversations:
+            self.conversation(conversation)
+        key = (conversation, block["type"])
+        self._kind_of.append(self._kinds.setdefault(key, len(self._kinds)))
+        return len(self._kind_of) - 1
+
+    def amend(self, handle: int, **late: Any) -> None:
+        """State fields of a block that were unknown when it was added, each at most once."""
+        if handle != DROPPED:
+            suffix = b"," + _encode(late)[1:-1]
+            self._late[handle] = self._late.get(handle, b"") + suffix
+
+    def supersede(self, handle: int) -> None:
+        """Mark a block as replaced by a rewind, a compaction or a duplicate."""
+        if handle != DROPPED:
+            self._superseded.add(handle)
+
+    def finding(self, finding: Finding) -> None:
+        """Record a remark about the input."""
+        self.findings.append(finding)
+
+    def conversation(
+        self, name: str, *, parent: str | None = None, link: Link | None = None
+    ) -> Conversation:
+        """Return (and if need be open) a conversation, setting what is given."""
+        thread = self.conversations.setdefault(name, Conversation())
+        if parent is not None:
+            thread.parent = parent
+        if link is not None:
+            thread.link = link
+        return thread
+
+    def use(self, conversation: str, usage: Usage) -> None:
+        """Count one model message's tokens."""
+        thread = self.conversation(conversation)
+        thread.usage = add_usage(thread.usage, usage)
+
+    def lines(self, view: View = "live") -> Iterator[bytes]:
+        """Yield each block of the view as one line of JSON, LF included."""
+        late, superseded = self._late, self._superseded
+        for handle, line in enumerate(self._spool.rewind()):
+            if handle in superseded:
+                if view == "live":
+                    continue
+                yield line[:-1] + late.get(handle, b"") + b',"superseded":true}\n'
+            else:
+                yield line[:-1] + late.get(handle, b"") + b"}\n"
+
+    def blocks(self, view: View = "live") -> Iterator[Block]:
+        """Yield each block of the view as a dict."""
+        for line in self.lines(view):
+            yield orjson.loads(line)
+
+    def counts(self, view: View = "live") -> dict[tuple[str, str], int]:
+        """Return how many blocks of the view each (conversation, type) has."""
+        totals = [0] * len(self._kinds)
+        for handle, kind in enumerate(self._kind_of):
+            if view == "all" or handle not in self._superseded:
+                totals[kind] += 1
+        return {key: totals[kind] for key, kind in self._kinds.items() if totals[kind]}
+
+    @property
+    def damaged(self) -> bool:
+        """Whether any finding is damage, so that the command exits 3."""
+        return any(finding.is_damage for finding in self.findings)
+
+    def usage(self) -> Usage:
+        """Return the tokens of all conversations together."""
+        total = no_usage()
+        for thread in self.conversations.values():
+            total = add_usage(total, thread.usage)
+        return total
+
+    def open_main(self) -> Conversation:
+        """Return the main conversation, so that even an empty session has one."""
+        return self.conversation(MAIN)
+
+
+def _encode(block: Block) -> bytes:
+    for name in _NESTED:
+        value = block.get(name)
+        if isinstance(value, (dict, list)) and jsontext.deeper_than(value, jsontext.MAX_DEPTH - 2):
+            return _encode_lossy(block)
+    try:
+        return orjson.dumps(block)
+    except TypeError:
+        return _encode_lossy(block)
+
+
+def _encode_lossy(block: Block) -> bytes:
+    reasons: set[str] = set()
+    cleaned = jsontext.clean(block, reasons)
+    cleaned["lossy"] = sorted(reasons | set(block.get("lossy", ())))
+    return orjson.dumps(cleaned)

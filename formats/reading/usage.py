@@ -1,0 +1,48 @@
+"""Token counts in one vocabulary (decision D9), whatever the client calls them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+# inputTokens excludes cache; outputTokens includes thinking; totalTokens = the first four summed.
+# `exact` is False where the transcript cannot know, so the numbers are "at least".
+Usage: TypeAlias = dict[str, Any]
+
+COUNTED = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
+
+
+def usage(
+    input_tokens: int,
+    output_tokens: int,
+    cache_read: int = 0,
+    cache_write: int = 0,
+    thinking: int | None = None,
+    *,
+    exact: bool = True,
+) -> Usage:
+    """Build one usage object; `thinking` is the part of `output_tokens` that was thought."""
+    made: Usage = {
+        "inputTokens": input_tokens,
+        "outputTokens": output_tokens,
+        "cacheReadTokens": cache_read,
+        "cacheWriteTokens": cache_write,
+    }
+    if thinking is not None:
+        made["thinkingTokens"] = thinking
+    made["totalTokens"] = input_tokens + output_tokens + cache_read + cache_write
+    made["exact"] = exact
+    return made
+
+
+def add_usage(left: Usage, right: Usage) -> Usage:
+    """Return the sum; it is exact only where both are."""
+    thinking = None
+    if "thinkingTokens" in left or "thinkingTokens" in right:
+        thinking = left.get("thinkingTokens", 0) + right.get("thinkingTokens", 0)
+    sent, got, read, wrote = (left[name] + right[name] for name in COUNTED)
+    return usage(sent, got, read, wrote, thinking, exact=left["exact"] and right["exact"])
+
+
+def no_usage() -> Usage:
+    """Return zero, exactly."""
+    return usage(0, 0)

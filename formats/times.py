@@ -1,0 +1,59 @@
+"""RFC 3339 UTC timestamps with microseconds and `Z`, the only form we write (decision D9)."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+# Checked by hand because JSON Schema's `date-time` fails open in most validators.
+RFC3339 = re.compile(
+    r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+    r"[Tt](?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?"
+    r"(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+)
+
+
+def to_text(moment: datetime) -> str:
+    """Format an aware `moment`, e.g. ``2026-01-02T03:04:05.678900Z``."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
+
+
+def from_text(text: str) -> datetime:
+    """Parse an RFC 3339 timestamp. Raises `ValueError`."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def is_rfc3339(text: str) -> bool:
+    """Tell whether `text` is a complete RFC 3339 date-time with an offset."""
+    if RFC3339.fullmatch(text) is None:
+        return False
+    try:
+        datetime.fromisoformat(text[:10])
+    except ValueError:
+        return False
+    return True
+
+
+def native(value: Any) -> str | None:
+    """Return a foreign timestamp as RFC 3339, or None where it says nothing usable.
+
+    Valid text is kept as it stands; a naive time is taken as UTC; numbers are epoch seconds,
+    or milliseconds from 10^11 on.
+    """
+    if isinstance(value, str):
+        if len(value) == 24 and value[23] == "Z" and RFC3339.fullmatch(value):
+            return value
+        if is_rfc3339(value):
+            return value
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        return to_text(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return to_text(datetime.fromtimestamp(value / 1000 if value >= 1e11 else value, UTC))
+        except (OverflowError, OSError, ValueError):
+            return None
+    return None

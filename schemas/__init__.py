@@ -1,0 +1,1 @@
+"""JSON Schemas as files, and the two validators over them."""
