@@ -1,0 +1,182 @@
+"""The fold: what an agent is, computed from its log alone (decision D4; SPEC.md, "Derived files").
+
+Pure: no clock, no random, no file. An `AgentState` can be written to state.json, read back, and
+folded on from there, and is then the same as one folded from the start.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentsdir.formats.directory.log import Position
+from agentsdir.formats.directory.records import Record
+from agentsdir.formats.directory.states import Session, SessionState
+from agentsdir.formats.reading.usage import add_usage, no_usage
+
+TITLE_LENGTH = 120
+COUNTERS = ("turns", "failedTurns", "messages", "blocks")
+
+
+@dataclass(slots=True)
+class AgentState:
+    """One agent as of `position` in its log.
+
+    `pending` are messages no turn has taken yet, in log order; `open_turn` is a turn without an
+    end. `unsettled` are messages whose turn has ended but whose delivery is not yet recorded.
+    """
+
+    agent_id: str
+    session: Session
+    architecture: str
+    descriptor: dict[str, Any]
+    native: dict[str, Any]
+    name: str | None = None
+    profile: str = ""
+    cwd: str = ""
+    title: str | None = None
+    last_activity: str | None = None
+    pending: list[dict[str, Any]] = field(default_factory=list)
+    open_turn: dict[str, Any] | None = None
+    counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    usage: dict[str, Any] = field(default_factory=no_usage)
+    position: Position = field(default_factory=Position)
+    history_size: int = 0
+
+    @property
+    def parent(self) -> str | None:
+        """The parent agent of a subagent."""
+        parent = self.descriptor.get("parentAgentId")
+        return parent if isinstance(parent, str) else None
+
+
+def begin(record: Record) -> AgentState:
+    """Return the state after a `session.created` record."""
+    data = record.data
+    return AgentState(
+        agent_id=data["agent_id"],
+        session=Session(
+            id=record.session_id,
+            provider_name=data["provider"],
+            model=data["model"],
+            created_at=record.ts,
+        ),
+        architecture=data["native"]["architecture"],
+        descriptor=data["descriptor"],
+        native=data["native"],
+        name=data.get("name"),
+        profile=data["profile"],
+        cwd=data["cwd"],
+    )
+
+
+def apply(state: AgentState, record: Record) -> None:
+    """Take one more record into `state`; kinds this program does not know change nothing."""
+    step = _STEPS.get(record.event)
+    if step is not None:
+        step(state, record.data, record.ts)
+
+
+def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
+    session = state.session
+    # The log is history: what it says happened, also where a rule has changed since.
+    session.state = SessionState(data["to"])
+    suspended = session.state is SessionState.SUSPENDED
+    session.suspended_at = ts if suspended else None
+    blob = data.get("provider_state", "")
+    session.provider_state = base64.b64decode(blob, validate=True) if suspended else b""
+
+
+def _enqueued(state: AgentState, data: dict[str, Any], ts: str) -> None:
+    state.counters["messages"] += 1
+    state.pending.append(
+        {
+            "messageId": data["message_id"],
+            "sender": data["sender"],
+            "kind": data["kind"],
+            "content": data["content"],
+            "replyTo": data.get("reply_to"),
+            "enqueuedAt": ts,
+        }
+    )
+    if state.title is None and data["kind"] == "user":
+        state.title = title_of(data["content"])
+
+
+def title_of(content: list[dict[str, Any]]) -> str | None:
+    """Return the first line of text in a prompt, shortened, or None."""
+    for part in content:
+        text = part.get("text")
+        if isinstance(text, str) and text.strip():
+            return text.strip().splitlines()[0][:TITLE_LENGTH]
+    return None
+
+
+def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
+    taken = set(data["message_ids"])
+    state.pending = [m for m in state.pending if m["messageId"] not in taken]
+    state.open_turn = {
+        "turnId": data["turn_id"],
+        "messageIds": data["message_ids"],
+        "attempt": data["attempt"],
+        "startedAt": ts,
+        "ended": None,
+    }
+    state.last_activity = ts
+    state.counters["turns"] += 1
+
+
+def _completed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    _ended(state, "completed")
+    if data.get("usage"):
+        state.usage = add_usage(state.usage, data["usage"])
+
+
+def _failed(state: AgentState, _data: dict[str, Any], _ts: str) -> None:
+    state.counters["failedTurns"] += 1
+    _ended(state, "failed")
+
+
+def _aborted(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.counters["failedTurns"] += 1
+    _ended(state, "failed" if data["reason"] == "crash" else "aborted")
+
+
+def _ended(state: AgentState, outcome: str) -> None:
+    # The turn stays open until its messages are settled: a crash in between must be seen.
+    if state.open_turn is not None:
+        state.open_turn["ended"] = outcome
+
+
+def _delivered(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    message = data["message_id"]
+    state.pending = [m for m in state.pending if m["messageId"] != message]
+    turn = state.open_turn
+    if turn is not None and message in turn["messageIds"]:
+        turn["messageIds"] = [m for m in turn["messageIds"] if m != message]
+        if not turn["messageIds"] and turn["ended"]:
+            state.open_turn = None
+
+
+def _block(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    if not data["block"].get("superseded"):
+        state.counters["blocks"] += 1
+
+
+def _native(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.native = data["native"]
+    state.architecture = data["native"]["architecture"]
+
+
+_STEPS = {
+    "session.state": _state,
+    "message.enqueued": _enqueued,
+    "turn.start": _started,
+    "turn.complete": _completed,
+    "turn.error": _failed,
+    "turn.aborted": _aborted,
+    "message.delivered": _delivered,
+    "block": _block,
+    "native.changed": _native,
+}

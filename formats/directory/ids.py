@@ -1,0 +1,59 @@
+"""The id grammar: the one place that decides whether a name may become a path (SPEC.md, "Ids").
+
+Lower case and digits only, so that no file system folds two ids into one and no id can hold a
+separator, a dot, a NUL or a drive letter.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agentsdir.formats.errors import UsageError
+
+AGENT_ID = re.compile(r"[a-z0-9]{24,32}")
+SESSION_ID = re.compile(r"[0-9a-f]{32}")
+# A name is for people: anything printable that cannot be taken for an option or a reference.
+NAME = re.compile(r"[^\x00-\x1f\x7f@/\s-][^\x00-\x1f\x7f/]{0,127}")
+MIN_PREFIX = 4
+
+
+def is_agent_id(text: str) -> bool:
+    """Tell whether `text` may name an agent folder."""
+    return AGENT_ID.fullmatch(text) is not None
+
+
+def is_session_id(text: str) -> bool:
+    """Tell whether `text` is a uuid in 32 hex digits, the only form we write."""
+    return SESSION_ID.fullmatch(text) is not None
+
+
+def dashed(session_id: str) -> str:
+    """Return a session id in the dashed form that the native clients use."""
+    h = session_id
+    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def undashed(text: str) -> str:
+    """Return a uuid without its dashes; other text unchanged."""
+    bare = text.replace("-", "").lower()
+    return bare if len(text) == 36 and is_session_id(bare) else text
+
+
+def check_agent_id(text: str) -> str:
+    """Return `text`. Raises `UsageError` (kind ``bad-id``) when it breaks the grammar."""
+    if not is_agent_id(text):
+        raise UsageError(
+            f"{text!r} is no agent id: 24 to 32 lower-case letters and digits", kind="bad-id"
+        )
+    return text
+
+
+def check_name(text: str) -> str:
+    """Return `text`. Raises `UsageError` (kind ``bad-name``) when it cannot be a name."""
+    if NAME.fullmatch(text) is None or not text.isprintable():
+        raise UsageError(
+            f"{text!r} is no name: 1 to 128 printable characters, no slash, "
+            "not beginning with '@', '-' or a space",
+            kind="bad-name",
+        )
+    return text

@@ -1,0 +1,67 @@
+"""Appending to events.jsonl: one write, fsync, then acknowledge (decisions D1 to D3).
+
+The caller holds the agent's `.lock`. Nothing here ever rewrites a byte that stands in the log.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from agentsdir.formats.directory.documents import sync
+from agentsdir.formats.directory.layout import open_plain
+from agentsdir.formats.directory.log import Position
+from agentsdir.formats.directory.records import Record, encode_record, line_hash
+from agentsdir.formats.errors import NotRecorded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def append_record(
+    path: Path, position: Position, event: str, data: dict[str, Any], ts: str, session_id: str
+) -> tuple[Record, Position]:
+    """Append one event durably; return it and the position after it.
+
+    Args:
+        position: where the last complete line ends, as the fold found it under this lock. Bytes
+            beyond it are a torn tail, which gets its own line and its own hash.
+
+    Raises `NotRecorded` (the log is as before), `Uncertain` (only the fsync failed), `Invalid` for
+    data that would not round-trip.
+    """
+    descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
+    try:
+        size = os.fstat(descriptor).st_size
+        previous, prefix = position.last_hash, b""
+        if size > position.size:
+            torn = os.pread(descriptor, size - position.size, position.size)
+            previous, prefix = line_hash(torn), b"\n"
+        record = Record(position.next_seq, ts, event, session_id, data, previous)
+        line = encode_record(record)
+        _write_whole(descriptor, prefix + line, size, path)
+        sync(descriptor, path)
+    finally:
+        os.close(descriptor)
+    lines = position.lines + len(prefix) + 1
+    return record, Position(size + len(prefix) + len(line), record.seq, line_hash(line), 0, lines)
+
+
+def _write_whole(descriptor: int, data: bytes, size: int, path: Path) -> None:
+    """Write all of `data` or leave the file at `size` bytes."""
+    reason = "the disk took only a part"
+    try:
+        # A short write means the disk is full or a limit is reached; the rest would fail too.
+        if os.write(descriptor, data) == len(data):
+            return
+    except OSError as error:
+        reason = error.strerror or str(error)
+    try:
+        os.ftruncate(descriptor, size)
+    except OSError as error:
+        raise NotRecorded(
+            f"cannot append to {path}: {reason}; nor cut off the stub: {error.strerror}",
+            hint="the next append isolates the stub; nothing acknowledged is affected",
+        ) from error
+    raise NotRecorded(f"cannot append to {path}: {reason}")

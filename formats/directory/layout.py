@@ -1,0 +1,194 @@
+"""Where everything stands in an agents directory (SPEC.md, "Layout").
+
+Paths are made here and nowhere else, and opened through `open_plain`, which follows no link and
+takes regular files only.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from agentsdir.formats import jsontext
+from agentsdir.formats.directory import ids
+from agentsdir.formats.errors import Invalid, NoSuchAgent, NotRecorded, UnknownVersion, UnsafePath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FORMAT = "agentsdir"
+VERSION = 1
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+TEMPORARY = ".tmp-"
+
+
+class AgentPaths:
+    """The files of one agent's folder."""
+
+    __slots__ = ("folder", "id")
+
+    def __init__(self, folder: Path, agent_id: str) -> None:
+        self.folder = folder
+        self.id = agent_id
+
+    @property
+    def descriptor(self) -> Path:
+        """Who it is; written once."""
+        return self.folder / "descriptor.json"
+
+    @property
+    def session(self) -> Path:
+        """The session record."""
+        return self.folder / "session.json"
+
+    @property
+    def state(self) -> Path:
+        """The list row and the fold's position; derived."""
+        return self.folder / "state.json"
+
+    @property
+    def history(self) -> Path:
+        """Markers and blocks; derived."""
+        return self.folder / "history.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """Everything that happened; the truth."""
+        return self.folder / "events.jsonl"
+
+    @property
+    def transcripts(self) -> Path:
+        """Raw provider transcripts under their native relative paths."""
+        return self.folder / "transcripts"
+
+    @property
+    def lock(self) -> Path:
+        """Held for one append (decision D10)."""
+        return self.folder / ".lock"
+
+    @property
+    def turn(self) -> Path:
+        """Held for a whole turn (decision D10)."""
+        return self.folder / ".turn"
+
+
+class Layout:
+    """An agents directory at `root`, which need not exist yet."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def document(self) -> Path:
+        """The file that says which format this is."""
+        return self.root / "agentsdir.json"
+
+    @property
+    def agents(self) -> Path:
+        """The folder of agent folders."""
+        return self.root / "agents"
+
+    @property
+    def create_lock(self) -> Path:
+        """Held while an agent is made, so that unique keys stay unique."""
+        return self.root / ".lock"
+
+    def agent(self, agent_id: str) -> AgentPaths:
+        """Return the paths of an agent that exists.
+
+        Raises `UsageError` for an id outside the grammar, `NoSuchAgent`, and `UnsafePath` when a
+        link or a file stands in the folder's place.
+        """
+        folder = self.agents / ids.check_agent_id(agent_id)
+        try:
+            status = folder.lstat()
+        except FileNotFoundError:
+            raise NoSuchAgent(f"no agent {agent_id} in {self.root}") from None
+        if not stat.S_ISDIR(status.st_mode):
+            raise UnsafePath(f"{folder} is no folder; a link or file stands in its place")
+        return AgentPaths(folder, agent_id)
+
+    def agent_ids(self) -> Iterator[str]:
+        """Yield the id of every agent folder, sorted; links and leftovers are not agents."""
+        try:
+            with os.scandir(self.agents) as entries:
+                found = [
+                    entry.name
+                    for entry in entries
+                    if ids.is_agent_id(entry.name) and entry.is_dir(follow_symlinks=False)
+                ]
+        except FileNotFoundError:
+            return
+        yield from sorted(found)
+
+    def check_version(self, *, writing: bool) -> bool:
+        """Check `agentsdir.json`; return whether there is one.
+
+        Raises `UnknownVersion` for another format version, and, when `writing`, for a feature this
+        program does not know: it could break what it does not understand.
+        """
+        try:
+            document = read_json(self.document)
+        except FileNotFoundError:
+            return False
+        version = document.get("version")
+        if document.get("format") != FORMAT or version != VERSION:
+            raise UnknownVersion(
+                f"{self.document} says format {document.get('format')!r} version {version!r}; "
+                f"this program knows {FORMAT!r} version {VERSION}",
+                hint="use the program that made it, or a newer agentsdir",
+            )
+        features = document.get("features", [])
+        if writing and features:
+            raise UnknownVersion(
+                f"{self.document} needs features this program does not know: {features}",
+                hint="reading works; to write, use a newer agentsdir",
+            )
+        return True
+
+
+def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file without following links; return the descriptor.
+
+    Raises `FileNotFoundError`, `UnsafePath` for anything that is no regular file, and
+    `NotRecorded` where the system refuses.
+    """
+    try:
+        # O_NONBLOCK: opening a FIFO planted in place of a file must not hang.
+        descriptor = os.open(
+            path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode=FILE_MODE
+        )
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise UnsafePath(f"{path} is no regular file") from error
+        raise NotRecorded(f"cannot open {path}: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnsafePath(f"{path} is no regular file")
+    return descriptor
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return a whole small file (same errors as `open_plain`)."""
+    with os.fdopen(open_plain(path), "rb") as stream:
+        return stream.read()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object file. Raises `FileNotFoundError`, or `Invalid` naming file and reason."""
+    data = read_bytes(path)
+    try:
+        value = jsontext.decode(data)
+    except jsontext.JSONDecodeError as error:
+        raise Invalid(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise Invalid(f"{path} holds no JSON object")
+    return value

@@ -1,0 +1,63 @@
+"""Kernel locks that die with their holder (decision D10).
+
+Order, never reversed: root create lock, slots, an agent's `.turn`, an agent's `.lock`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentsdir.formats.directory.layout import FILE_MODE
+from agentsdir.formats.errors import Busy, NotRecorded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOREVER = -1.0
+
+
+@contextmanager
+def hold(path: Path, *, wait: float = FOREVER, what: str = "") -> Iterator[None]:
+    """Hold the lock file at `path`, which stays when released.
+
+    Args:
+        wait: seconds to wait for another holder; negative waits for ever, 0 does not wait.
+        what: what is locked, for the message.
+
+    Raises `Busy` when the time is over, `NotRecorded` where the system cannot lock.
+    """
+    from filelock import Timeout, UnixFileLock  # imports asyncio; only writers pay for it
+
+    lock = UnixFileLock(str(path), mode=FILE_MODE, timeout=wait, fallback_to_soft=False)
+    try:
+        lock.acquire(poll_interval=0.02)
+    except Timeout:
+        raise Busy(
+            f"{what or path} is held by another process",
+            hint="wait for it, or give --wait SECONDS",
+        ) from None
+    except OSError as error:
+        raise NotRecorded(f"cannot lock {path}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_held(path: Path) -> bool:
+    """Tell whether some process holds the lock, by asking for a share of it for an instant."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,128 @@
+"""Reading events.jsonl: never stopping at a bad line, never hiding one (SPEC.md, "Damage").
+
+Readers take no lock. An unterminated last line belongs to a writer at work or to one that died;
+it is handed out as `tail`, is no record, and counts in no sequence.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO, NamedTuple
+
+import orjson
+
+from agentsdir.formats.directory.layout import open_plain
+from agentsdir.formats.directory.records import NO_LINE, Record, as_record, line_hash
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.lines import LINE_CAP, read_lines
+from agentsdir.formats.reading.salvage import salvage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Position(NamedTuple):
+    """How far a log has been read: what the next append and the next fold start from.
+
+    `size` is the byte after the last complete line; `last_hash` the hash of that line;
+    `unreadable` counts complete lines without a record since `last_seq`, `lines` all complete ones.
+    """
+
+    size: int = 0
+    last_seq: int = 0
+    last_hash: str = NO_LINE
+    unreadable: int = 0
+    lines: int = 0
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the next record (decision D2)."""
+        return self.last_seq + 1 + self.unreadable
+
+
+class LogLine(NamedTuple):
+    """One physical line: its record or None, what is wrong with it, and the position after it."""
+
+    record: Record | None
+    findings: tuple[Finding, ...]
+    number: int
+    offset: int
+    length: int
+    after: Position
+
+
+def open_log(path: Path, start: int = 0) -> BinaryIO:
+    """Open a log for reading at byte `start`. Raises as `open_plain` does."""
+    stream = os.fdopen(open_plain(path), "rb")
+    stream.seek(start)
+    return stream
+
+
+def read_log(
+    stream: BinaryIO, file: str, start: Position | None = None, *, cap: int = LINE_CAP
+) -> Iterator[LogLine]:
+    """Yield every physical line from where `stream` stands, which is `start`.
+
+    An unterminated last line comes with a `torn-tail` finding and leaves the position as it was;
+    whether it is damage depends on whether a writer is alive, which the caller knows.
+    """
+    here = start or Position()
+    base, first = here.size, here.lines
+    for number, offset, length, data in read_lines(stream, cap=cap):
+        number += first
+        at = base + offset
+        if data is not None and not data.endswith(b"\n"):
+            torn = Finding("torn-tail", file, number, at, length, "the last line is incomplete")
+            yield LogLine(None, (torn,), number, at, length, here)
+            return
+        if data is None:
+            message = f"the line has {length} bytes, the limit is {cap}"
+            finding = Finding("oversize", file, number, at, length, message)
+            here = Position(at + length, here.last_seq, NO_LINE, here.unreadable + 1, number)
+            yield LogLine(None, (finding,), number, at, length, here)
+            continue
+        record, findings = _decode(data, file, number, at)
+        if record is not None:
+            findings += _check_order(record, here, file, number, at, length)
+            here = Position(at + length, record.seq, line_hash(data), 0, number)
+        else:
+            here = Position(at + length, here.last_seq, line_hash(data), here.unreadable + 1, number)
+        yield LogLine(record, findings, number, at, length, here)
+
+
+def _decode(
+    data: bytes, file: str, number: int, at: int
+) -> tuple[Record | None, tuple[Finding, ...]]:
+    try:
+        record = as_record(orjson.loads(data))
+    except orjson.JSONDecodeError:
+        found = salvage(data)
+        records = [r for r in (as_record(value) for value, _, _ in found.values) if r is not None]
+        kind = found.finding or "bad-json"
+        finding = Finding(kind, file, number, at, len(data), found.message or "not JSON")
+        # Two records on one line cannot both be followed by the next one: take neither on trust.
+        return (records[-1] if len(records) == 1 else None), (finding,)
+    if record is None:
+        message = "the line is JSON, but no event record"
+        return None, (Finding("not-a-record", file, number, at, len(data), message),)
+    return record, ()
+
+
+def _check_order(
+    record: Record, here: Position, file: str, number: int, at: int, length: int
+) -> tuple[Finding, ...]:
+    found: list[Finding] = []
+    lost = record.seq - here.last_seq - 1
+    if lost:
+        message = (
+            f"{lost} acknowledged records before seq {record.seq} are lost"
+            if lost > 0
+            else f"seq {record.seq} follows seq {here.last_seq}"
+        )
+        found.append(Finding("seq-gap", file, number, at, length, message))
+    if record.prev != here.last_hash:
+        message = f"prev says {record.prev}, the line before has {here.last_hash}"
+        found.append(Finding("chain-break", file, number, at, length, message))
+    return tuple(found)

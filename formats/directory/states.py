@@ -1,0 +1,62 @@
+"""The session record and its state machine (seed session-model).
+
+created → active → suspended → active …; active, suspended and created may be terminated. The
+last start is ours: a session that never ran can be given up too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from agentsdir.formats.errors import SessionStateError
+
+
+class SessionState(StrEnum):
+    """The durable state of a session."""
+
+    CREATED = "created"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    TERMINATED = "terminated"
+
+
+TRANSITIONS: dict[SessionState, tuple[SessionState, ...]] = {
+    SessionState.CREATED: (SessionState.ACTIVE, SessionState.TERMINATED),
+    SessionState.ACTIVE: (SessionState.SUSPENDED, SessionState.TERMINATED),
+    SessionState.SUSPENDED: (SessionState.ACTIVE, SessionState.TERMINATED),
+    SessionState.TERMINATED: (),
+}
+
+
+def check_transition(old: SessionState, new: SessionState, agent: str = "") -> None:
+    """Raise `SessionStateError`, naming both states, unless `old` may become `new`."""
+    if new not in TRANSITIONS[old]:
+        whose = f"agent {agent}: " if agent else ""
+        raise SessionStateError(f"{whose}a session cannot go {old} → {new}")
+
+
+@dataclass(slots=True)
+class Session:
+    """One provider instance of one agent, as session.json holds it.
+
+    `id` is a uuid in 32 hex digits; times are RFC 3339. `provider_state` is the blob of the last
+    suspension, and empty unless the session is suspended: a blob older than the last turn would
+    be wrong, and it is only ever a short cut (decision D23).
+    """
+
+    id: str
+    state: SessionState = SessionState.CREATED
+    provider_name: str = ""
+    model: str = ""
+    created_at: str = ""
+    suspended_at: str | None = None
+    provider_state: bytes = b""
+
+    def move(self, new: SessionState, at: str, provider_state: bytes = b"") -> None:
+        """Make a transition at time `at`. Raises `SessionStateError`."""
+        check_transition(self.state, new)
+        self.state = new
+        suspended = new is SessionState.SUSPENDED
+        self.suspended_at = at if suspended else None
+        self.provider_state = provider_state if suspended else b""
