@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from agentsdir.formats.reading.sink import ParseSink
@@ -93,14 +93,17 @@ class SessionSpec:
     """What a provider needs to know to open a session.
 
     `native_id` is the id to use with the architecture's own program. `transcripts` are the saved
-    files, by native relative path, for `restore`; empty for `create`. `options` are
-    the provider's own settings (``--option name=value``).
+    files, by native relative path, for `restore`; empty for `create`. `options` are the provider's
+    own settings (``--option name=value``). `now` gives RFC 3339 timestamps and `sleep` waits some
+    seconds: a provider has no clock of its own.
     """
 
     native_id: str
     model: str
     system_prompt: str
     cwd: str
+    now: Callable[[], str]
+    sleep: Callable[[float], None]
     options: Mapping[str, str] = field(default_factory=dict)
     transcripts: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -131,7 +134,8 @@ class ProviderSession(Protocol):
 class Provider(Protocol):
     """The running side."""
 
-    option_names: Sequence[str]
+    option_names: tuple[str, ...]
+    default_model: str
 
     def create(self, spec: SessionSpec) -> ProviderSession:
         """Open a new session. Raises `ProviderError`."""

@@ -17,7 +17,7 @@ from agentsdir.formats.reading.usage import add_usage, no_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 SUFFIXES = (".jsonl", ".json")
 
@@ -30,30 +30,24 @@ class Found(NamedTuple):
 
 
 def find_sessions(
-    sources: Iterable[Source], adapter: str, report: ParseReport, *, folder: bool
+    sources: Iterable[Source], adapter: str, reject: Callable[[NotATranscript], None]
 ) -> list[Found]:
     """Sort `sources` by architecture and group them into sessions, in the order given.
 
     Args:
         sources: every file handed in, or every candidate of a folder.
         adapter: an adapter's name, or "auto" to go by content.
-        report: takes a remark for each file of a folder that is no transcript.
-        folder: whether the files were found in a folder rather than named.
-
-    Raises `NotATranscript` for a named file that no adapter recognises.
+        reject: is told of each file that no adapter recognises; it may raise.
     """
     candidates = registry.built_in() if adapter == "auto" else [registry.get(adapter)]
     claimed: dict[str, list[Source]] = {}
     for source in sources:
         try:
-            owner = _owner(source, candidates, forced=adapter != "auto" and not folder)
+            owner = _owner(source, candidates, forced=adapter != "auto")
         except NotATranscript as error:
-            if not folder:
-                raise
-            kind = "empty-file" if error.kind == "empty-file" else "skipped-file"
-            report.remark(Finding(kind, source.name, None, None, None, error.message))
-            continue
-        claimed.setdefault(owner.name, []).append(source)
+            reject(error)
+        else:
+            claimed.setdefault(owner.name, []).append(source)
     found = []
     for architecture in candidates:
         mine = claimed.get(architecture.name)
@@ -65,9 +59,8 @@ def find_sessions(
 def _owner(source: Source, candidates: list[Architecture], *, forced: bool) -> Architecture:
     head = source.head()
     if not head:
-        raise NotATranscript(
-            f"{source.name} is empty: no session is stored in it", kind="empty-file"
-        )
+        message = f"{source.name} is empty: no session is stored in it"
+        raise NotATranscript(message, file=source.name, kind="empty-file")
     for architecture in candidates:
         reader = architecture.reader
         if reader is not None and (forced or reader.detect(head, source.name)):
@@ -76,24 +69,30 @@ def _owner(source: Source, candidates: list[Architecture], *, forced: bool) -> A
         raise UsageError(f"the adapter {candidates[0].name!r} reads no transcripts")
     raise NotATranscript(
         f"{source.name} is no transcript that any adapter knows",
+        file=source.name,
         hint="`agentsdir adapters` lists them; --adapter NAME forces one",
     )
 
 
-def walk(folder: Path) -> Iterator[Source]:
-    """Yield every candidate file below `folder`, sorted, following links but no loops."""
+def walk(folder: Path, name: str) -> Iterator[Source]:
+    """Yield every candidate file below `folder`, sorted, following links but no loops.
+
+    Args:
+        folder: where to look.
+        name: how the folder was named; the sources are named accordingly.
+    """
     seen: set[tuple[int, int]] = set()
     for where, folders, names in os.walk(folder, followlinks=True):
         folders.sort()
-        for name in list(folders):
-            status = Path(where, name).stat()
+        for child in list(folders):
+            status = Path(where, child).stat()
             if (status.st_dev, status.st_ino) in seen:
-                folders.remove(name)
+                folders.remove(child)
             seen.add((status.st_dev, status.st_ino))
-        for name in sorted(names):
-            path = Path(where, name)
-            if name.endswith(SUFFIXES) and path.is_file():
-                yield Source(str(path), path=path)
+        for child in sorted(names):
+            path = Path(where, child)
+            if child.endswith(SUFFIXES) and path.is_file():
+                yield Source(str(Path(name) / path.relative_to(folder)), path=path)
 
 
 class ParseReport:

@@ -57,9 +57,15 @@ class Invalid(AgentsdirError):
 
 
 class NotATranscript(Invalid):
-    """No adapter recognises the bytes."""
+    """No adapter recognises the bytes of `file`."""
 
     kind = "not-a-transcript"
+
+    def __init__(
+        self, message: str, *, file: str = "", hint: str | None = None, kind: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, kind=kind)
+        self.file = file
 
 
 class UnknownVersion(Invalid):

@@ -31,6 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MANIFEST = "transcripts/manifest.json"
 _BROKEN = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -45,15 +46,18 @@ class Reading(NamedTuple):
     torn: bool
 
 
-def read_agent(paths: AgentPaths, *, whole: bool = False) -> Reading:
+def read_agent(
+    paths: AgentPaths, *, whole: bool = False, known: AgentState | None = None
+) -> Reading:
     """Return an agent's state, from state.json and the tail of the log that it has not seen.
 
     Args:
         whole: fold the log from its first byte, so that all of it is checked.
+        known: a state folded earlier in this process, to go on from instead of state.json.
 
     Raises `Invalid` when the log is missing or does not begin with who the agent is.
     """
-    state = None if whole else _cached(paths)
+    state = None if whole else known or _cached(paths)
     findings: list[Finding] = []
     torn = False
     try:
@@ -152,21 +156,26 @@ def _fill(paths: AgentPaths, data: dict[str, Any], ts: str, session_id: str) -> 
 
 
 def _documents(paths: AgentPaths, state: AgentState) -> dict[str, bytes]:
-    return {
+    made = {
         paths.descriptor.name: derived.encode_document(state.descriptor),
         paths.session.name: derived.encode_document(derived.session_document(state.session)),
         paths.state.name: derived.encode_document(derived.state_document(state)),
     }
+    if state.transcripts:
+        made[MANIFEST] = derived.encode_document(derived.manifest_document(state))
+    return made
 
 
 @contextmanager
-def write_agent(paths: AgentPaths, *, wait: float = locks.FOREVER) -> Iterator[AgentWriter]:
+def write_agent(
+    paths: AgentPaths, *, whole: bool = False, known: AgentState | None = None
+) -> Iterator[AgentWriter]:
     """Hold an agent's `.lock` and hand out its writer; the state is read anew under the lock.
 
-    Raises `Busy` when `wait` seconds are over, and what `read_agent` raises.
+    Raises what `read_agent` raises (`whole` and `known` are its arguments).
     """
-    with locks.hold(paths.lock, wait=wait, what=f"agent {paths.id}"):
-        yield AgentWriter(paths, read_agent(paths))
+    with locks.hold(paths.lock, what=f"agent {paths.id}"):
+        yield AgentWriter(paths, read_agent(paths, whole=whole, known=known))
 
 
 class AgentWriter:
@@ -175,6 +184,7 @@ class AgentWriter:
     def __init__(self, paths: AgentPaths, reading: Reading) -> None:
         self.paths = paths
         self.state = reading.state
+        self.findings = reading.findings
         self.torn = reading.torn
 
     def append(self, event: str, data: dict[str, Any], ts: str) -> Record:
@@ -196,6 +206,8 @@ class AgentWriter:
             self._extend_history(line, history_before)
         if event == "session.state":
             self._replace(self.paths.session.name, durable=True)
+        if event == "transcript.synced":
+            self._replace(MANIFEST, durable=False)
         if event != "block":
             # Blocks come thick and fast; a reader folds them from the tail of the log.
             self._replace(self.paths.state.name, durable=False)

@@ -53,6 +53,7 @@ def state_document(state: AgentState) -> dict[str, Any]:
         "usage": state.usage,
         "pending": state.pending,
         "openTurn": state.open_turn,
+        "transcripts": state.transcripts,
         "historySize": state.history_size,
         "logSize": state.position.size,
         "lastSeq": state.position.last_seq,
@@ -96,11 +97,17 @@ def state_from_document(document: dict[str, Any]) -> AgentState:
         last_activity=document["lastActivity"],
         pending=document["pending"],
         open_turn=document["openTurn"],
+        transcripts=document["transcripts"],
         counters=document["counters"],
         usage=document["usage"],
         position=position,
         history_size=document["historySize"],
     )
+
+
+def manifest_document(state: AgentState) -> dict[str, Any]:
+    """Return transcripts/manifest.json: what each raw transcript was when it was last synced."""
+    return {"files": [{"path": path, **entry} for path, entry in sorted(state.transcripts.items())]}
 
 
 def history_line(record: Record) -> bytes:

@@ -39,6 +39,7 @@ class AgentState:
     last_activity: str | None = None
     pending: list[dict[str, Any]] = field(default_factory=list)
     open_turn: dict[str, Any] | None = None
+    transcripts: dict[str, dict[str, Any]] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
     usage: dict[str, Any] = field(default_factory=no_usage)
     position: Position = field(default_factory=Position)
@@ -169,6 +170,15 @@ def _native(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     state.architecture = data["native"]["architecture"]
 
 
+def _synced(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    for entry in data["files"]:
+        state.transcripts[entry["path"]] = {
+            "role": entry["role"],
+            "size": entry["size"],
+            "sha256": entry["sha256"],
+        }
+
+
 _STEPS = {
     "session.state": _state,
     "message.enqueued": _enqueued,
@@ -179,4 +189,5 @@ _STEPS = {
     "message.delivered": _delivered,
     "block": _block,
     "native.changed": _native,
+    "transcript.synced": _synced,
 }

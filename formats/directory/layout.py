@@ -183,7 +183,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object file. Raises `FileNotFoundError`, or `Invalid` naming file and reason."""
+    """Return a JSON object file. Raises `FileNotFoundError`, or `Invalid` with the reason."""
     data = read_bytes(path)
     try:
         value = jsontext.decode(data)

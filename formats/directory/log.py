@@ -88,7 +88,9 @@ def read_log(
             findings += _check_order(record, here, file, number, at, length)
             here = Position(at + length, record.seq, line_hash(data), 0, number)
         else:
-            here = Position(at + length, here.last_seq, line_hash(data), here.unreadable + 1, number)
+            here = Position(
+                at + length, here.last_seq, line_hash(data), here.unreadable + 1, number
+            )
         yield LogLine(record, findings, number, at, length, here)
 
 

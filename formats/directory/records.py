@@ -1,8 +1,8 @@
 """The records of events.jsonl (decision D1; SPEC.md, "Events").
 
-One line each: ``{"seq","ts","event","session_id","data","prev"}``. `prev` is the first 16 hex digits
-of the SHA-256 of the physical line before it, as it stood, without its LF; the first record has
-sixteen zeros.
+One line each: ``{"seq","ts","event","session_id","data","prev"}``. `prev` is the first 16 hex
+digits of the SHA-256 of the physical line before it, as it stood, without its LF; the first
+record has sixteen zeros.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def as_record(value: Any) -> Record | None:
-    """Return a decoded line as a record, or None when it is none. Unknown fields stay in the file."""
+    """Return a decoded line as a record, or None when it is none."""
     if not isinstance(value, dict):
         return None
     seq, ts, event, prev = (value.get(name) for name in ("seq", "ts", "event", "prev"))

@@ -100,7 +100,7 @@ def read_rows(
                 continue
         else:
             if type(value) is dict:
-                yield Row(value, number, offset, length, data, False, ())
+                yield Row(value, number, offset, length, data, salvaged=False, lossy=())
                 continue
         yield from _odd_line(number, offset, data, file, tally, report)
 
@@ -118,7 +118,7 @@ def _odd_line(
     finding, message = found.finding, found.message
     if finding is None and len(objects) == 1:
         value, begin, length = objects[0]
-        yield Row(value, number, offset + begin, length, data, False, found.lossy)
+        yield Row(value, number, offset + begin, length, data, salvaged=False, lossy=found.lossy)
         return
     if finding is None:
         finding, message = "not-an-object", "the line is JSON, but no object"
@@ -128,4 +128,4 @@ def _odd_line(
     tally.recovered += len(objects)
     report(Finding(finding, file, number, offset, len(data), message))
     for value, begin, length in objects:
-        yield Row(value, number, offset + begin, length, data, True, found.lossy)
+        yield Row(value, number, offset + begin, length, data, salvaged=True, lossy=found.lossy)

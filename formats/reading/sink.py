@@ -67,7 +67,7 @@ class ParseSink:
         self._kinds: dict[tuple[str, str], int] = {}
 
     def add(self, block: Block) -> int:
-        """Append a block; return its handle for `amend`, or `DROPPED` for an unwanted hidden one."""
+        """Append a block; return its handle for `amend`, `DROPPED` for an unwanted hidden one."""
         if block.get("hidden") and not self.wants_hidden:
             return DROPPED
         self._spool.write(_encode(block)[:-1] + b"\n")

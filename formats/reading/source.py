@@ -30,7 +30,7 @@ class Spool:
             import tempfile  # costs a third of a start-up, and small inputs never need it
 
             self._limit = 0
-            memory, self._file = self._file, tempfile.TemporaryFile()
+            memory, self._file = self._file, tempfile.TemporaryFile()  # noqa: SIM115, lives with us
             assert isinstance(memory, io.BytesIO)
             self._file.write(memory.getbuffer())
         try:

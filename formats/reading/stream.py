@@ -19,30 +19,37 @@ def block_start(handle: str, block: Block) -> StreamEvent:
     """A block begins; text blocks begin empty."""
     conversation = block["conversationId"]
     return {
-        "type": "block_start", "blockId": handle, "block": block, "conversationId": conversation
-    }  # fmt: skip
+        "type": "block_start",
+        "blockId": handle,
+        "block": block,
+        "conversationId": conversation,
+    }
 
 
 def text_delta(handle: str, delta: str, conversation: str) -> StreamEvent:
     """More text for an open text or thinking block."""
-    return {
-        "type": "text_delta", "blockId": handle, "delta": delta, "conversationId": conversation
-    }  # fmt: skip
+    return {"type": "text_delta", "blockId": handle, "delta": delta, "conversationId": conversation}
 
 
 def block_update(handle: str, updates: dict[str, Any], conversation: str) -> StreamEvent:
     """Fields of a block change: a tool's status, a subagent's progress."""
     return {
-        "type": "block_update", "blockId": handle, "updates": updates, "conversationId": conversation
-    }  # fmt: skip
+        "type": "block_update",
+        "blockId": handle,
+        "updates": updates,
+        "conversationId": conversation,
+    }
 
 
 def block_complete(handle: str, block: Block) -> StreamEvent:
     """A block is final."""
     conversation = block["conversationId"]
     return {
-        "type": "block_complete", "blockId": handle, "block": block, "conversationId": conversation
-    }  # fmt: skip
+        "type": "block_complete",
+        "blockId": handle,
+        "block": block,
+        "conversationId": conversation,
+    }
 
 
 def metadata_update(metadata: dict[str, Any], conversation: str) -> StreamEvent:

@@ -1,0 +1,78 @@
+"""The provider behind `echo`: one word of the prompt is one token and one delta."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
+from agentsdir.adapters.recorded import RecordedTranscript
+from agentsdir.formats.reading import stream
+from agentsdir.formats.reading.usage import usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.formats.reading.stream import StreamEvent
+
+
+class EchoProvider:
+    """Opens echo sessions; everything they know is in their transcript."""
+
+    option_names: tuple[str, ...] = ()
+    default_model = "echo-1"
+
+    def create(self, spec: SessionSpec) -> EchoSession:
+        """Open a new session."""
+        return EchoSession(spec, b"")
+
+    def restore(self, spec: SessionSpec, state: bytes) -> EchoSession:
+        """Reopen one; its transcript says how many turns there were, so no blob is needed."""
+        del state
+        return EchoSession(spec, next(iter(spec.transcripts.values()), b""))
+
+
+class EchoSession:
+    """One session that repeats what it is told."""
+
+    def __init__(self, spec: SessionSpec, saved: bytes) -> None:
+        self._spec = spec
+        self._transcript = RecordedTranscript(spec.native_id, saved)
+
+    def send(self, content: Content) -> Iterator[StreamEvent]:
+        """Stream the prompt back, word by word."""
+        spec, transcript = self._spec, self._transcript
+        yield transcript.prompt(content, spec.now())
+        text = text_of(content)
+        block = transcript.block("assistant_text", "answer", spec.now(), content="")
+        block["model"] = spec.model
+        handle = block["id"]
+        yield transcript.record(stream.block_start(handle, dict(block)))
+        for word in re.findall(r"\S+\s*|\s+", text):
+            yield transcript.record(stream.text_delta(handle, word, block["conversationId"]))
+        words = len(text.split())
+        block["content"] = text
+        block["usage"] = usage(words, words)
+        yield transcript.record(stream.block_complete(handle, block))
+        metadata: dict[str, Any] = {"usage": block["usage"], "stopReason": "end_turn"}
+        yield transcript.record(stream.metadata_update(metadata, block["conversationId"]))
+
+    def suspend(self) -> bytes:
+        """Return the number of turns, for whoever looks at the blob."""
+        return b'{"turns":%d}' % self._transcript.turns
+
+    def stop(self) -> None:
+        """Nothing runs between turns."""
+
+    def transcripts(self) -> list[NativeFile]:
+        """Return the recorded events."""
+        return self._transcript.files()
+
+
+def text_of(content: Content) -> str:
+    """Return a prompt as text, with a marker for each part that is none."""
+    if isinstance(content, str):
+        return content
+    parts = [part.get("text") or f"[{part.get('type')}]" for part in content]
+    return "\n".join(parts)

@@ -1,0 +1,229 @@
+"""Transcripts that are recorded stream events, one a line: what `echo` and `script` keep.
+
+The same lines come out of `agentsdir replay --events` and `send --events`, so a recorded session
+can be read, and played, like any other transcript.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from agentsdir.adapters.contract import Content, NativeFile, Paths, SessionFiles, Transcript
+from agentsdir.formats import jsontext
+from agentsdir.formats.reading import stream
+from agentsdir.formats.reading.blocks import BLOCK_TYPES, MAIN, Block, make_block
+from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.formats.reading.rows import Row, read_rows
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.formats.reading.source import Source
+    from agentsdir.formats.reading.stream import StreamEvent
+
+
+class RecordedTranscript:
+    """The transcript of one session, held in memory while a turn runs.
+
+    Args:
+        native_id: names the file, and begins every block id.
+        saved: the bytes of earlier turns.
+    """
+
+    def __init__(self, native_id: str, saved: bytes = b"") -> None:
+        self.native_id = native_id
+        self._data = bytearray(saved)
+        if self._data and not self._data.endswith(b"\n"):
+            self._data += b"\n"
+        self.turns = sum(_is_prompt(line) for line in saved.splitlines())
+
+    @property
+    def path(self) -> str:
+        """Where it stands, relative to the architecture's storage."""
+        return f"{self.native_id}.jsonl"
+
+    def prompt(self, content: Content, timestamp: str) -> StreamEvent:
+        """Begin the next turn; return the event of its `user_message` block."""
+        self.turns += 1
+        block = self.block("user_message", "prompt", timestamp, content=content)
+        return self.record(stream.block_complete(block["id"], block))
+
+    def block(self, kind: str, part: str, timestamp: str, **fields: Any) -> Block:
+        """Make a block of the current turn; its id says session, turn and part."""
+        block_id = f"{self.native_id}:{self.turns}:{part}"
+        return make_block(kind, block_id, MAIN, self.native_id, timestamp, None, **fields)
+
+    def record(self, event: StreamEvent) -> StreamEvent:
+        """Append one event and return it."""
+        self._data += jsontext.encode(event) + b"\n"
+        return event
+
+    def files(self) -> list[NativeFile]:
+        """Return the transcript as the contract wants it."""
+        return [NativeFile(self.path, "main", bytes(self._data))]
+
+
+def _is_prompt(line: bytes) -> bool:
+    if b'"user_message"' not in line:
+        return False
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(event, dict) and is_prompt(event)
+
+
+def is_prompt(event: StreamEvent) -> bool:
+    """Tell whether an event is a prompt on the main thread, where a turn begins."""
+    block = event.get("block")
+    return (
+        event.get("type") == "block_complete"
+        and isinstance(block, dict)
+        and block.get("type") == "user_message"
+        and event.get("conversationId", MAIN) == MAIN
+    )
+
+
+class RecordedReader:
+    """Reads recorded stream events (the `TranscriptReader` of `script` and `echo`)."""
+
+    def detect(self, head: bytes, name: str) -> bool:
+        """Look for an event of ours in the first lines."""
+        del name
+        for line in head.split(b"\n", 20)[:20]:
+            try:
+                event = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                continue
+            if isinstance(event, dict) and event.get("type") in stream.EVENT_TYPES:
+                return isinstance(event.get("conversationId"), str)
+        return False
+
+    def paths(self, home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
+        """There is no client of this architecture; its files stand where they are put."""
+        del home, env
+        return Paths(cwd, cwd)
+
+    def discover(self, sources: Sequence[Source]) -> list[SessionFiles]:
+        """Every file is a session."""
+        return [SessionFiles((Transcript(source, "main"),)) for source in sources]
+
+    def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
+        """Add every completed block, and those that a cut left open."""
+        sink.open_main()
+        for transcript in session.transcripts:
+            _Reading(transcript.source, sink).run()
+
+
+class _Reading:
+    """One file: open blocks are reduced, completed ones go to the sink."""
+
+    def __init__(self, source: Source, sink: ParseSink) -> None:
+        self._source = source
+        self._sink = sink
+        self._reducer = Reducer()
+        self._open: dict[tuple[str, str], tuple[Block, Row]] = {}
+        self._handles: dict[tuple[str, str], int] = {}
+
+    def run(self) -> None:
+        tally = self._sink.tally
+        with self._source.open() as opened:
+            for row in read_rows(opened, self._source.name, tally, self._sink.finding):
+                if not _is_event(row.value):
+                    tally.settle_hidden(row)
+                    self._add_unknown(row)
+                elif row.value["type"] == "block_complete":
+                    tally.settle_parsed(row)
+                    self._complete(row)
+                else:
+                    tally.settle_folded(row)
+                    self._fold(row)
+        for block, row in self._open.values():
+            self._add(block, row)
+
+    def _fold(self, row: Row) -> None:
+        event = row.value
+        if event["type"] == "metadata_update":
+            return
+        key = (event["conversationId"], event["blockId"])
+        if event["type"] == "block_start":
+            block = dict(event["block"])
+            self._open[key] = (block, row)
+        elif key in self._open:
+            block = self._open[key][0]
+            if event["type"] == "block_update":
+                block.update(event["updates"])
+            elif isinstance(block.get("content"), str):
+                block["content"] += event["delta"]
+
+    def _complete(self, row: Row) -> None:
+        event = row.value
+        self._open.pop((event["conversationId"], event["blockId"]), None)
+        self._add(dict(event["block"]), row)
+
+    def _add(self, block: Block, row: Row) -> None:
+        block["source"] = _place(self._source, row)
+        superseded = block.pop("superseded", False)
+        key = (block["conversationId"], block["id"])
+        if key in self._handles:
+            self._sink.supersede(self._handles[key])
+        self._handles[key] = handle = self._sink.add(block)
+        if superseded:
+            self._sink.supersede(handle)
+        elif "usage" in block and isinstance(block["usage"], dict):
+            self._count(block)
+
+    def _count(self, block: Block) -> None:
+        try:
+            self._sink.use(block["conversationId"], block["usage"])
+        except (KeyError, TypeError):
+            return
+
+    def _add_unknown(self, row: Row) -> None:
+        if not self._sink.wants_hidden:
+            return
+        from hashlib import sha256
+
+        digest = sha256(row.raw.removesuffix(b"\n")).hexdigest()[:16]
+        fields = {
+            "subtype": "log",
+            "message": "an unknown row",
+            "hidden": True,
+            "metadata": {"rowType": str(row.value.get("type")), "row": row.value},
+        }
+        block_id = f"h{digest}:{row.line}"
+        self._sink.add(
+            make_block("system", block_id, MAIN, "", None, _place(self._source, row), **fields)
+        )
+
+
+def _place(source: Source, row: Row) -> Any:
+    return {"file": source.name, "line": row.line, "offset": row.offset, "length": row.length}
+
+
+def _is_event(event: dict[str, Any]) -> bool:
+    """Tell whether a row has the shape of a stream event, so that nothing below can fail."""
+    kind = event.get("type")
+    if kind not in stream.EVENT_TYPES or not isinstance(event.get("conversationId"), str):
+        return False
+    if kind == "metadata_update":
+        return isinstance(event.get("metadata"), dict)
+    if not isinstance(event.get("blockId"), str):
+        return False
+    if kind == "text_delta":
+        return isinstance(event.get("delta"), str)
+    if kind == "block_update":
+        return isinstance(event.get("updates"), dict)
+    block = event.get("block")
+    return (
+        isinstance(block, dict)
+        and block.get("type") in BLOCK_TYPES
+        and isinstance(block.get("id"), str)
+        and isinstance(block.get("conversationId"), str)
+        and isinstance(block.get("sessionId"), str)
+    )

@@ -1,0 +1,95 @@
+"""What a script file says: stream events by turn, with pauses and failures (SPEC.md, "Scripts").
+
+A line is a stream event, or one of ours: ``{"type":"turn"}`` begins a turn,
+``{"type":"sleep","seconds":S}`` pauses, ``{"type":"error","kind":K,"message":M}`` fails the turn.
+A prompt in the file begins a turn too, so the output of `agentsdir replay --events` is a script.
+A file that marks no turns is one turn, played for every prompt.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from agentsdir.adapters.recorded import is_prompt
+from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.reading.stream import EVENT_TYPES
+
+CONTROL = ("turn", "sleep", "error")
+
+
+class Play:
+    """The turns of a script; `turn(n)` counts from 1."""
+
+    def __init__(self, turns: list[list[dict[str, Any]]], *, repeats: bool, name: str) -> None:
+        self._turns = turns
+        self._repeats = repeats
+        self._name = name
+
+    def turn(self, number: int) -> list[dict[str, Any]]:
+        """Return the lines of one turn. Raises `ProviderError` past the last one."""
+        if self._repeats:
+            return self._turns[0]
+        if number > len(self._turns):
+            raise ProviderError(
+                f"the script {self._name} has {len(self._turns)} turns; turn {number} is asked for",
+                kind="script-ended",
+            )
+        return self._turns[number - 1]
+
+
+def load_play(path: Path) -> Play:
+    """Read a script. Raises `ProviderError` (kind ``bad-script``) naming file, line and reason."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ProviderError(
+            f"cannot read the script {path}: {error.strerror}", kind="bad-script"
+        ) from error
+    turns: list[list[dict[str, Any]]] = [[]]
+    marked = False
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        event = _event(line, path, number)
+        if event["type"] == "turn" or is_prompt(event):
+            turns = [*turns, []] if marked or turns[0] else turns
+            marked = True
+        else:
+            turns[-1].append(event)
+    return Play(turns, repeats=not marked, name=str(path))
+
+
+def _event(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    reason = "no JSON object"
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        event, reason = None, str(error)
+    if isinstance(event, dict):
+        kind = event.get("type")
+        if kind in CONTROL or (kind in EVENT_TYPES and _has_block(event)):
+            return event
+        reason = f"{kind!r} is no stream event, nor turn, sleep or error"
+        if kind in EVENT_TYPES:
+            reason = f"the {kind} lacks its block, blockId, delta, updates or metadata"
+    raise ProviderError(f"{path}:{number}: {reason}", kind="bad-script")
+
+
+_NEEDS: dict[str, dict[str, type]] = {
+    "block_start": {"blockId": str, "block": dict},
+    "block_complete": {"blockId": str, "block": dict},
+    "text_delta": {"blockId": str, "delta": str},
+    "block_update": {"blockId": str, "updates": dict},
+    "metadata_update": {"metadata": dict},
+}
+
+
+def _has_block(event: dict[str, Any]) -> bool:
+    needs = _NEEDS[event["type"]]
+    if not all(isinstance(event.get(name), kind) for name, kind in needs.items()):
+        return False
+    block = event.get("block", {})
+    return "block" not in needs or all(isinstance(block.get(n), str) for n in ("type", "id"))

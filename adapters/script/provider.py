@@ -1,0 +1,90 @@
+"""The provider behind `script`: the n-th prompt gets the n-th turn of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
+from agentsdir.adapters.recorded import RecordedTranscript
+from agentsdir.adapters.script.play import Play, load_play
+from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.reading.blocks import MAIN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.formats.reading.stream import StreamEvent
+
+
+class ScriptProvider:
+    """Opens sessions that play the file named by ``--option file=PATH``."""
+
+    option_names: tuple[str, ...] = ("file",)
+    default_model = "script"
+
+    def create(self, spec: SessionSpec) -> ScriptSession:
+        """Open a new session. Raises `ProviderError` for a missing or unusable script."""
+        return self.restore(spec, b"")
+
+    def restore(self, spec: SessionSpec, state: bytes) -> ScriptSession:
+        """Reopen one; the transcript says which turn comes next."""
+        del state
+        if "file" not in spec.options:
+            raise ProviderError("the script provider needs --option file=PATH", kind="bad-script")
+        play = load_play(Path(spec.cwd) / spec.options["file"])
+        return ScriptSession(spec, play, next(iter(spec.transcripts.values()), b""))
+
+
+class ScriptSession:
+    """One session that plays its script."""
+
+    def __init__(self, spec: SessionSpec, play: Play, saved: bytes) -> None:
+        self._spec = spec
+        self._play = play
+        self._transcript = RecordedTranscript(spec.native_id, saved)
+
+    def send(self, content: Content) -> Iterator[StreamEvent]:
+        """Play the next turn. Raises `ProviderError` where the script says so, or is over."""
+        spec, transcript = self._spec, self._transcript
+        yield transcript.prompt(content, spec.now())
+        for line in self._play.turn(transcript.turns):
+            if line["type"] == "sleep":
+                spec.sleep(float(line.get("seconds", 0)))
+            elif line["type"] == "error":
+                raise ProviderError(
+                    str(line.get("message", "the script fails here")),
+                    kind=str(line.get("kind", "provider-failed")),
+                )
+            else:
+                yield transcript.record(self._as_own(line))
+
+    def _as_own(self, line: StreamEvent) -> StreamEvent:
+        """Return a scripted event as one of this session and turn: its ids, its clock."""
+        prefix = f"{self._transcript.native_id}:{self._transcript.turns}:"
+        event: dict[str, Any] = {**line, "conversationId": line.get("conversationId", MAIN)}
+        event.pop("timestamp", None)
+        if "blockId" in event:
+            event["blockId"] = prefix + event["blockId"]
+        if "block" in event:
+            event["block"] = {
+                **event["block"],
+                "id": prefix + event["block"]["id"],
+                "conversationId": event["conversationId"],
+                "sessionId": self._transcript.native_id,
+                "timestamp": self._spec.now(),
+                "source": None,
+            }
+        return event
+
+    def suspend(self) -> bytes:
+        """Return the number of turns played, for whoever looks at the blob."""
+        return b'{"turns":%d}' % self._transcript.turns
+
+    def stop(self) -> None:
+        """Nothing runs between turns."""
+
+    def transcripts(self) -> list[NativeFile]:
+        """Return the events played so far."""
+        return self._transcript.files()

@@ -1,0 +1,79 @@
+"""`agentsdir inspect`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import note, print_document, print_text, wants_json
+from agentsdir.formats.errors import UsageError
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    saved: Annotated[
+        bool, typer.Option("--saved", help="SavedSessionData: raw transcripts included")
+    ] = False,
+    runtime: Annotated[
+        bool, typer.Option("--runtime", help="RuntimeSessionData: saved, and parsed into blocks")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on a terminal too")] = False,
+) -> int:
+    """Show everything about one agent: a page on a terminal, JSON in a pipe.
+
+    \b
+    Examples:
+      agentsdir inspect $id
+      agentsdir inspect $id --json | jq .state
+      agentsdir inspect $id --runtime | jq '.blocks[].type'
+    """
+    from agentsdir.engine.agents import find_agent, inspection
+    from agentsdir.formats.directory.agent import read_agent
+
+    env: Environment = ctx.obj
+    if saved and runtime:
+        raise UsageError("--saved and --runtime exclude each other")
+    paths = find_agent(env.layout, agent)
+    reading = read_agent(paths)
+    if saved or runtime:
+        from agentsdir.engine.session_data import runtime_session, saved_session
+
+        print_document(env, (saved_session if saved else runtime_session)(paths, reading.state))
+        return Exit.OK
+    seen = inspection(paths, reading)
+    if wants_json(env, as_json):
+        print_document(env, seen)
+    else:
+        print_text(env, _page(seen))
+    for finding in seen["findings"]:
+        note(env, f"{finding['file']}:{finding['line']}: {finding['id']}: {finding['message']}")
+    return Exit.PARTIAL if any(f["severity"] != "info" for f in seen["findings"]) else Exit.OK
+
+
+def _page(seen: dict[str, Any]) -> str:
+    counters, usage = seen["counters"], seen["usage"]
+    native = seen["native"]
+    kind = " ".join(str(value) for value in seen["descriptor"].values())
+    lines = [
+        ("agent", seen["agentId"]),
+        ("name", seen["name"]),
+        ("title", seen["title"]),
+        ("state", f"{seen['state']} ({seen['status']})"),
+        ("kind", kind),
+        ("provider", f"{seen['provider']} {seen['model']}"),
+        ("session", seen["sessionId"]),
+        ("native", f"{native['architecture']} {native['id']}"),
+        ("cwd", seen["cwd"]),
+        ("created", seen["createdAt"]),
+        ("last turn", seen["lastActivity"]),
+        ("turns", f"{counters['turns']} ({counters['failedTurns']} failed)"),
+        ("blocks", counters["blocks"]),
+        ("tokens", usage["totalTokens"]),
+        ("pending", len(seen["pending"]) or None),
+        ("log", f"{seen['log']['path']} ({seen['log']['lastSeq']} records)"),
+    ]
+    return "".join(f"{label:<10} {value}\n" for label, value in lines if value not in (None, ""))

@@ -1,0 +1,110 @@
+"""`agentsdir parse`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import orjson
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import note, print_lines
+from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.engine.parsing import Found, ParseReport
+    from agentsdir.formats.reading.sink import View
+
+
+def run(
+    ctx: typer.Context,
+    paths: Annotated[
+        list[str], typer.Argument(metavar="FILE|DIR|-...", help="Transcripts, or folders of them")
+    ],
+    adapter: Annotated[str, typer.Option(help="An adapter's name; auto goes by content")] = "auto",
+    view: Annotated[
+        str, typer.Option(help="live: what the client would go on with; all: everything written")
+    ] = "live",
+    hidden: Annotated[bool, typer.Option("--hidden", help="Print bookkeeping rows too")] = False,
+    report: Annotated[
+        str, typer.Option(metavar="PATH", help="Write what was read and found; - is stderr")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Errors as JSON; blocks are")] = False,
+) -> int:
+    """Turn transcripts of Claude Code and Gemini CLI into blocks, one JSON object a line.
+
+    \b
+    Examples:
+      agentsdir parse ~/.claude/projects/*/*.jsonl | jq 'select(.type=="tool_use").toolName'
+      agentsdir parse --report - ~/.gemini/tmp/my-project > blocks.jsonl
+      zcat old.jsonl.gz | agentsdir parse -
+
+    A FILE is read by itself; a DIR is searched, and subagents are joined to their sessions.
+    Damaged input is read as far as it goes, named on stderr, and exits 3.
+    """
+    from agentsdir.engine.parsing import ParseReport, parse_all
+
+    del as_json
+    env: Environment = ctx.obj
+    if view not in ("live", "all"):
+        raise UsageError(f"there is no view {view!r}", hint="live or all")
+    summary = ParseReport()
+    found, failed = _find(env, paths, adapter, summary)
+    chosen: View = "all" if view == "all" else "live"
+    print_lines(env, parse_all(found, summary, view=chosen, hidden=hidden))
+    env.stdout.flush()
+    _finish(env, report, summary, chosen)
+    return Exit.PARTIAL if failed or summary.damaged else Exit.OK
+
+
+def _find(
+    env: Environment, operands: list[str], adapter: str, summary: ParseReport
+) -> tuple[list[Found], bool]:
+    """Find the sessions of every operand; one bad file among several does not stop the others."""
+    from agentsdir.engine.parsing import find_sessions, walk
+    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.source import Source
+
+    rejected: list[NotATranscript] = []
+
+    def remark(error: NotATranscript) -> None:
+        kind = "empty-file" if error.kind == "empty-file" else "skipped-file"
+        summary.remark(Finding(kind, error.file, None, None, None, error.message))
+
+    files: list[Source] = []
+    found: list[Found] = []
+    for operand in operands:
+        path = env.cwd / operand
+        if operand == "-":
+            files.append(Source.from_stream("-", env.stdin))
+        elif path.is_dir():
+            found += find_sessions(walk(path, operand), adapter, remark)
+        elif path.is_file():
+            files.append(Source(operand, path=path))
+        else:
+            raise UsageError(f"there is no file {operand}")
+    found = find_sessions(files, adapter, rejected.append) + found
+    if not found:
+        raise rejected[0] if rejected else NotATranscript(f"no transcripts in {operands[0]}")
+    for error in rejected:
+        note(env, error.message)
+    return found, bool(rejected)
+
+
+def _finish(env: Environment, path: str, summary: ParseReport, view: View) -> None:
+    """Write the report where it was asked for, and name damage on stderr otherwise."""
+    if path == "-":
+        env.stderr.write(orjson.dumps(summary.as_json(view), option=orjson.OPT_INDENT_2).decode())
+        env.stderr.write("\n")
+        return
+    if path:
+        data = orjson.dumps(summary.as_json(view), option=orjson.OPT_INDENT_2) + b"\n"
+        try:
+            (env.cwd / path).write_bytes(data)
+        except OSError as error:
+            raise AgentsdirError(f"cannot write the report {path}: {error.strerror}") from error
+    for finding in summary.findings:
+        if finding.is_damage:
+            note(env, str(finding))

@@ -1,0 +1,35 @@
+"""`agentsdir suspend`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.output import print_document
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait this long for a turn to end; -1: ever")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+) -> None:
+    """Take an active session out of use; `resume` or `send` takes it up again.
+
+    \b
+    Example:
+      agentsdir suspend $id
+    """
+    from agentsdir.engine.agents import find_agent, list_row
+    from agentsdir.engine.lifecycle import suspend
+
+    env: Environment = ctx.obj
+    paths = find_agent(env.layout, agent)
+    env.layout.check_version(writing=True)
+    state = suspend(env.world, paths, wait=wait)
+    if as_json:
+        print_document(env, list_row(paths, state))

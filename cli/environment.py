@@ -1,0 +1,78 @@
+"""What a command may touch of the world outside: streams, variables, folders, the clock.
+
+Everything below `cli` is handed what it needs from here; tests hand in their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from io import TextIOWrapper
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentsdir.engine.world import World
+
+ROOT_VARIABLE = "AGENTSDIR_ROOT"
+ROOT_NAME = ".agentsdir"
+
+
+@dataclass
+class Environment:
+    """One invocation's surroundings. `root` is what `--root` said, or empty."""
+
+    stdin: BinaryIO
+    stdout: TextIO
+    stderr: TextIO
+    variables: Mapping[str, str]
+    cwd: Path
+    home: Path
+    root: str = ""
+    login: str = field(default="")
+
+    @classmethod
+    def of_process(cls) -> Environment:
+        """Return this process's own."""
+        variables = os.environ
+        home = Path(variables.get("HOME") or "~").expanduser()
+        login = variables.get("USER") or variables.get("LOGNAME") or str(os.getuid())
+        for stream in (sys.stdout, sys.stderr):
+            # JSON is UTF-8 whatever the locale says.
+            assert isinstance(stream, TextIOWrapper)
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+        try:
+            cwd = Path.cwd()
+        except FileNotFoundError:
+            cwd = Path("/")  # the folder is gone; commands that name their root still work
+        return cls(sys.stdin.buffer, sys.stdout, sys.stderr, variables, cwd, home, login=login)
+
+    @property
+    def layout(self) -> Layout:
+        """Where agents are kept: `--root`, `$AGENTSDIR_ROOT`, `.agentsdir` upwards, or at home."""
+        named = self.root or self.variables.get(ROOT_VARIABLE, "")
+        if named:
+            if "\0" in named:
+                raise UsageError("the root's path holds a NUL")
+            return Layout(self.cwd / named)
+        for folder in (self.cwd, *self.cwd.parents):
+            if (folder / ROOT_NAME / "agentsdir.json").is_file():
+                return Layout(folder / ROOT_NAME)
+        return Layout(self.home / ROOT_NAME)
+
+    @property
+    def world(self) -> World:
+        """The engine's surroundings, with the real clock and real fresh ids."""
+        import time
+
+        from agentsdir.cli.fresh import FreshIds, now
+        from agentsdir.engine.world import World
+
+        return World(self.layout, now, time.sleep, FreshIds())

@@ -1,0 +1,122 @@
+"""One invocation of the command line, in this process: arguments and surroundings to exit code."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.exits import Exit, code_of
+from agentsdir.cli.output import print_error
+from agentsdir.formats.errors import AgentsdirError, UsageError
+from agentsdir.formats.version import VERSION
+
+# Each command is a module of its own, imported when it is called; the text is for --help.
+COMMANDS = {
+    "new": "Create an agent and print its id",
+    "send": "Give an agent a prompt and print its answer",
+    "suspend": "Take an agent's session out of use",
+    "resume": "Take a suspended session into use again",
+    "restore": "Bring agents to a sound state after a crash",
+    "replay": "Show a recorded session, or play it as events",
+    "parse": "Turn transcripts into blocks, one JSON object a line",
+    "inspect": "Show everything about one agent",
+    "list": "List the agents",
+    "validate": "Check files against the format",
+    "schema": "Print a JSON Schema of the format",
+    "adapters": "List the agent architectures",
+}
+
+
+class _Commands(TyperGroup):
+    """The command group; imports only the command that is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands in the order of their use."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import and build one command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"agentsdir.cli.commands.{cmd_name}")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(
+            cmd_name,
+            short_help=COMMANDS[cmd_name],
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )(module.run)
+        command = typer.main.get_command(app)
+        command.name = cmd_name
+        return command
+
+
+def _root_options(
+    ctx: typer.Context,
+    root: Annotated[
+        str, typer.Option(metavar="DIR", help="The agents directory; else $AGENTSDIR_ROOT")
+    ] = "",
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version and exit")
+    ] = False,
+) -> None:
+    """Agent sessions on plain files: run them from a shell, read what Claude and Gemini wrote.
+
+    \b
+    Examples:
+      id=$(agentsdir new) && agentsdir send $id 'hi'
+      agentsdir parse session.jsonl | jq 'select(.type=="tool_use")'
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 partial, 10 no such agent, 11 locked, 12 invalid,
+    13 wrong state, 14 provider failed, 15 not recorded.
+    """
+    if version:
+        ctx.obj.stdout.write(f"agentsdir {VERSION}\n")
+        raise typer.Exit
+    if root:
+        ctx.obj.root = root
+
+
+def run(arguments: list[str], env: Environment) -> int:
+    """Run one command line and return its exit code; never raises for what a user can cause."""
+    failure: AgentsdirError
+    try:
+        code = _invoke(arguments, env)
+        env.stdout.flush()
+    except BrokenPipeError:
+        return Exit.CLOSED_PIPE
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except AgentsdirError as error:
+        failure = error
+    except typer.TyperException as error:
+        failure = UsageError(error.format_message(), hint="see `agentsdir --help`")
+    except OSError as error:
+        what = error.filename or "standard output"
+        failure = AgentsdirError(f"{what}: {error.strerror or error}")
+    else:
+        return code
+    with suppress(OSError):
+        env.stdout.flush()
+    print_error(env, failure, as_json="--json" in arguments)
+    return code_of(failure)
+
+
+def _invoke(arguments: list[str], env: Environment) -> int:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, cls=_Commands)
+    app.callback(
+        invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+    )(_root_options)
+    group = typer.main.get_command(app)
+    try:
+        with group.make_context("agentsdir", list(arguments) or ["--help"], obj=env) as context:
+            code = group.invoke(context)
+    except typer.Exit as done:
+        return done.exit_code
+    return int(code or 0)

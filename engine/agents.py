@@ -1,0 +1,143 @@
+"""Which agent a name means, and what each agent is (decision D27; SPEC.md, "Naming an agent")."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.formats.directory import derived, ids, locks
+from agentsdir.formats.directory.agent import Reading, read_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Listed(NamedTuple):
+    """An agent that could be read, or why it could not."""
+
+    paths: AgentPaths
+    reading: Reading | None
+    error: Invalid | None
+
+
+def each_agent(layout: Layout) -> Iterator[Listed]:
+    """Yield every agent, sorted by id. One that cannot be read does not hide the others."""
+    for agent_id in layout.agent_ids():
+        try:
+            paths = layout.agent(agent_id)
+            yield Listed(paths, read_agent(paths), None)
+        except NoSuchAgent:  # removed while we looked
+            continue
+        except Invalid as error:
+            yield Listed(AgentPaths(layout.agents / agent_id, agent_id), None, error)
+
+
+def find_agent(layout: Layout, reference: str) -> AgentPaths:
+    """Return the one agent that `reference` names.
+
+    In this order: an agent id; a session id, hex or dashed; a name; a prefix of at least four
+    characters of either id. Raises `NoSuchAgent`, or `UsageError` (kind ``ambiguous``) with the
+    candidates.
+    """
+    layout.check_version(writing=False)
+    if ids.is_agent_id(reference):
+        try:
+            return layout.agent(reference)
+        except NoSuchAgent:
+            pass  # 24 lower-case letters can also be a name
+    session = ids.undashed(reference)
+    # Only what could be an id or a name is looked for; nothing else reaches the disk.
+    if not (ids.is_session_id(session) or ids.NAME.fullmatch(reference)):
+        raise UsageError(f"{reference!r} cannot name an agent", kind="bad-id")
+    named: list[AgentPaths] = []
+    prefixed: list[AgentPaths] = []
+    for paths, reading, _ in each_agent(layout):
+        state = reading.state if reading else None
+        if state and state.session.id == session:
+            return paths
+        if state and state.name == reference:
+            named.append(paths)
+        elif len(reference) >= ids.MIN_PREFIX and (
+            paths.id.startswith(reference)
+            or (state and state.session.id.startswith(reference.replace("-", "")))
+        ):
+            prefixed.append(paths)
+    found = named or prefixed
+    if not found:
+        raise NoSuchAgent(
+            f"no agent {reference!r} in {layout.root}", hint="`agentsdir list` shows them"
+        )
+    if len(found) > 1:
+        raise UsageError(
+            f"{reference!r} is ambiguous: {', '.join(paths.id for paths in found)}",
+            hint="give more characters",
+            kind="ambiguous",
+        )
+    return found[0]
+
+
+def status_of(paths: AgentPaths, state: AgentState) -> str:
+    """Return `running`, `closed` or `idle`, computed on reading and never stored (D26)."""
+    if state.session.state is SessionState.TERMINATED:
+        return "closed"
+    return "running" if locks.is_held(paths.turn) else "idle"
+
+
+def list_row(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
+    """Return SessionListData (seed session-type-system) and what else a list shows."""
+    document = derived.state_document(state)
+    row = {name: document[name] for name in _LIST_FIELDS}
+    row["status"] = status_of(paths, state)
+    row["pending"] = len(state.pending)
+    return row
+
+
+_LIST_FIELDS = (
+    "sessionId",
+    "type",
+    "agentProfileReference",
+    "createdAt",
+    "lastActivity",
+    "agentId",
+    "name",
+    "title",
+    "state",
+    "suspendedAt",
+    "provider",
+    "model",
+    "descriptor",
+    "counters",
+    "usage",
+)
+
+
+def unreadable_row(listed: Listed) -> dict[str, Any]:
+    """Return the row of an agent that cannot be read."""
+    error: AgentsdirError = listed.error or Invalid("unreadable")
+    return {"agentId": listed.paths.id, "error": {"kind": error.kind, "message": error.message}}
+
+
+def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
+    """Return everything `inspect` shows: the row, the inbox, the open turn, the log."""
+    state = reading.state
+    document = derived.state_document(state)
+    held = locks.is_held(paths.turn) or locks.is_held(paths.lock)
+    findings = [f for f in reading.findings if not (held and f.id == "torn-tail")]
+    return {
+        **list_row(paths, state),
+        "cwd": state.cwd,
+        "native": state.native,
+        "pending": state.pending,
+        "openTurn": state.open_turn,
+        "transcripts": document["transcripts"],
+        "log": {
+            "path": str(paths.log),
+            "size": state.position.size,
+            "lastSeq": state.position.last_seq,
+        },
+        "findings": [finding.as_json() for finding in findings],
+    }

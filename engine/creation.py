@@ -1,0 +1,169 @@
+"""Making an agent: who it is, written first and once (seed agent-types; decision D27)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentsdir.adapters import registry
+from agentsdir.engine.agents import each_agent, find_agent
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import documents, ids, locks
+from agentsdir.formats.directory.agent import publish_agent
+from agentsdir.formats.directory.derived import encode_document
+from agentsdir.formats.directory.layout import FORMAT, VERSION, Layout
+from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.errors import AgentsdirError, UsageError
+
+KINDS = ("user", "cron", "heartbeat", "subagent")
+
+
+@dataclass(frozen=True, slots=True)
+class NewAgent:
+    """What `new` was asked for; empty strings mean "not given"."""
+
+    kind: str = "user"
+    provider: str = "echo"
+    model: str = ""
+    system_prompt: str = ""
+    profile: str = ""
+    cwd: str = ""
+    name: str = ""
+    login: str = ""
+    connector: str = ""
+    user: str = ""
+    channel: str = ""
+    cron: str = ""
+    parent: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def create_agent(world: World, wanted: NewAgent) -> str:
+    """Create an agent and return its id.
+
+    Raises `UsageError` for contradictory or missing fields, `NoSuchAgent` for an unknown parent,
+    `AgentsdirError` (kind ``already-exists``) when a live agent has the same key or name.
+    """
+    architecture = registry.get(wanted.provider)
+    provider = architecture.provider
+    if provider is None:
+        raise UsageError(
+            f"the adapter {wanted.provider!r} reads transcripts, but runs no sessions yet",
+            kind="no-provider",
+        )
+    if unknown := sorted(set(wanted.options) - set(provider.option_names)):
+        raise UsageError(f"the provider {wanted.provider!r} has no option {unknown[0]!r}")
+    if wanted.name:
+        ids.check_name(wanted.name)
+    _check_fields(wanted)
+    open_root(world.layout)
+    with locks.hold(world.layout.create_lock, what="the agents directory"):
+        agent_id = _agent_id(world, wanted)
+        descriptor = _descriptor(world, wanted, agent_id)
+        _check_unique(world.layout, descriptor, wanted.name, agent_id)
+        session_id = world.ids.session()
+        native = {
+            "architecture": architecture.architecture,
+            "id": ids.dashed(session_id),
+            "cwd": wanted.cwd,
+        }
+        data: dict[str, Any] = {
+            "agent_id": agent_id,
+            "descriptor": descriptor,
+            "provider": architecture.name,
+            "model": wanted.model or provider.default_model,
+            "system_prompt": wanted.system_prompt,
+            "profile": wanted.profile,
+            "cwd": wanted.cwd,
+            "permission_mode": None,
+            "limits": {},
+            "options": wanted.options,
+            "native": native,
+        }
+        if wanted.name:
+            data["name"] = wanted.name
+        if "parentAgentId" in descriptor:
+            data["parentAgentId"] = descriptor["parentAgentId"]
+        publish_agent(world.layout, agent_id, data, world.now(), session_id)
+    return agent_id
+
+
+def open_root(layout: Layout) -> None:
+    """Make the agents directory, or check that it may be written."""
+    documents.make_folder(layout.root)
+    if not layout.check_version(writing=True):
+        document = {"format": FORMAT, "version": VERSION, "features": []}
+        documents.replace_file(layout.document, encode_document(document), durable=True)
+
+
+_FIELDS = {
+    "user": ("connector", "user", "channel"),
+    "cron": ("cron",),
+    "heartbeat": (),
+    "subagent": ("parent",),
+}
+
+
+def _check_fields(wanted: NewAgent) -> None:
+    if wanted.kind not in KINDS:
+        raise UsageError(
+            f"there is no agent type {wanted.kind!r}", hint=f"one of {', '.join(KINDS)}"
+        )
+    for kind, names in _FIELDS.items():
+        for name in names:
+            if getattr(wanted, name) and kind != wanted.kind:
+                raise UsageError(f"--{name} belongs to --type {kind}, not {wanted.kind}")
+    given = [name for name in _FIELDS["user"] if getattr(wanted, name)]
+    if given and len(given) < 3:
+        raise UsageError("--connector, --user and --channel go together")
+    if wanted.kind == "cron" and not wanted.cron:
+        raise UsageError("--type cron needs --cron UID")
+    if wanted.kind == "subagent" and not (wanted.parent and wanted.name):
+        raise UsageError("--type subagent needs --parent AGENT and --name NAME")
+
+
+def _agent_id(world: World, wanted: NewAgent) -> str:
+    # A task uid in the grammar is the agent id too, so that cron routing needs no index.
+    return wanted.cron if ids.is_agent_id(wanted.cron) else world.ids.agent()
+
+
+def _descriptor(world: World, wanted: NewAgent, agent_id: str) -> dict[str, Any]:
+    if wanted.kind == "cron":
+        return {"type": "cron", "id": wanted.cron}
+    if wanted.kind == "heartbeat":
+        return {"type": "heartbeat"}
+    if wanted.kind == "subagent":
+        parent = find_agent(world.layout, wanted.parent).id
+        return {
+            "type": "subagent",
+            "id": agent_id,
+            "parentAgentId": parent,
+            "name": wanted.name,
+        }
+    return {
+        "type": "user",
+        "connector": wanted.connector or "cli",
+        "userId": wanted.user or wanted.login,
+        "channelId": wanted.channel or agent_id,
+    }
+
+
+def _check_unique(layout: Layout, descriptor: dict[str, Any], name: str, agent_id: str) -> None:
+    """Refuse a second live agent with the same routing key, or sibling with the same name."""
+    if (layout.agents / agent_id).exists():
+        raise AgentsdirError(f"there already is an agent {agent_id}", kind="already-exists")
+    key = None if descriptor["type"] == "subagent" else descriptor
+    if key is not None and key.get("channelId") == agent_id and not name:
+        return
+    for paths, reading, _ in each_agent(layout):
+        if reading is None or reading.state.session.state is SessionState.TERMINATED:
+            continue
+        other = reading.state
+        if key is not None and other.descriptor == key:
+            raise AgentsdirError(
+                f"agent {paths.id} already is this {key['type']} agent", kind="already-exists"
+            )
+        if name and other.name == name and other.parent == descriptor.get("parentAgentId"):
+            raise AgentsdirError(
+                f"agent {paths.id} is already named {name!r}", kind="already-exists"
+            )

@@ -1,0 +1,54 @@
+"""Suspending and resuming a session (seed session-model; decision D11)."""
+
+from __future__ import annotations
+
+import base64
+
+from agentsdir.engine.provider_sessions import open_provider, sync_transcripts
+from agentsdir.engine.restoring import end_open_turn
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.states import SessionState, check_transition
+
+MAX_BLOB = 1024 * 1024  # decision D23
+
+
+def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
+    """Take an active session out of use, keeping the provider's blob.
+
+    Raises `SessionStateError`, `Busy` when a turn runs longer than `wait` seconds, and what the
+    provider raises.
+    """
+    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"):
+        with write_agent(paths) as writer:
+            end_open_turn(writer, world.now)
+            check_transition(writer.state.session.state, SessionState.SUSPENDED, paths.id)
+            state = writer.state
+        with open_provider(world, paths, state) as session:
+            blob = session.suspend()
+            with write_agent(paths, known=state) as writer:
+                sync_transcripts(writer, session, world.now())
+                change = {"from": "active", "to": "suspended", "reason": "suspend"}
+                if len(blob) <= MAX_BLOB:
+                    change["provider_state"] = base64.b64encode(blob).decode("ascii")
+                writer.append("session.state", change, world.now())
+                return writer.state
+
+
+def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
+    """Take a suspended session into use again; no process is started.
+
+    Raises `SessionStateError` for any other state, `Busy` as `suspend` does.
+    """
+    with (
+        locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"),
+        write_agent(paths) as writer,
+    ):
+        end_open_turn(writer, world.now)
+        check_transition(writer.state.session.state, SessionState.ACTIVE, paths.id)
+        change = {"from": writer.state.session.state.value, "to": "active", "reason": "resume"}
+        writer.append("session.state", change, world.now())
+        return writer.state

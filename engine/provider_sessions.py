@@ -1,0 +1,79 @@
+"""From an agent's folder to a running provider session, and its transcripts back."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+from agentsdir.adapters import registry
+from agentsdir.adapters.contract import ProviderSession, SessionSpec
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import transcripts
+from agentsdir.formats.directory.agent import AgentWriter
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths, read_json
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.errors import Invalid, ProviderError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterator[ProviderSession]:
+    """Open the agent's provider session, and stop it in any case.
+
+    Raises `ProviderError` when there is no such provider or it will not open.
+    """
+    architecture = registry.get(state.session.provider_name)
+    provider = architecture.provider
+    if provider is None:
+        raise ProviderError(f"{architecture.name!r} runs no sessions", kind="no-provider")
+    saved = transcripts.load(paths, list(state.transcripts))
+    created = _created(paths)
+    spec = SessionSpec(
+        native_id=state.native["id"],
+        model=state.session.model,
+        system_prompt=created.get("system_prompt", ""),
+        cwd=state.cwd,
+        now=world.now,
+        sleep=world.sleep,
+        options=created.get("options", {}),
+        transcripts=saved,
+    )
+    # Before the first turn there is nothing to restore from.
+    session = provider.restore(spec, _blob(paths)) if saved else provider.create(spec)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _created(paths: AgentPaths) -> dict[str, Any]:
+    with open_log(paths.log) as stream:
+        for line in read_log(stream, str(paths.log)):
+            if line.record is not None:
+                return line.record.data
+    return {}
+
+
+def _blob(paths: AgentPaths) -> bytes:
+    """Return the blob of the last suspension; it is a short cut, so damage to it is no error."""
+    import base64
+
+    try:
+        return base64.b64decode(read_json(paths.session)["provider_state"], validate=True)
+    except (FileNotFoundError, Invalid, KeyError, TypeError, ValueError):
+        return b""
+
+
+def sync_transcripts(writer: AgentWriter, session: ProviderSession, ts: str) -> None:
+    """Store what the provider's transcripts gained, and record it (decision D7)."""
+    changed = [
+        synced._asdict()
+        for native in session.transcripts()
+        if (synced := transcripts.store(writer.paths, native.path, native.role, native.data))
+    ]
+    if changed:
+        writer.append("transcript.synced", {"files": changed}, ts)

@@ -1,0 +1,66 @@
+"""SavedSessionData and RuntimeSessionData (seed session-type-system, "Type hierarchy").
+
+Saved keeps raw transcripts and never blocks; runtime is saved plus the blocks that the adapter
+makes of them: load, parse, runtime.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from agentsdir.adapters import registry
+from agentsdir.engine.agents import list_row
+from agentsdir.engine.parsing import Found, parse_session
+from agentsdir.formats.directory import transcripts
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.source import Source
+
+
+def saved_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
+    """Return what is on disk for a session: the list row, raw transcripts, workspace files."""
+    saved = transcripts.load(paths, list(state.transcripts))
+    main = next((p for p, entry in state.transcripts.items() if entry["role"] == "main"), "")
+    data = list_row(paths, state)
+    data.update(_raw(saved[main]) if main in saved else {"rawTranscript": None})
+    data["subagents"] = [
+        {"id": _stem(path), **_raw(saved[path])}
+        for path, entry in state.transcripts.items()
+        if entry["role"] == "subagent" and path in saved
+    ]
+    data["workspaceFiles"] = []
+    return data
+
+
+def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
+    """Return the saved session with its transcripts parsed into blocks."""
+    data = saved_session(paths, state)
+    reader = registry.get(state.session.provider_name).reader
+    saved = transcripts.load(paths, list(state.transcripts))
+    sources = [Source(path, data=raw) for path, raw in saved.items()]
+    blocks: dict[str, list[dict[str, Any]]] = {MAIN: []}
+    if reader is not None:
+        architecture = registry.get(state.session.provider_name)
+        for files in reader.discover(sources):
+            for block in parse_session(Found(architecture, files), hidden=False).blocks():
+                blocks.setdefault(block["conversationId"], []).append(block)
+    data["blocks"] = blocks.pop(MAIN)
+    threads = {entry["id"]: entry for entry in data["subagents"]}
+    for conversation, thread in blocks.items():
+        threads.setdefault(conversation, {"id": conversation})["blocks"] = thread
+    data["subagents"] = [{"blocks": [], **entry} for entry in threads.values()]
+    return data
+
+
+def _stem(path: str) -> str:
+    return path.rsplit("/", 1)[-1].split(".", 1)[0].removeprefix("agent-")
+
+
+def _raw(data: bytes) -> dict[str, Any]:
+    """Return raw bytes as text, or in base64 where they are no UTF-8."""
+    try:
+        return {"rawTranscript": data.decode()}
+    except UnicodeDecodeError:
+        return {"rawTranscriptBase64": base64.b64encode(data).decode("ascii")}

@@ -1,0 +1,266 @@
+"""One turn: message on disk, `.turn`, turn.start, the provider's stream, turn.complete, unlock.
+
+Decisions D13, D16, D17 and D20: one message, one turn, in log order; a message that a turn has
+started is never run again by itself; each block is durable before the next one is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.adapters.contract import Content, ProviderSession
+from agentsdir.engine.provider_sessions import open_provider, sync_transcripts
+from agentsdir.engine.restoring import end_open_turn
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import AgentWriter, write_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.states import SessionState, check_transition
+from agentsdir.formats.errors import AgentsdirError, NotRecorded, ProviderError, Uncertain
+from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.reducer import Reducer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentsdir.formats.reading.stream import StreamEvent
+
+
+class TurnResult(NamedTuple):
+    """How a message ended: `outcome` is completed, failed or aborted."""
+
+    message_id: str
+    turn_id: str | None
+    outcome: str
+    response: str
+    stop_reason: str | None
+    usage: dict[str, Any] | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object that `send --json` prints."""
+        return {
+            "type": "turn",
+            "messageId": self.message_id,
+            "turnId": self.turn_id,
+            "outcome": self.outcome,
+            "response": self.response,
+            "stopReason": self.stop_reason,
+            "usage": self.usage,
+        }
+
+
+def send(
+    world: World,
+    paths: AgentPaths,
+    content: list[dict[str, Any]],
+    on_event: Callable[[StreamEvent], None],
+    *,
+    wait: float = locks.FOREVER,
+) -> TurnResult:
+    """Give the agent a message and run its turn.
+
+    Args:
+        content: text and image parts.
+        on_event: called with each stream event of this message's turn.
+        wait: seconds to wait for another turn to end; negative waits for ever.
+
+    Raises `SessionStateError` for a terminated session, `Busy` (the message stays queued),
+    `ProviderError` when the turn failed (which is recorded).
+    """
+    message_id = world.ids.agent()
+    with write_agent(paths) as writer:
+        _check_can_run(writer.state)
+        data = {"message_id": message_id, "sender": "cli", "kind": "user", "content": content}
+        writer.append("message.enqueued", data, world.now())
+    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"):
+        with write_agent(paths) as writer:
+            end_open_turn(writer, world.now)
+            state = writer.state
+        while any(message["messageId"] == message_id for message in state.pending):
+            message = state.pending[0]
+            mine = message["messageId"] == message_id
+            turn = _Turn(world, paths, state, message, on_event if mine else _ignore)
+            if mine:
+                return turn.run()
+            state = turn.run_quietly()
+    return recorded_result(paths, message_id)
+
+
+def _check_can_run(state: AgentState) -> None:
+    if state.session.state is not SessionState.ACTIVE:
+        check_transition(state.session.state, SessionState.ACTIVE, state.agent_id)
+
+
+def _ignore(_event: StreamEvent) -> None:
+    """Another sender's turn is in the log; this command prints its own only."""
+
+
+class _Turn:
+    """One message being worked on, while `.turn` is held."""
+
+    def __init__(
+        self,
+        world: World,
+        paths: AgentPaths,
+        state: AgentState,
+        message: dict[str, Any],
+        on_event: Callable[[StreamEvent], None],
+    ) -> None:
+        self._world = world
+        self._paths = paths
+        self._state = state
+        self._message_id: str = message["messageId"]
+        self._content: Content = _plain(message["content"])
+        self._on_event = on_event
+        self._id = world.ids.agent()
+        self._reducer = Reducer()
+
+    def run(self) -> TurnResult:
+        """Run the turn and record its end, whatever it is."""
+        self._start()
+        try:
+            with open_provider(self._world, self._paths, self._state) as session:
+                try:
+                    for event in session.send(self._content):
+                        self._take(event)
+                finally:
+                    self._sync(session)
+        except (NotRecorded, Uncertain):
+            raise  # the disk refuses, so nothing more is written; `restore` ends the turn
+        except Exception as error:
+            failed = error if isinstance(error, AgentsdirError) else _crashed(error)
+            failure = {"turn_id": self._id, "kind": failed.kind, "message": failed.message}
+            self._end("turn.error", failure, "failed")
+            raise failed from error
+        except BaseException:
+            self._end("turn.aborted", {"turn_id": self._id, "reason": "interrupt"}, "aborted")
+            raise
+        result = self._result()
+        done = {
+            "turn_id": self._id,
+            "response": result.response,
+            "stop_reason": result.stop_reason,
+            "usage": result.usage,
+        }
+        self._end("turn.complete", done, "completed")
+        return result
+
+    def run_quietly(self) -> AgentState:
+        """Run another sender's turn; its failure is in the log, and no business of ours."""
+        try:
+            self.run()
+        except AgentsdirError as error:
+            if isinstance(error, (NotRecorded, Uncertain)):
+                raise
+        return self._state
+
+    def _start(self) -> None:
+        with self._writer() as writer:
+            current = writer.state.session.state
+            if current is not SessionState.ACTIVE:
+                _check_can_run(writer.state)
+                change = {"from": current.value, "to": "active", "reason": "send"}
+                writer.append("session.state", change, self._world.now())
+            start = {
+                "turn_id": self._id,
+                "message_ids": [self._message_id],
+                "provider": writer.state.session.provider_name,
+                "attempt": 1,
+            }
+            writer.append("turn.start", start, self._world.now())
+
+    def _take(self, event: StreamEvent) -> None:
+        self._reducer.apply(event)
+        if event["type"] == "block_complete":
+            with self._writer() as writer:
+                data = {"turn_id": self._id, "block": event["block"]}
+                writer.append("block", data, self._world.now())
+        self._on_event(event)
+
+    def _sync(self, session: ProviderSession) -> None:
+        with self._writer() as writer:
+            sync_transcripts(writer, session, self._world.now())
+
+    def _result(self) -> TurnResult:
+        texts = [b["content"] for b in self._reducer.blocks(MAIN) if b["type"] == "assistant_text"]
+        metadata = self._reducer.metadata.get(MAIN, {})
+        return TurnResult(
+            self._message_id,
+            self._id,
+            "completed",
+            "\n\n".join(texts),
+            metadata.get("stopReason", "end_turn"),
+            metadata.get("usage"),
+        )
+
+    def _end(self, event: str, data: dict[str, Any], outcome: str) -> None:
+        with self._writer() as writer:
+            writer.append(event, data, self._world.now())
+            delivered = {"message_id": self._message_id, "outcome": outcome}
+            writer.append("message.delivered", delivered, self._world.now())
+
+    def _writer(self) -> _KnownWriter:
+        return _KnownWriter(self)
+
+
+class _KnownWriter:
+    """`write_agent` that goes on from the state this turn already knows."""
+
+    def __init__(self, turn: _Turn) -> None:
+        self._turn = turn
+        self._held = write_agent(turn._paths, known=turn._state)
+
+    def __enter__(self) -> AgentWriter:
+        writer = self._held.__enter__()
+        self._turn._state = writer.state
+        return writer
+
+    def __exit__(self, *error: Any) -> None:
+        self._held.__exit__(*error)
+
+
+def _crashed(error: Exception) -> ProviderError:
+    return ProviderError(f"the provider raised {type(error).__name__}: {error}")
+
+
+def _plain(content: list[dict[str, Any]]) -> Content:
+    """Return a prompt of one text part as that text."""
+    if len(content) == 1 and content[0].get("type") == "text":
+        return str(content[0]["text"])
+    return content
+
+
+def recorded_result(paths: AgentPaths, message_id: str) -> TurnResult:
+    """Return how a message ended, from the log: another process ran it.
+
+    Raises `ProviderError` when its turn failed.
+    """
+    turn_id: str | None = None
+    result = TurnResult(message_id, None, "failed", "", None, None)
+    with open_log(paths.log) as stream:
+        for line in read_log(stream, str(paths.log)):
+            record = line.record
+            if record is None:
+                continue
+            data = record.data
+            if record.event == "turn.start" and message_id in data.get("message_ids", ()):
+                turn_id = data["turn_id"]
+            elif turn_id is None or data.get("turn_id") != turn_id:
+                continue
+            elif record.event == "turn.complete":
+                result = TurnResult(
+                    message_id,
+                    turn_id,
+                    "completed",
+                    data["response"],
+                    data["stop_reason"],
+                    data["usage"],
+                )
+            elif record.event == "turn.error":
+                raise ProviderError(data["message"], kind=data["kind"])
+            elif record.event == "turn.aborted":
+                raise ProviderError(f"the turn was aborted: {data['reason']}", kind="turn-aborted")
+    return result

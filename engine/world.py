@@ -1,0 +1,35 @@
+"""What the engine is handed: a root, a clock, fresh ids. It takes none of these by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentsdir.formats.directory.layout import Layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class FreshIds(Protocol):
+    """Where new ids come from."""
+
+    def agent(self) -> str:
+        """Return a new agent, message or turn id (a cuid2)."""
+
+    def session(self) -> str:
+        """Return a new session id (a uuid4 in 32 hex digits)."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One agents directory and the world around it.
+
+    `now` returns an RFC 3339 timestamp; `sleep` waits some seconds.
+    """
+
+    layout: Layout
+    now: Callable[[], str]
+    sleep: Callable[[float], None]
+    ids: FreshIds

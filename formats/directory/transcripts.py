@@ -1,0 +1,95 @@
+"""Raw provider transcripts, kept byte for byte under their native paths (decision D7)."""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from agentsdir.formats.directory.documents import make_folder, sync, sync_folder
+from agentsdir.formats.directory.layout import FILE_MODE, AgentPaths, open_plain, read_bytes
+from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
+
+
+class Synced(NamedTuple):
+    """One file of a `transcript.synced` event: sizes in bytes, SHA-256 of the whole file."""
+
+    path: str
+    role: str
+    size: int
+    sha256: str
+
+
+def store_path(paths: AgentPaths, native: str) -> Path:
+    """Return where a native relative path is kept.
+
+    Raises `UnsafePath` for one that is absolute, empty, or could lead out of the folder.
+    """
+    parts = PurePosixPath(native).parts
+    safe = (
+        native
+        and not native.startswith("/")
+        and "\\" not in native
+        and native.isprintable()
+        and all(part not in ("..", ".") and not part.startswith(".tmp-") for part in parts)
+        and native != "manifest.json"
+    )
+    if not safe:
+        raise UnsafePath(f"{native!r} cannot name a stored transcript")
+    return paths.transcripts.joinpath(*parts)
+
+
+def store(paths: AgentPaths, native: str, role: str, data: bytes) -> Synced | None:
+    """Bring the stored copy of one transcript up to `data`, durably; None when it is there already.
+
+    Only the new tail is written, after the stored bytes have been compared.
+    Raises `Invalid` (kind ``transcript-differs``), overwriting nothing, when the native file is
+    shorter than the stored one or differs from it; `NotRecorded` and `Uncertain` for the disk.
+    """
+    path = store_path(paths, native)
+    try:
+        stored = read_bytes(path)
+    except FileNotFoundError:
+        make_folder(path.parent)
+        stored = b""
+    if not data.startswith(stored):
+        raise Invalid(
+            f"the transcript {native} is shorter than its stored copy {path}, or differs from it",
+            hint="nothing was overwritten; compare the two files",
+            kind="transcript-differs",
+        )
+    if len(stored) == len(data) and path.exists():
+        return None
+    _append(path, data[len(stored) :], len(stored))
+    return Synced(native, role, len(data), sha256(data).hexdigest())
+
+
+def _append(path: Path, tail: bytes, size: int) -> None:
+    try:
+        descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
+    except FileNotFoundError:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, FILE_MODE)
+        sync_folder(path.parent)
+    try:
+        view = memoryview(tail)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        sync(descriptor, path)
+    except OSError as error:
+        os.ftruncate(descriptor, size)
+        raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+
+
+def load(paths: AgentPaths, natives: list[str]) -> dict[str, bytes]:
+    """Return the stored transcripts by native path; those that are missing are left out."""
+    found = {}
+    for native in natives:
+        try:
+            found[native] = read_bytes(store_path(paths, native))
+        except FileNotFoundError:
+            continue
+    return found
