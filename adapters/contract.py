@@ -94,8 +94,9 @@ class SessionSpec:
 
     `native_id` is the id to use with the architecture's own program. `transcripts` are the saved
     files, by native relative path, for `restore`; empty for `create`. `options` are the provider's
-    own settings (``--option name=value``). `now` gives RFC 3339 timestamps and `sleep` waits some
-    seconds: a provider has no clock of its own.
+    own settings (``--option name=value``). `turn` numbers the turn about to run, from 1, failed
+    ones included; 0 when none is. `now` gives RFC 3339 timestamps and `sleep` waits some seconds:
+    a provider has no clock of its own.
     """
 
     native_id: str
@@ -104,6 +105,7 @@ class SessionSpec:
     cwd: str
     now: Callable[[], str]
     sleep: Callable[[float], None]
+    turn: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
     transcripts: Mapping[str, bytes] = field(default_factory=dict)
 

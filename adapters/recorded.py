@@ -10,12 +10,20 @@ from typing import Any
 
 import orjson
 
-from agentsdir.adapters.contract import Content, NativeFile, Paths, SessionFiles, Transcript
+from agentsdir.adapters.contract import (
+    Content,
+    NativeFile,
+    Paths,
+    SessionFiles,
+    SessionSpec,
+    Transcript,
+)
 from agentsdir.formats import jsontext
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import BLOCK_TYPES, MAIN, Block, make_block
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.rows import Row, read_rows
+from agentsdir.formats.reading.usage import as_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,16 +39,20 @@ class RecordedTranscript:
     """The transcript of one session, held in memory while a turn runs.
 
     Args:
-        native_id: names the file, and begins every block id.
+        spec: its `native_id` names the file and, with `turn`, begins every block id.
         saved: the bytes of earlier turns.
+
+    `prompts` counts the turns it holds. A turn that died before it was saved is not among them,
+    which is why ids go by the session's count of turns.
     """
 
-    def __init__(self, native_id: str, saved: bytes = b"") -> None:
-        self.native_id = native_id
+    def __init__(self, spec: SessionSpec, saved: bytes = b"") -> None:
+        self.native_id = spec.native_id
+        self.prefix = f"{spec.native_id}:{spec.turn}:"
         self._data = bytearray(saved)
         if self._data and not self._data.endswith(b"\n"):
             self._data += b"\n"
-        self.turns = sum(_is_prompt(line) for line in saved.splitlines())
+        self.prompts = sum(_is_prompt(line) for line in saved.splitlines())
 
     @property
     def path(self) -> str:
@@ -49,14 +61,13 @@ class RecordedTranscript:
 
     def prompt(self, content: Content, timestamp: str) -> StreamEvent:
         """Begin the next turn; return the event of its `user_message` block."""
-        self.turns += 1
+        self.prompts += 1
         block = self.block("user_message", "prompt", timestamp, content=content)
         return self.record(stream.block_complete(block["id"], block))
 
     def block(self, kind: str, part: str, timestamp: str, **fields: Any) -> Block:
         """Make a block of the current turn; its id says session, turn and part."""
-        block_id = f"{self.native_id}:{self.turns}:{part}"
-        return make_block(kind, block_id, MAIN, self.native_id, timestamp, None, **fields)
+        return make_block(kind, self.prefix + part, MAIN, self.native_id, timestamp, None, **fields)
 
     def record(self, event: StreamEvent) -> StreamEvent:
         """Append one event and return it."""
@@ -175,14 +186,8 @@ class _Reading:
         self._handles[key] = handle = self._sink.add(block)
         if superseded:
             self._sink.supersede(handle)
-        elif "usage" in block and isinstance(block["usage"], dict):
-            self._count(block)
-
-    def _count(self, block: Block) -> None:
-        try:
-            self._sink.use(block["conversationId"], block["usage"])
-        except (KeyError, TypeError):
-            return
+        elif used := as_usage(block.get("usage")):
+            self._sink.use(block["conversationId"], used)
 
     def _add_unknown(self, row: Row) -> None:
         if not self._sink.wants_hidden:

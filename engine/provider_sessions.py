@@ -39,6 +39,7 @@ def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterato
         cwd=state.cwd,
         now=world.now,
         sleep=world.sleep,
+        turn=state.counters["turns"] if state.open_turn else 0,
         options=created.get("options", {}),
         transcripts=saved,
     )

@@ -19,8 +19,9 @@ from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import AgentsdirError, NotRecorded, ProviderError, Uncertain
-from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.blocks import MAIN, check_block
 from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.formats.reading.usage import as_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def send(
         _check_can_run(writer.state)
         data = {"message_id": message_id, "sender": "cli", "kind": "user", "content": content}
         writer.append("message.enqueued", data, world.now())
-    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"):
+    queued = f"the message stays queued as {message_id}"
+    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}", hint=queued):
         with write_agent(paths) as writer:
             end_open_turn(writer, world.now)
             state = writer.state
@@ -175,6 +177,7 @@ class _Turn:
     def _take(self, event: StreamEvent) -> None:
         self._reducer.apply(event)
         if event["type"] == "block_complete":
+            check_block(event["block"])
             with self._writer() as writer:
                 data = {"turn_id": self._id, "block": event["block"]}
                 writer.append("block", data, self._world.now())
@@ -192,8 +195,8 @@ class _Turn:
             self._id,
             "completed",
             "\n\n".join(texts),
-            metadata.get("stopReason", "end_turn"),
-            metadata.get("usage"),
+            str(metadata.get("stopReason") or "end_turn"),
+            as_usage(metadata.get("usage")),
         )
 
     def _end(self, event: str, data: dict[str, Any], outcome: str) -> None:

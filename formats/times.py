@@ -48,9 +48,9 @@ def native(value: Any) -> str | None:
             return value
         try:
             moment = datetime.fromisoformat(value)
-        except ValueError:
+            return to_text(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        except (OverflowError, ValueError):
             return None
-        return to_text(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             return to_text(datetime.fromtimestamp(value / 1000 if value >= 1e11 else value, UTC))

@@ -38,7 +38,7 @@ class EchoSession:
 
     def __init__(self, spec: SessionSpec, saved: bytes) -> None:
         self._spec = spec
-        self._transcript = RecordedTranscript(spec.native_id, saved)
+        self._transcript = RecordedTranscript(spec, saved)
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Stream the prompt back, word by word."""
@@ -60,7 +60,7 @@ class EchoSession:
 
     def suspend(self) -> bytes:
         """Return the number of turns, for whoever looks at the blob."""
-        return b'{"turns":%d}' % self._transcript.turns
+        return b'{"turns":%d}' % self._transcript.prompts
 
     def stop(self) -> None:
         """Nothing runs between turns."""

@@ -43,13 +43,13 @@ class ScriptSession:
     def __init__(self, spec: SessionSpec, play: Play, saved: bytes) -> None:
         self._spec = spec
         self._play = play
-        self._transcript = RecordedTranscript(spec.native_id, saved)
+        self._transcript = RecordedTranscript(spec, saved)
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Play the next turn. Raises `ProviderError` where the script says so, or is over."""
         spec, transcript = self._spec, self._transcript
         yield transcript.prompt(content, spec.now())
-        for line in self._play.turn(transcript.turns):
+        for line in self._play.turn(transcript.prompts):
             if line["type"] == "sleep":
                 spec.sleep(float(line.get("seconds", 0)))
             elif line["type"] == "error":
@@ -62,7 +62,7 @@ class ScriptSession:
 
     def _as_own(self, line: StreamEvent) -> StreamEvent:
         """Return a scripted event as one of this session and turn: its ids, its clock."""
-        prefix = f"{self._transcript.native_id}:{self._transcript.turns}:"
+        prefix = self._transcript.prefix
         event: dict[str, Any] = {**line, "conversationId": line.get("conversationId", MAIN)}
         event.pop("timestamp", None)
         if "blockId" in event:
@@ -80,7 +80,7 @@ class ScriptSession:
 
     def suspend(self) -> bytes:
         """Return the number of turns played, for whoever looks at the blob."""
-        return b'{"turns":%d}' % self._transcript.turns
+        return b'{"turns":%d}' % self._transcript.prompts
 
     def stop(self) -> None:
         """Nothing runs between turns."""

@@ -21,12 +21,15 @@ FOREVER = -1.0
 
 
 @contextmanager
-def hold(path: Path, *, wait: float = FOREVER, what: str = "") -> Iterator[None]:
+def hold(
+    path: Path, *, wait: float = FOREVER, what: str = "", hint: str = "--wait SECONDS waits for it"
+) -> Iterator[None]:
     """Hold the lock file at `path`, which stays when released.
 
     Args:
         wait: seconds to wait for another holder; negative waits for ever, 0 does not wait.
         what: what is locked, for the message.
+        hint: what to do when it stays held, for the message.
 
     Raises `Busy` when the time is over, `NotRecorded` where the system cannot lock.
     """
@@ -38,7 +41,7 @@ def hold(path: Path, *, wait: float = FOREVER, what: str = "") -> Iterator[None]
     except Timeout:
         raise Busy(
             f"{what or path} is held by another process",
-            hint="wait for it, or give --wait SECONDS",
+            hint=hint,
         ) from None
     except OSError as error:
         raise NotRecorded(f"cannot lock {path}: {error.strerror}") from error

@@ -11,7 +11,11 @@ Optional on all: `messageId` (groups the parts of one model message), `hidden`, 
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from types import NoneType
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, get_args
+
+from agentsdir.formats.errors import Invalid
+from agentsdir.formats.times import is_rfc3339
 
 MAIN = "main"
 
@@ -125,6 +129,59 @@ class SubagentBlock(_Common):
     durationMs: NotRequired[int]
     toolUseId: NotRequired[str]
     link: NotRequired[dict[str, str]]
+
+
+_TEXT: tuple[type, ...] = (str,)
+# What a writer insists on, by type: field → the JSON types it may have.
+_REQUIRED: dict[str, dict[str, tuple[type, ...]]] = {
+    "user_message": {"content": (str, list)},
+    "assistant_text": {"content": _TEXT},
+    "thinking": {"content": _TEXT},
+    "tool_use": {"toolName": _TEXT, "toolUseId": _TEXT, "input": (object,), "status": _TEXT},
+    "tool_result": {"toolUseId": _TEXT, "output": (object,), "isError": (bool,)},
+    "system": {"subtype": _TEXT, "message": _TEXT},
+    "subagent": {"subagentId": (str, NoneType), "input": _TEXT, "status": _TEXT},
+}
+_COMMON = {"id": _TEXT, "conversationId": _TEXT, "sessionId": _TEXT, "timestamp": (str, NoneType)}
+_OPTIONAL: dict[str, tuple[type, ...]] = {
+    "source": (dict, NoneType),
+    "messageId": _TEXT,
+    "hidden": (bool,),
+    "superseded": (bool,),
+    "lossy": (list,),
+    "model": _TEXT,
+    "summary": _TEXT,
+    "signature": _TEXT,
+    "redacted": (bool,),
+    "displayName": _TEXT,
+    "description": _TEXT,
+    "durationMs": (int,),
+    "synthetic": (bool,),
+    "metadata": (dict,),
+    "name": _TEXT,
+    "output": (object,),
+    "link": (dict,),
+}
+
+
+def check_block(block: Block) -> None:
+    """Raise `Invalid` (kind ``bad-block``) unless `block` may be written into a log."""
+    kind = block.get("type")
+    if kind not in _REQUIRED:
+        raise Invalid(f"{kind!r} is no block type", kind="bad-block")
+    for fields, needed in ((_COMMON, True), (_REQUIRED[kind], True), (_OPTIONAL, False)):
+        for name, types in fields.items():
+            if name not in block:
+                if needed:
+                    raise Invalid(f"a {kind} block needs {name}", kind="bad-block")
+            elif not isinstance(block[name], types):
+                raise Invalid(f"{name} of a {kind} block is {block[name]!r:.60}", kind="bad-block")
+    if block["timestamp"] is not None and not is_rfc3339(block["timestamp"]):
+        raise Invalid(f"{block['timestamp']!r} is no RFC 3339 time", kind="bad-block")
+    if block.get("status", "success") not in get_args(ToolStatus):
+        raise Invalid(f"{block['status']!r} is no status", kind="bad-block")
+    if block.get("subtype", "log") not in get_args(SystemSubtype):
+        raise Invalid(f"{block['subtype']!r} is no subtype of a system block", kind="bad-block")
 
 
 def make_block(

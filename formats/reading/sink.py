@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 View: TypeAlias = Literal["live", "all"]
 DROPPED = -1
-_NESTED = ("input", "output", "metadata", "content")
+_NESTED = ("input", "output", "metadata", "content", "display")
 
 
 class Link(NamedTuple):
@@ -70,7 +70,7 @@ class ParseSink:
         """Append a block; return its handle for `amend`, `DROPPED` for an unwanted hidden one."""
         if block.get("hidden") and not self.wants_hidden:
             return DROPPED
-        self._spool.write(_encode(block)[:-1] + b"\n")
+        self._spool.write(_encode(block))
         conversation = block["conversationId"]
         if conversation not in self.conversations:
             self.conversation(conversation)
@@ -81,7 +81,7 @@ class ParseSink:
     def amend(self, handle: int, **late: Any) -> None:
         """State fields of a block that were unknown when it was added, each at most once."""
         if handle != DROPPED:
-            suffix = b"," + _encode(late)[1:-1]
+            suffix = b"," + _encode(late)[1:-2]
             self._late[handle] = self._late.get(handle, b"") + suffix
 
     def supersede(self, handle: int) -> None:
@@ -116,9 +116,11 @@ class ParseSink:
             if handle in superseded:
                 if view == "live":
                     continue
-                yield line[:-1] + late.get(handle, b"") + b',"superseded":true}\n'
+                yield line[:-2] + late.get(handle, b"") + b',"superseded":true}\n'
+            elif handle in late:
+                yield line[:-2] + late[handle] + b"}\n"
             else:
-                yield line[:-1] + late.get(handle, b"") + b"}\n"
+                yield line
 
     def blocks(self, view: View = "live") -> Iterator[Block]:
         """Yield each block of the view as a dict."""
@@ -151,12 +153,13 @@ class ParseSink:
 
 
 def _encode(block: Block) -> bytes:
+    """Return one line of JSON, LF included."""
     for name in _NESTED:
         value = block.get(name)
         if isinstance(value, (dict, list)) and jsontext.deeper_than(value, jsontext.MAX_DEPTH - 2):
             return _encode_lossy(block)
     try:
-        return orjson.dumps(block)
+        return orjson.dumps(block, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
         return _encode_lossy(block)
 
@@ -165,4 +168,4 @@ def _encode_lossy(block: Block) -> bytes:
     reasons: set[str] = set()
     cleaned = jsontext.clean(block, reasons)
     cleaned["lossy"] = sorted(reasons | set(block.get("lossy", ())))
-    return orjson.dumps(cleaned)
+    return orjson.dumps(cleaned, option=orjson.OPT_APPEND_NEWLINE)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 HEAD = 64 * 1024
 CHUNK = 1024 * 1024
+# Transcript lines are often longer than Python's default buffer; with it, reading costs threefold.
+BUFFER = 256 * 1024
 
 
 class Spool:
@@ -30,7 +32,7 @@ class Spool:
             import tempfile  # costs a third of a start-up, and small inputs never need it
 
             self._limit = 0
-            memory, self._file = self._file, tempfile.TemporaryFile()  # noqa: SIM115, lives with us
+            memory, self._file = self._file, tempfile.TemporaryFile(buffering=CHUNK)  # noqa: SIM115
             assert isinstance(memory, io.BytesIO)
             self._file.write(memory.getbuffer())
         try:
@@ -83,7 +85,7 @@ class Source:
             return _Unclosing(self._spool.rewind())  # type: ignore[arg-type]
         assert self.path is not None
         try:
-            return self.path.open("rb")
+            return self.path.open("rb", buffering=BUFFER)
         except OSError as error:
             raise AgentsdirError(f"cannot read {self.name}: {error.strerror}") from error
 

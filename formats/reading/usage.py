@@ -43,6 +43,22 @@ def add_usage(left: Usage, right: Usage) -> Usage:
     return usage(sent, got, read, wrote, thinking, exact=left["exact"] and right["exact"])
 
 
+def as_usage(value: Any) -> Usage | None:
+    """Return what a stream or a record says as a whole usage object, or None if it says nothing.
+
+    Counts that are missing or no integers are 0, and the result is then not exact.
+    """
+    if not isinstance(value, dict):
+        return None
+    counts = [value.get(name) for name in COUNTED]
+    whole = [count if type(count) is int and count >= 0 else 0 for count in counts]
+    sent, got, read, wrote = whole
+    thought = value.get("thinkingTokens")
+    thinking = thought if type(thought) is int else None
+    exact = value.get("exact") is not False and whole == counts
+    return usage(sent, got, read, wrote, thinking, exact=exact)
+
+
 def no_usage() -> Usage:
     """Return zero, exactly."""
     return usage(0, 0)

@@ -1,0 +1,101 @@
+"""SPEC.md is law: what it shows validates, and what it lists is what the code has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+
+from agentsdir import schemas
+from agentsdir.cli.exits import Exit
+from agentsdir.engine.validating import KINDS as PROBLEMS
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.records import EVENTS
+from agentsdir.formats.directory.states import TRANSITIONS, SessionState
+from agentsdir.formats.reading.blocks import BLOCK_TYPES
+from agentsdir.formats.reading.findings import KINDS as FINDINGS
+from agentsdir.formats.reading.stream import EVENT_TYPES
+
+SPEC = (Path(__file__).parents[2] / "SPEC.md").read_text(encoding="utf-8")
+FENCES = re.findall(r"^```([^\n]*)\n(.*?)^```$", SPEC, re.MULTILINE | re.DOTALL)
+EXAMPLES = [
+    (info.partition("schema=")[2], body) for info, body in FENCES if info.startswith("json")
+]
+
+
+@pytest.mark.feature("C-15", "C-09")
+@pytest.mark.parametrize(("kind", "text"), EXAMPLES)
+def test_every_example_in_the_spec_is_valid(kind: str, text: str) -> None:
+    """A JSON fence names its schema, and its content validates against it."""
+    assert kind, f"a JSON fence without schema=: {text[:60]}"
+    assert schemas.check(kind, orjson.loads(text)) == []
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_has_a_section_and_an_example(event: str) -> None:
+    """No event is written that the spec does not show."""
+    assert f"event-{event.replace('.', '-')}" in {kind for kind, _ in EXAMPLES}
+
+
+@pytest.mark.parametrize("block_type", BLOCK_TYPES)
+def test_every_block_type_has_an_example(block_type: str) -> None:
+    """The seven blocks are shown."""
+    shown = {orjson.loads(text)["type"] for kind, text in EXAMPLES if kind == "block"}
+    assert block_type in shown
+
+
+@pytest.mark.parametrize("event_type", EVENT_TYPES)
+def test_every_stream_event_has_an_example(event_type: str) -> None:
+    """The five stream events are shown."""
+    shown = {orjson.loads(text)["type"] for kind, text in EXAMPLES if kind == "stream-event"}
+    assert event_type in shown
+
+
+def _table(name: str) -> list[tuple[str, ...]]:
+    block = SPEC.split(f"<!-- {name}: begin -->")[1].split(f"<!-- {name}: end -->")[0]
+    rows = [line.strip("| ").split(" | ") for line in block.strip().splitlines()[2:]]
+    return [tuple(cell.strip(" `") for cell in row) for row in rows]
+
+
+def test_the_findings_table_is_what_readers_can_say() -> None:
+    """Every id that can be reported is documented, with severity and meaning, and vice versa."""
+    wanted = [(name, severity, meaning) for name, (severity, meaning) in sorted(FINDINGS.items())]
+    assert _table("findings") == wanted
+
+
+def test_the_problems_table_is_what_validate_can_say() -> None:
+    """The ids of `validate` are documented too."""
+    own = {name: entry for name, entry in PROBLEMS.items() if name not in FINDINGS}
+    wanted = [(name, severity, meaning) for name, (severity, meaning) in sorted(own.items())]
+    assert _table("problems") == wanted
+
+
+def test_the_exit_code_table_is_the_enum() -> None:
+    """Exit codes and their names are those of the code, each once."""
+    section = SPEC.split("**Exit codes**")[1]
+    rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", section, re.MULTILINE)
+    assert [(int(code), name) for code, name in rows] == [(int(e), e.name) for e in Exit]
+    assert len({int(e) for e in Exit}) == len(Exit)
+
+
+@pytest.mark.feature("S-01")
+def test_the_state_table_is_the_state_machine() -> None:
+    """The transitions of section 7 are the ones the code allows."""
+    section = SPEC.split("## 7 Sessions and turns")[1]
+    rows = dict(re.findall(r"^\| (\w+) \| ([\w, ]*) ?\|$", section, re.MULTILINE))
+    for state in SessionState:
+        allowed = [name for name in rows[state.value].replace(" ", "").split(",") if name]
+        assert allowed == [new.value for new in TRANSITIONS[state]]
+
+
+def test_the_layout_has_an_entry_for_each_path() -> None:
+    """Each file that the code names stands in the tree and is described."""
+    section = SPEC.split("## 2 Layout")[1].split("## 3 ")[0]
+    layout, agent = Layout(Path("ROOT")), AgentPaths(Path("AGENT"), "x")
+    files = [layout.document, layout.create_lock, agent.descriptor, agent.session, agent.state]
+    files += [agent.history, agent.log, agent.transcripts, agent.lock, agent.turn]
+    for path in files:
+        assert path.name in section.split("```")[1], path
+        assert re.search(rf"\*\*`{re.escape(path.name)}/?`\*\*", section), path
