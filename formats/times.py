@@ -16,7 +16,8 @@ RFC3339 = re.compile(
 
 def to_text(moment: datetime) -> str:
     """Format an aware `moment`, e.g. ``2026-01-02T03:04:05.678900Z``."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
+    # Not strftime: its %Y writes the year 1 as "1".
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def from_text(text: str) -> datetime:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from agentsdir.formats.directory import derived, documents, fold, journal, locks
@@ -24,7 +24,7 @@ from agentsdir.formats.directory.layout import (
 )
 from agentsdir.formats.directory.log import Position, open_log, read_log
 from agentsdir.formats.directory.records import Record
-from agentsdir.formats.errors import Invalid, NotRecorded
+from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
 from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
@@ -175,7 +175,12 @@ def write_agent(
     Raises what `read_agent` raises (`whole` and `known` are its arguments).
     """
     with locks.hold(paths.lock, what=f"agent {paths.id}"):
-        yield AgentWriter(paths, read_agent(paths, whole=whole, known=known))
+        reading = read_agent(paths, whole=whole, known=known)
+        if reading.torn and journal.end_whole_tail(paths.log, reading.state.position):
+            after = read_agent(paths, known=reading.state)
+            before = tuple(f for f in reading.findings if f.id != "torn-tail")
+            reading = after._replace(findings=before + after.findings)
+        yield AgentWriter(paths, reading)
 
 
 class AgentWriter:
@@ -202,6 +207,12 @@ class AgentWriter:
         self.state.position = position
         self.state.history_size += len(line)
         self.torn = False
+        with suppress(NotRecorded, Uncertain):
+            self._follow(event, line, history_before)
+        return record
+
+    def _follow(self, event: str, line: bytes, history_before: int) -> None:
+        """Bring the derived files up to date with the event that was just appended."""
         if line:
             self._extend_history(line, history_before)
         if event == "session.state":
@@ -211,7 +222,6 @@ class AgentWriter:
         if event != "block":
             # Blocks come thick and fast; a reader folds them from the tail of the log.
             self._replace(self.paths.state.name, durable=False)
-        return record
 
     def _replace(self, name: str, *, durable: bool) -> None:
         data = _documents(self.paths, self.state)[name]
@@ -223,7 +233,7 @@ class AgentWriter:
         except FileNotFoundError:
             self._rebuild_history()
             return
-        with os.fdopen(descriptor, "ab", buffering=0) as stream:
+        with os.fdopen(descriptor, "ab", buffering=0) as stream, suppress(OSError):
             if os.fstat(descriptor).st_size == size_before and stream.write(line) == len(line):
                 return
         self._rebuild_history()

@@ -6,15 +6,17 @@ Each is a function of the log alone, so that one appended to and one rebuilt are
 from __future__ import annotations
 
 import base64
+from types import NoneType
 from typing import Any
 
 import orjson
 
 from agentsdir.formats import jsontext
-from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.fold import COUNTERS, AgentState
 from agentsdir.formats.directory.log import Position
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.directory.states import Session, SessionState
+from agentsdir.formats.reading.usage import COUNTED
 
 
 def session_document(session: Session) -> dict[str, Any]:
@@ -69,6 +71,7 @@ def state_from_document(document: dict[str, Any]) -> AgentState:
     Raises `KeyError`, `TypeError` or `ValueError` for a document that is none of ours; the caller
     then folds the log from its start.
     """
+    _check_shape(document)
     position = Position(
         document["logSize"],
         document["lastSeq"],
@@ -103,6 +106,39 @@ def state_from_document(document: dict[str, Any]) -> AgentState:
         position=position,
         history_size=document["historySize"],
     )
+
+
+_TEXT = (str,)
+_TEXT_OR_NULL = (str, NoneType)
+_SHAPE: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("sessionId", "type", "agentProfileReference", "createdAt"), _TEXT),
+    **dict.fromkeys(("agentId", "provider", "model", "cwd", "lastHash"), _TEXT),
+    **dict.fromkeys(("lastActivity", "name", "title", "suspendedAt"), _TEXT_OR_NULL),
+    **dict.fromkeys(("native", "descriptor", "counters", "usage", "transcripts"), (dict,)),
+    **dict.fromkeys(("historySize", "logSize", "lastSeq", "unreadable", "logLines"), (int,)),
+    "pending": (list,),
+    "openTurn": (dict, NoneType),
+}
+
+
+def _check_shape(document: dict[str, Any]) -> None:
+    """Raise unless every field that the fold goes on from is what the fold makes."""
+    for name, kinds in _SHAPE.items():
+        value: Any = document[name]
+        if not isinstance(value, kinds) or (isinstance(value, int) and value < 0):
+            raise TypeError(name)
+    counted = [document["counters"][name] for name in COUNTERS]
+    counted += [document["usage"][name] for name in COUNTED]
+    entries = [*document["pending"], *document["transcripts"].values()]
+    if not all(type(count) is int for count in counted) or not all(
+        isinstance(entry, dict) for entry in entries
+    ):
+        raise TypeError("counters, usage, pending or transcripts")
+    _ = document["usage"]["exact"], document["native"]["id"]
+    _ = [message["messageId"] for message in document["pending"]]
+    _ = [entry["role"] for entry in document["transcripts"].values()]
+    if (turn := document["openTurn"]) is not None:
+        _ = turn["turnId"], turn["ended"], [*turn["messageIds"]]
 
 
 def manifest_document(state: AgentState) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from agentsdir.formats.directory.documents import sync
 from agentsdir.formats.directory.layout import open_plain
-from agentsdir.formats.directory.log import Position
+from agentsdir.formats.directory.log import Position, decode_line
 from agentsdir.formats.directory.records import Record, encode_record, line_hash
-from agentsdir.formats.errors import NotRecorded
+from agentsdir.formats.errors import Invalid, NotRecorded
+from agentsdir.formats.reading.lines import LINE_CAP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def append_record(
             beyond it are a torn tail, which gets its own line and its own hash.
 
     Raises `NotRecorded` (the log is as before), `Uncertain` (only the fsync failed), `Invalid` for
-    data that would not round-trip.
+    data that would not round-trip, or that no reader would take back.
     """
     descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
     try:
@@ -40,12 +41,34 @@ def append_record(
             previous, prefix = line_hash(torn), b"\n"
         record = Record(position.next_seq, ts, event, session_id, data, previous)
         line = encode_record(record)
+        if len(line) > LINE_CAP:
+            message = f"a {event} record of {len(line)} bytes is over the limit of {LINE_CAP}"
+            raise Invalid(message, kind="too-large")
         _write_whole(descriptor, prefix + line, size, path)
         sync(descriptor, path)
     finally:
         os.close(descriptor)
     lines = position.lines + len(prefix) + 1
     return record, Position(size + len(prefix) + len(line), record.seq, line_hash(line), 0, lines)
+
+
+def end_whole_tail(path: Path, position: Position) -> bool:
+    """Give an unterminated tail that is a record its LF; tell whether it was one.
+
+    Only its LF was lost, so it would become a record with the next append, and must be folded
+    before that. Raises as `append_record` does.
+    """
+    descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
+    try:
+        size = os.fstat(descriptor).st_size
+        tail = os.pread(descriptor, size - position.size, position.size)
+        if not tail or tail.endswith(b"\n") or decode_line(tail, "", 0, 0)[0] is None:
+            return False
+        _write_whole(descriptor, b"\n", size, path)
+        sync(descriptor, path)
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _write_whole(descriptor: int, data: bytes, size: int, path: Path) -> None:

@@ -156,8 +156,8 @@ class Layout:
 def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a regular file without following links; return the descriptor.
 
-    Raises `FileNotFoundError`, `UnsafePath` for anything that is no regular file, and
-    `NotRecorded` where the system refuses.
+    Raises `FileNotFoundError`, `UnsafePath` for anything that is no regular file, and where the
+    system refuses `Invalid` (kind ``unreadable``), or `NotRecorded` when it was to be written.
     """
     try:
         # O_NONBLOCK: opening a FIFO planted in place of a file must not hang.
@@ -169,7 +169,9 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     except OSError as error:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise UnsafePath(f"{path} is no regular file") from error
-        raise NotRecorded(f"cannot open {path}: {error.strerror}") from error
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise NotRecorded(f"cannot open {path}: {error.strerror}") from error
+        raise Invalid(f"cannot read {path}: {error.strerror}", kind="unreadable") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnsafePath(f"{path} is no regular file")

@@ -54,7 +54,9 @@ def hold(
 def is_held(path: Path) -> bool:
     """Tell whether some process holds the lock, by asking for a share of it for an instant."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # O_NONBLOCK: a FIFO planted in place of a lock must not hang a reader.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(path, flags)
     except OSError:
         return False
     try:

@@ -83,7 +83,7 @@ def read_log(
             here = Position(at + length, here.last_seq, NO_LINE, here.unreadable + 1, number)
             yield LogLine(None, (finding,), number, at, length, here)
             continue
-        record, findings = _decode(data, file, number, at)
+        record, findings = decode_line(data, file, number, at)
         if record is not None:
             findings += _check_order(record, here, file, number, at, length)
             here = Position(at + length, record.seq, line_hash(data), 0, number)
@@ -94,9 +94,10 @@ def read_log(
         yield LogLine(record, findings, number, at, length, here)
 
 
-def _decode(
+def decode_line(
     data: bytes, file: str, number: int, at: int
 ) -> tuple[Record | None, tuple[Finding, ...]]:
+    """Return the record that a line holds, or None, and what is wrong with the line."""
     try:
         record = as_record(orjson.loads(data))
     except orjson.JSONDecodeError:

@@ -33,11 +33,15 @@ def store_path(paths: AgentPaths, native: str) -> Path:
         and "\\" not in native
         and native.isprintable()
         and all(part not in ("..", ".") and not part.startswith(".tmp-") for part in parts)
-        and native != "manifest.json"
+        and parts not in ((), ("manifest.json",))
     )
     if not safe:
         raise UnsafePath(f"{native!r} cannot name a stored transcript")
-    return paths.transcripts.joinpath(*parts)
+    path = paths.transcripts.joinpath(*parts)
+    for folder in path.parents[: len(parts)]:
+        if folder.is_symlink():
+            raise UnsafePath(f"{folder} is a link, which could lead out of the agent's folder")
+    return path
 
 
 def store(paths: AgentPaths, native: str, role: str, data: bytes) -> Synced | None:

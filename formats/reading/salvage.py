@@ -68,10 +68,13 @@ def salvage(data: bytes) -> Salvage:
             finding, message = "bad-json", _why(text)
     if nonfinite:
         lossy.append("non-finite")
-    in_bytes = [
-        (_scrub(value) if lossy else value, len(_bytes(text[:begin])), len(_bytes(text[begin:end])))
-        for value, begin, end in values
-    ]
+    in_bytes = []
+    at = done = 0
+    for value, begin, end in values:  # each character is measured once, however many values
+        at += len(_bytes(text[done:begin]))
+        length = len(_bytes(text[begin:end]))
+        in_bytes.append((_scrub(value) if lossy else value, at, length))
+        at, done = at + length, end
     return Salvage(in_bytes, finding, message, tuple(lossy))
 
 

@@ -80,7 +80,7 @@ class ParseSink:
 
     def amend(self, handle: int, **late: Any) -> None:
         """State fields of a block that were unknown when it was added, each at most once."""
-        if handle != DROPPED:
+        if handle != DROPPED and late:
             suffix = b"," + _encode(late)[1:-2]
             self._late[handle] = self._late.get(handle, b"") + suffix
 

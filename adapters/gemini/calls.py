@@ -1,0 +1,147 @@
+"""Tool calls to blocks: tool_use and tool_result, or one subagent block for a call that ran one."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+from agentsdir.adapters.gemini.index import Call
+from agentsdir.adapters.gemini.shapes import (
+    answer_parts,
+    as_text,
+    bare_call_id,
+    dict_of,
+    is_error_response,
+    list_of,
+    moment_of,
+    own_result,
+    parts_of,
+    result_output,
+    text_of,
+)
+from agentsdir.adapters.gemini.shelf import Shelf
+from agentsdir.adapters.gemini.spawns import asked_of
+from agentsdir.formats import times
+
+_STATUS = {
+    "validating": "pending",
+    "scheduled": "pending",
+    "awaiting_approval": "pending",
+    "executing": "running",
+    "success": "success",
+    "error": "error",
+    "cancelled": "error",
+}
+_FINAL = ("success", "error")
+# A call's start stands only in ids that carry it: …_1795815018065_0, …-1757000000000-3fa….
+_STARTED = re.compile(r"[_-](\d{13})[_-][0-9a-f]+$")
+_LONGEST = timedelta(days=1)
+_BODIES = ("originalContent", "newContent")
+_BODY_LIMIT = 2048
+
+
+class CallRecord:
+    """One call with its richest result, as the second pass reads them back."""
+
+    def __init__(self, call: Call, shelf: Shelf) -> None:
+        field, at = call.spot
+        message = shelf.message(call.place)
+        if field == "toolCalls":
+            entries = list_of(message.get("toolCalls"))
+            record = dict_of(entries[at]) if at < len(entries) else {}
+        else:
+            parts = parts_of(message.get("content"))
+            record = dict_of(parts[at].get("functionCall")) if at < len(parts) else {}
+        self.id = call.id
+        self.name = text_of(record.get("name"))
+        self.args = record.get("args")
+        self.record = record
+        self.place = call.place
+        self.answer_place = call.answer
+        self.result: Any = _answer(call, shelf) if call.answer else None
+        self.status = _STATUS.get(text_of(record.get("status")), "pending")
+        if field != "toolCalls" and call.answer:
+            self.status = "error" if is_error_response(self.result) else "success"
+
+    @property
+    def ended(self) -> str | None:
+        """When the call was complete, where its record says so."""
+        return times.native(self.record.get("timestamp"))
+
+    @property
+    def has_result(self) -> bool:
+        """Whether a result is known, be it an empty one."""
+        return self.answer_place is not None or self.status in _FINAL
+
+    def use_fields(self) -> dict[str, Any]:
+        """Return the fields of a tool_use block."""
+        fields = {
+            "toolName": self.name,
+            "toolUseId": self.id,
+            "input": self.args,
+            "status": self.status,
+        }
+        for name in ("displayName", "description"):
+            if isinstance(self.record.get(name), str):
+                fields[name] = self.record[name]
+        return fields
+
+    def result_fields(self) -> dict[str, Any]:
+        """Return the fields of a tool_result block."""
+        output = result_output(self.result) if self.answer_place else None
+        fields: dict[str, Any] = {
+            "toolUseId": self.id,
+            "output": output,
+            "isError": self.status == "error" or is_error_response(self.result),
+        }
+        duration = self.duration()
+        if duration is not None:
+            fields["durationMs"] = duration
+        display = self.record.get("resultDisplay")
+        if display is not None and display not in ("", output):
+            fields["display"] = elide_bodies(display)
+        return fields
+
+    def duration(self) -> int | None:
+        """Return how long the call took, in milliseconds, where its id says when it began."""
+        started = _STARTED.search(self.id)
+        ended = moment_of(self.record.get("timestamp"))
+        began = moment_of(int(started[1])) if started else None
+        if began is None or ended is None:
+            return None
+        took = ended - began
+        return took // timedelta(milliseconds=1) if timedelta() <= took < _LONGEST else None
+
+    def task(self) -> str:
+        """Return what a subagent was asked."""
+        asked = asked_of(self.args)
+        return as_text(self.args) if asked is None else asked
+
+    def answer(self) -> str | None:
+        """Return what a subagent gave back."""
+        return as_text(result_output(self.result)) if self.answer_place else None
+
+
+def _answer(call: Call, shelf: Shelf) -> Any:
+    assert call.answer is not None
+    field, at = call.answer_spot
+    message = shelf.message(call.answer)
+    if field == "toolCalls":
+        entries = list_of(message.get("toolCalls"))
+        record = dict_of(entries[at]) if at < len(entries) else {}
+        return own_result(record.get("result"), bare_call_id(call.id, text_of(record.get("name"))))
+    parts = parts_of(message.get("content"))
+    return answer_parts(parts, at) if at < len(parts) else None
+
+
+def elide_bodies(display: Any) -> Any:
+    """Return a display without the whole-file bodies of a FileDiff; the diff itself stays."""
+    if not isinstance(display, dict) or "fileDiff" not in display:
+        return display
+    return {
+        key: f"[elided: {len(value)} characters; the transcript holds them]"
+        if key in _BODIES and isinstance(value, str) and len(value) > _BODY_LIMIT
+        else value
+        for key, value in display.items()
+    }

@@ -1,0 +1,146 @@
+"""Whole-file sessions: one JSON object whose ``messages`` are read one by one, half files too.
+
+Clients up to 0.38 rewrite the file on every change, so a crash or a full disk leaves a prefix.
+Only the boundaries of the messages are looked for here; each is then decoded by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import orjson
+
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.rows import Row, Tally
+from agentsdir.formats.reading.salvage import salvage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# A string, a bracket, a number or word; a quote that stands alone begins an unfinished string.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|[^\s,:{}\[\]"]+|"', re.DOTALL)
+_OPEN, _CLOSE = (b"{", b"["), (b"}", b"]")
+
+
+class _Layout(NamedTuple):
+    """Where things stand in a document, as byte offsets.
+
+    `begin` and `end` enclose the inside of the message list (both None where there is none, `end`
+    None where it is not closed); `stop` is behind the document's last brace, None if it is cut.
+    """
+
+    elements: list[tuple[int, int]]
+    begin: int | None
+    end: int | None
+    stop: int | None
+
+
+def document_rows(
+    data: bytes, file: str, tally: Tally, report: Callable[[Finding], None]
+) -> Iterator[Row]:
+    """Yield the header (``messages`` left out), then every complete message.
+
+    Each is one record on `tally`, and so is what stands behind the last complete message of a
+    half-written document. Damaged records are settled here, all others by the caller.
+    """
+    layout = _survey(data)
+    header = _header(data, layout)
+    if header or layout.stop is not None:
+        tally.lines += 1
+        until = len(data) if layout.begin is None else layout.begin
+        yield Row(header, 1, 0, until, b"", salvaged=False, lossy=())
+    line, at = 1, 0
+    for begin, end in layout.elements:
+        line, at = line + data.count(b"\n", at, begin), begin
+        tally.lines += 1
+        yield from _element(data[begin:end], line, begin, file, tally, report)
+    last = layout.elements[-1][1] if layout.elements else layout.begin or 0
+    if layout.end is not None:
+        last = layout.end + 1
+    if layout.stop is None:
+        why = ("half-document", "the document ends before it is complete")
+    elif data[layout.stop :].strip():
+        last, why = layout.stop, ("splice", "more bytes stand behind the end of the document")
+    else:
+        return
+    tally.lines += 1
+    tally.damaged += 1
+    line += data.count(b"\n", at, max(at, last))
+    report(Finding(why[0], file, line, last, len(data) - last, why[1]))
+
+
+def _survey(data: bytes) -> _Layout:
+    elements: list[tuple[int, int]] = []
+    depth = 0
+    key = b""
+    begin = end = started = None
+    for match in _TOKEN.finditer(data):
+        token = match.group()
+        if token == b'"':
+            break
+        inside = begin is not None and end is None
+        if token in _OPEN:
+            if depth == 1 and begin is None and token == b"[" and key == b'"messages"':
+                begin = match.end()
+            elif depth == 2 and inside:
+                started = match.start()
+            depth += 1
+        elif token in _CLOSE:
+            depth -= 1
+            if depth == 2 and inside and started is not None:
+                elements.append((started, match.end()))
+            elif depth == 1 and inside:
+                end = match.start()
+            elif depth <= 0:
+                return _Layout(elements, begin, end, match.end())
+        elif depth == 1:
+            key = token
+        elif depth == 2 and inside and match.end() < len(data):
+            elements.append(match.span())
+    return _Layout(elements, begin, end, None)
+
+
+def _header(data: bytes, layout: _Layout) -> dict[str, Any]:
+    if layout.begin is None:
+        text = data if layout.stop is None else data[: layout.stop]
+    else:
+        rest = b"]}" if layout.end is None else data[layout.end : layout.stop]
+        text = data[: layout.begin] + rest
+    for attempt in (text, data[: layout.begin or 0] + b"]}"):
+        try:
+            value = orjson.loads(attempt)
+        except orjson.JSONDecodeError:
+            found = salvage(attempt).values if layout.stop is not None else []
+            value = found[0][0] if found else None
+        if isinstance(value, dict):
+            value.pop("messages", None)
+            return value
+    return {}
+
+
+def _element(
+    data: bytes,
+    line: int,
+    offset: int,
+    file: str,
+    tally: Tally,
+    report: Callable[[Finding], None],
+) -> Iterator[Row]:
+    try:
+        yield Row(orjson.loads(data), line, offset, len(data), data, salvaged=False, lossy=())
+        return
+    except orjson.JSONDecodeError:
+        found = salvage(data)
+    if found.finding is None and len(found.values) == 1:
+        yield Row(
+            found.values[0][0], line, offset, len(data), data, salvaged=False, lossy=found.lossy
+        )
+        return
+    objects = [entry for entry in found.values if isinstance(entry[0], dict)]
+    tally.damaged += 1
+    tally.recovered += len(objects)
+    report(Finding(found.finding or "bad-json", file, line, offset, len(data), found.message))
+    for value, begin, length in objects:
+        yield Row(value, line, offset + begin, length, data, salvaged=True, lossy=found.lossy)

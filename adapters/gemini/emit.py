@@ -1,0 +1,313 @@
+"""The second pass: messages to blocks, each from its richest version, in the order of the fold."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from agentsdir.adapters.gemini.calls import CallRecord
+from agentsdir.adapters.gemini.fold import Fold
+from agentsdir.adapters.gemini.index import Call, Message, Place
+from agentsdir.adapters.gemini.prompts import Piece, prompt_pieces
+from agentsdir.adapters.gemini.shapes import (
+    answer_parts,
+    content_id,
+    dict_of,
+    is_error_response,
+    list_of,
+    part_kind,
+    parts_of,
+    plain_text,
+    result_output,
+    split_thought,
+    text_of,
+    thought_text,
+)
+from agentsdir.adapters.gemini.shelf import Shelf
+from agentsdir.formats import times
+from agentsdir.formats.reading.blocks import make_block
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.sink import DROPPED, ParseSink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def in_order(fold: Fold) -> Iterable[Message]:
+    """Return all messages so that the live ones stand as a resume loads them.
+
+    What is no longer live keeps its place behind the message that it followed.
+    """
+    messages = fold.index.messages
+    position = {message_id: at for at, message_id in enumerate(messages)}
+    live = [position[message_id] for message_id in fold.live]
+    if all(one < other for one, other in pairwise(live)):
+        return messages.values()
+    followers: dict[str | None, list[Message]] = {}
+    last = None
+    for message_id, message in messages.items():
+        if message_id in fold.live:
+            last = message_id
+        else:
+            followers.setdefault(last, []).append(message)
+    ordered = followers.pop(None, [])
+    for message_id in fold.live:
+        ordered += [messages[message_id], *followers.get(message_id, ())]
+    return ordered
+
+
+class Emitter:
+    """Writes the blocks of one transcript's messages into a sink.
+
+    Args:
+        fold: the first pass's result.
+        shelf: the way back to its rows.
+        sink: takes blocks, usage and findings.
+        conversation: the thread's id.
+        children: (message id, call id) → the child thread's id and how long it ran, where linked.
+    """
+
+    def __init__(
+        self,
+        fold: Fold,
+        shelf: Shelf,
+        sink: ParseSink,
+        conversation: str,
+        children: Mapping[tuple[str, str], tuple[str, int | None]],
+    ) -> None:
+        self._fold = fold
+        self._index = fold.index
+        self._shelf = shelf
+        self._sink = sink
+        self._conversation = conversation
+        self._children = children
+        self._live = True
+        self._last = DROPPED
+        # The last timestamp, as it stands and as we write it: most blocks share it with others.
+        self._time: tuple[Any, str | None] = (None, None)
+        # Whether any block so far is one to be seen.
+        self.visible = False
+
+    def message(self, message: Message) -> None:
+        """Add all blocks of a message, and count its tokens."""
+        # A row that is no message is nothing that a fold could drop.
+        self._live = message.role == "unknown" or message.id in self._fold.live
+        self._last = DROPPED
+        if message.role == "model":
+            self._model(message)
+        elif message.role == "user":
+            self._user(message)
+        elif message.role == "notice":
+            self._notice(message)
+        else:
+            own = message.id if message.role == "unknown" else f"{message.id}:l"
+            self._log(own, message, message.place, self._shelf.entry(message.place))
+        for place, at in message.extras.values():
+            parts = parts_of(self._shelf.message(place).get("content"))
+            part = parts[at] if at < len(parts) else {}
+            self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
+        if message.usage is not None:
+            self._sink.amend(self._last, usage=message.usage)
+            self._sink.use(self._conversation, message.usage)
+
+    def _add(
+        self,
+        kind: str,
+        block_id: str,
+        place: Place,
+        timestamp: Any,
+        *,
+        replaced: bool = False,
+        **fields: Any,
+    ) -> None:
+        hidden = bool(fields.get("hidden"))
+        self._index.mark(place[0], visible=not hidden)
+        self.visible = self.visible or not hidden
+        if hidden and not self._sink.wants_hidden:
+            return
+        lossy = self._index.lossy.get(place[0])
+        if lossy:
+            fields["lossy"] = list(lossy)
+        if timestamp != self._time[0]:
+            self._time = timestamp, times.native(timestamp)
+        handle = self._sink.add(
+            make_block(
+                kind,
+                block_id,
+                self._conversation,
+                self._fold.session_id,
+                self._time[1],
+                self._shelf.source(place),
+                **fields,
+            )
+        )
+        if replaced or not self._live:
+            self._sink.supersede(handle)
+        if not replaced and not hidden:
+            self._last = handle
+
+    def _log(self, block_id: str, message: Message, place: Place, value: Any) -> None:
+        if not self._sink.wants_hidden:
+            self._index.mark(place[0], visible=False)
+            return
+        kind = dict_of(value).get("type")
+        metadata = {"rowType": kind if isinstance(kind, str) else None, "row": value}
+        self._add(
+            "system", block_id, place, message.timestamp,
+            subtype="log", message=f"{kind if isinstance(kind, str) else 'unknown'} row",
+            hidden=True, metadata=metadata,
+        )  # fmt: skip
+
+    def _user(self, message: Message) -> None:
+        best = message.best_text()
+        for sign, (_, place) in message.texts.items():
+            value = self._shelf.message(place)
+            variant = "" if sign == best else "~" + content_id(value.get("content"))[1:9]
+            for piece in prompt_pieces(value):
+                self._piece(message, piece, place, variant)
+        for bare, place, at in message.orphans or ():
+            parts = parts_of(self._shelf.message(place).get("content"))
+            if at < len(parts):
+                self._orphan(message, bare, place, answer_parts(parts, at))
+
+    def _piece(self, message: Message, piece: Piece, place: Place, variant: str) -> None:
+        self._add(
+            piece.kind, f"{message.id}:{piece.key}{variant}", place, message.timestamp,
+            replaced=bool(variant), **piece.fields,
+        )  # fmt: skip
+
+    def _orphan(self, message: Message, bare: str, place: Place, result: list[Any]) -> None:
+        response = dict_of(result[0].get("functionResponse"))
+        source = self._shelf.source(place)
+        self._add(
+            "tool_result", f"{message.id}:r{_key(bare)}", place, message.timestamp,
+            toolUseId=text_of(response.get("id")), output=result_output(result),
+            isError=is_error_response(result),
+        )  # fmt: skip
+        why = f"no call has the id {text_of(response.get('id'))!r}"
+        self._sink.finding(
+            Finding(
+                "orphan-result",
+                source["file"],
+                source["line"],
+                source["offset"],
+                source["length"],
+                why,
+            )
+        )
+
+    def _notice(self, message: Message) -> None:
+        best = message.best_text()
+        for sign, (_, place) in message.texts.items():
+            value = self._shelf.message(place)
+            variant = "" if sign == best else "~" + content_id(value.get("content"))[1:9]
+            text = plain_text(value.get("content"))
+            rest = [part for part in parts_of(value.get("content")) if part_kind(part) != "text"]
+            fields: dict[str, Any] = {
+                "subtype": "error" if value.get("type") == "error" else "status",
+                "message": text,
+            }
+            if not text and not rest:
+                fields["hidden"] = True
+            fields["metadata"] = {"level": value.get("type")} | ({"parts": rest} if rest else {})
+            self._add(
+                "system", f"{message.id}:n{variant}", place, message.timestamp,
+                replaced=bool(variant), **fields,
+            )  # fmt: skip
+
+    def _model(self, message: Message) -> None:
+        own: dict[str, Any] = {"messageId": message.id}
+        self._thoughts(message, own)
+        best = message.best_text()
+        longest = ""
+        if best is not None:
+            place = message.texts[best][1]
+            longest = plain_text(self._shelf.message(place).get("content"))
+            model: dict[str, Any] = {} if message.model is None else {"model": message.model}
+            self._add(
+                "assistant_text", f"{message.id}:x", place, message.timestamp,
+                content=longest, **model, **own,
+            )  # fmt: skip
+        for sign, (_, place) in message.texts.items():
+            text = "" if sign == best else plain_text(self._shelf.message(place).get("content"))
+            # A text that merely grew is no other text.
+            if text and not longest.startswith(text.strip()):
+                self._add(
+                    "assistant_text", f"{message.id}:x~{content_id(text)[1:9]}", place,
+                    message.timestamp, replaced=True, content=text, **own,
+                )  # fmt: skip
+        for bare, call in message.calls.items():
+            self._call(message, bare, call, own)
+
+    def _thoughts(self, message: Message, own: dict[str, Any]) -> None:
+        found = []
+        for place, field, at in message.thoughts.values():
+            value = self._shelf.message(place)
+            if field == "thoughts":
+                entries = list_of(value.get("thoughts"))
+                entry = dict_of(entries[at]) if at < len(entries) else {}
+                subject = text_of(entry.get("subject"))
+                description = text_of(entry.get("description"))
+                timestamp = entry.get("timestamp")
+            else:
+                parts = parts_of(value.get("content"))
+                text = text_of(parts[at].get("text")) if at < len(parts) else ""
+                subject, description = split_thought(text)
+                timestamp = message.timestamp
+            found.append((place, subject, description, timestamp))
+        number = 0
+        for at, (place, subject, description, timestamp) in enumerate(found):
+            text = thought_text(subject, description)
+            after = thought_text(*found[at + 1][1:3]) if at + 1 < len(found) else ""
+            if after.startswith(text) and text != after:
+                continue  # some forks write a thought again and again as it grows
+            summary: dict[str, Any] = {"summary": subject} if subject else {}
+            self._add(
+                "thinking", f"{message.id}:t{number}", place, timestamp,
+                content=description, **summary, **own,
+            )  # fmt: skip
+            number += 1
+
+    def _call(self, message: Message, bare: str, call: Call, own: dict[str, Any]) -> None:
+        record = CallRecord(call, self._shelf)
+        key = _key(bare)
+        if call.spawn is not None:
+            child, took = self._children.get((message.id, bare), (call.spawn.agent_id, None))
+            fields: dict[str, Any] = {
+                "subagentId": child,
+                "name": call.spawn.name,
+                "input": record.task(),
+                "status": record.status,
+                "toolUseId": record.id,
+            }
+            answer = record.answer()
+            if answer is not None:
+                fields["output"] = answer
+            if took is not None:
+                fields["durationMs"] = took
+            link = self._link_of(child)
+            if link is not None:
+                fields["link"] = link
+            place = record.answer_place or record.place
+            self._add("subagent", f"{message.id}:c{key}", place, message.timestamp, **fields, **own)
+            return
+        self._add(
+            "tool_use", f"{message.id}:c{key}", record.place, message.timestamp,
+            **record.use_fields(), **own,
+        )  # fmt: skip
+        if record.has_result:
+            place = record.answer_place or record.place
+            self._add(
+                "tool_result", f"{message.id}:r{key}", place,
+                record.ended or message.timestamp, **record.result_fields(), **own,
+            )  # fmt: skip
+
+    def _link_of(self, child: str | None) -> dict[str, str] | None:
+        thread = self._sink.conversations.get(child) if child is not None else None
+        return thread.link._asdict() if thread is not None and thread.link is not None else None
+
+
+def _key(call_id: str) -> str:
+    """Return a call id for use in a block id, where a colon separates message and part."""
+    return call_id.replace(":", "%3A")

@@ -1,0 +1,302 @@
+"""The first pass: what each message says, and in which row its richest version stands.
+
+A log repeats itself: a message is appended again as it grows, and every resume restates all of
+them, poorer. So a message is taken apart into what it says (texts, thoughts, calls, results),
+each told apart by its content, and for each only the place of the best version is kept. The
+second pass (`emit`) reads those places again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, TypeAlias
+
+from agentsdir.adapters.gemini.shapes import (
+    Part,
+    answer_parts,
+    bare_call_id,
+    content_id,
+    dict_of,
+    list_of,
+    own_result,
+    part_kind,
+    parts_of,
+    plain_text,
+    result_weight,
+    role_of,
+    split_thought,
+    text_of,
+    thought_text,
+)
+from agentsdir.adapters.gemini.spawns import INVOKE, Spawn, spawn_of
+from agentsdir.adapters.gemini.tokens import message_usage
+from agentsdir.formats.reading.usage import Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.formats.reading.rows import Row
+
+# A row's number, and the message's index in the row's list (-1: the row is the message).
+Place: TypeAlias = tuple[int, int]
+
+FOLDED, HIDDEN, PARSED, DAMAGED = range(4)
+
+
+# Stands for a mapping that nothing was put into yet; never written to.
+_NONE: dict[Any, Any] = {}
+
+
+class Call:
+    """One tool call of a message: where its richest record and its richest result stand.
+
+    `spot` and `answer_spot` say where in the message: a field (``toolCalls`` or ``content``) and
+    an index in it.
+    """
+
+    __slots__ = ("answer", "answer_spot", "answer_weight", "id", "place", "spawn", "spot", "weight")
+
+    def __init__(self, call_id: str, name: str) -> None:
+        self.id = call_id
+        self.spawn = Spawn(name, None, None) if name == INVOKE else None
+        self.place: Place = (0, -1)
+        self.spot: tuple[str, int] = ("", 0)
+        self.weight = -1
+        self.answer: Place | None = None
+        self.answer_spot: tuple[str, int] = ("", 0)
+        self.answer_weight = -1
+
+    def offer(self, weight: int, place: Place, spot: tuple[str, int]) -> None:
+        """Take a version of the call if it is richer than the best so far."""
+        if weight > self.weight:
+            self.weight, self.place, self.spot = weight, place, spot
+
+    def offer_answer(self, weight: int, place: Place, spot: tuple[str, int]) -> None:
+        """Take a version of the result if it is richer than the best so far."""
+        if weight > self.answer_weight:
+            self.answer_weight, self.answer, self.answer_spot = weight, place, spot
+
+
+class Message:
+    """One message, over all its versions. Its calls are keyed by the id without a name before it.
+
+    `texts` has every text that ever stood there (by hash) with its length and place; `thoughts`
+    and `extras` (parts nobody knows) likewise. `orphans` are results whose call is not here.
+    """
+
+    __slots__ = ("calls", "extras", "id", "model", "orphans", "place", "role", "texts",
+                 "thoughts", "timestamp", "tokens", "usage")  # fmt: skip
+
+    def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
+        self.id = message_id
+        self.role = role
+        self.place = place
+        self.timestamp = timestamp
+        self.texts: dict[int, tuple[int, Place]] = {}
+        # Most messages have none of these, and there may be very many messages.
+        self.thoughts: dict[int, tuple[Place, str, int]] = _NONE
+        self.calls: dict[str, Call] = _NONE
+        self.extras: dict[int, tuple[Place, int]] = _NONE
+        self.orphans: list[tuple[str, Place, int]] | None = None
+        # The counts as they stand, so that a restatement of them is not worked out again.
+        self.tokens: dict[str, Any] | None = None
+        self.usage: Usage | None = None
+        self.model: str | None = None
+
+    def add_extra(self, part: dict[str, Any], place: Place, at: int) -> None:
+        """Keep the first place of a part that nobody knows."""
+        if self.extras is _NONE:
+            self.extras = {}
+        self.extras.setdefault(hash(content_id(part)), (place, at))
+
+    def best_text(self) -> int | None:
+        """Return the hash of the longest text, the first of several."""
+        if not self.texts:
+            return None
+        return max(self.texts, key=lambda sign: self.texts[sign][0])
+
+
+class Index:
+    """Everything the second pass must know about one transcript, small per row."""
+
+    def __init__(self) -> None:
+        self.line, self.offset, self.length = array("q"), array("q"), array("q")
+        self.lossy: dict[int, tuple[str, ...]] = {}
+        self.status = bytearray()
+        self.messages: dict[str, Message] = {}
+        # Call id (bare) → the call and the message that made it last.
+        self.calls: dict[str, tuple[Message, Call]] = {}
+        self._repeats: dict[str, int] = {}
+
+    def add_row(self, row: Row) -> int:
+        """Note where a row stands; return its number."""
+        number = len(self.status)
+        self.line.append(row.line)
+        self.offset.append(row.offset)
+        self.length.append(row.length)
+        self.status.append(DAMAGED if row.salvaged else FOLDED)
+        if row.lossy:
+            self.lossy[number] = row.lossy
+        return number
+
+    def mark(self, number: int, *, visible: bool) -> None:
+        """Note that a row gave a visible block, or a hidden one."""
+        if self.status[number] != DAMAGED:
+            self.status[number] = max(self.status[number], PARSED if visible else HIDDEN)
+
+    def add_unknown(self, value: Any, number: int, at: int = -1) -> None:
+        """Keep a row (or the list entry `at` of one) that is no message, for a hidden block."""
+        name = content_id(value)
+        count = self._repeats[name] = self._repeats.get(name, 0) + 1
+        unique = f"{name}:row" if count == 1 else f"{name}:row.{count}"
+        self.messages[unique] = Message(unique, "unknown", (number, at), None)
+
+    def see(self, value: dict[str, Any], message_id: str, place: Place) -> Message:
+        """Take in one version of a message."""
+        message = self.messages.get(message_id)
+        if message is None:
+            message = Message(message_id, role_of(value), place, value.get("timestamp"))
+            self.messages[message_id] = message
+        elif message.timestamp is None:
+            message.timestamp = value.get("timestamp")
+        role = message.role
+        if role == "model":
+            self._see_model(message, value, place)
+        elif role == "user":
+            self._see_user(message, value, place)
+        else:
+            text = plain_text(value.get("content"))
+            message.texts.setdefault(hash(text), (len(text), place))
+        return message
+
+    def settle_orphans(self) -> None:
+        """Give results that came before their call to it, now that all calls are known."""
+        for message in self.messages.values():
+            if message.orphans is None:
+                continue
+            left = []
+            for orphan in message.orphans:
+                bare, place, at = orphan
+                owner = self.calls.get(bare)
+                if owner is None:
+                    left.append(orphan)
+                else:
+                    owner[1].offer_answer(1, place, ("content", at))
+            message.orphans = left
+
+    def _see_user(self, message: Message, value: dict[str, Any], place: Place) -> None:
+        content = value.get("content")
+        if isinstance(content, str):
+            parts: list[Part] = [{"text": content}] if content else []
+        else:
+            parts = parts_of(content)
+        kinds = [part_kind(part) for part in parts]
+        answers = "response" in kinds
+        said: list[Any] = []
+        length = 0
+        for at, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
+            if kind in ("text", "thought"):
+                said.append(part["text"])
+                length += len(part["text"])
+            elif kind == "response":
+                self._see_answer(message, part["functionResponse"], parts, place, at)
+            elif kind == "media" and not answers:
+                media = dict_of(part.get("inlineData") or part.get("fileData"))
+                said.append(hash(text_of(media.get("data")) or text_of(media.get("fileUri"))))
+                length += 1
+            elif kind != "media":
+                message.add_extra(part, place, at)
+        shown = value.get("displayContent")
+        if shown is not None:
+            length += 1
+        if said or shown is not None:
+            message.texts.setdefault(hash(tuple(said)), (length, place))
+
+    def _see_answer(
+        self,
+        message: Message,
+        response: dict[str, Any],
+        parts: list[dict[str, Any]],
+        place: Place,
+        at: int,
+    ) -> None:
+        name = text_of(response.get("name"))
+        bare = bare_call_id(text_of(response.get("id")), name)
+        owner = self.calls.get(bare)
+        weight = result_weight(answer_parts(parts, at))
+        if owner is not None:
+            owner[1].offer_answer(weight, place, ("content", at))
+        elif message.orphans is None:
+            message.orphans = [(bare, place, at)]
+        elif all(orphan[0] != bare for orphan in message.orphans):
+            message.orphans.append((bare, place, at))
+
+    def _see_model(self, message: Message, value: dict[str, Any], place: Place) -> None:
+        content = value.get("content")
+        if isinstance(content, str):
+            text = content
+        else:
+            text = ""
+            for at, part in enumerate(parts_of(content)):
+                kind = part_kind(part)
+                if kind == "text":
+                    text += part["text"]
+                elif kind == "thought":
+                    self._see_thought(message, *split_thought(part["text"]), place, "content", at)
+                elif kind == "call":
+                    self._see_call(message, part["functionCall"], place, ("content", at))
+                else:
+                    message.add_extra(part, place, at)
+        if text:
+            message.texts.setdefault(hash(text.strip()), (len(text), place))
+        for at, thought in enumerate(list_of(value.get("thoughts"))):
+            if isinstance(thought, dict):
+                subject, description = thought.get("subject"), thought.get("description")
+                self._see_thought(
+                    message, text_of(subject), text_of(description), place, "thoughts", at
+                )
+        for at, call in enumerate(list_of(value.get("toolCalls"))):
+            if isinstance(call, dict):
+                self._see_call(message, call, place, ("toolCalls", at))
+        tokens = value.get("tokens")
+        if isinstance(tokens, dict) and tokens != message.tokens:
+            used = message_usage(tokens)
+            if message.usage is None or used["totalTokens"] > message.usage["totalTokens"]:
+                message.usage, message.tokens = used, tokens
+        if message.model is None and isinstance(value.get("model"), str):
+            message.model = value["model"]
+
+    def _see_thought(
+        self, message: Message, subject: str, description: str, place: Place, field: str, at: int
+    ) -> None:
+        text = thought_text(subject, description)
+        if text:
+            sign = hash(text)
+            known = message.thoughts.get(sign)
+            # The list has the thought's own time; a text part that restates it has not.
+            if known is None or (known[1] == "content" and field == "thoughts"):
+                if message.thoughts is _NONE:
+                    message.thoughts = {}
+                message.thoughts[sign] = (place, field, at)
+
+    def _see_call(
+        self, message: Message, record: dict[str, Any], place: Place, spot: tuple[str, int]
+    ) -> None:
+        name = text_of(record.get("name"))
+        call_id = text_of(record.get("id")) or f"{name}.{spot[1]}"
+        bare = bare_call_id(call_id, name)
+        call = message.calls.get(bare)
+        if call is None:
+            if spot[0] == "content" and bare in self.calls:
+                return  # another message made this call; here a resume restates it
+            if message.calls is _NONE:
+                message.calls = {}
+            call = message.calls[bare] = Call(call_id, name)
+            self.calls[bare] = (message, call)
+        if spot[0] == "content":
+            call.offer(0, place, spot)
+            return
+        weight = result_weight(own_result(record.get("result"), bare))
+        call.spawn = spawn_of(record)
+        final = record.get("status") in ("success", "error", "cancelled")
+        call.offer(1 + final * 2 + (record.get("resultDisplay") is not None), place, spot)
+        call.offer_answer(weight, place, spot)

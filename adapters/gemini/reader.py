@@ -1,0 +1,72 @@
+"""The transcript reader of Gemini CLI: which files are its own, and how a session is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentsdir.adapters.contract import Paths, SessionFiles
+from agentsdir.adapters.gemini.detection import REPORT, STREAM, family_of
+from agentsdir.adapters.gemini.discovery import group
+from agentsdir.adapters.gemini.locations import client_paths
+from agentsdir.adapters.gemini.stdout import read_report, read_stream
+from agentsdir.adapters.gemini.threads import Thread, link_children
+from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.sink import ParseSink
+from agentsdir.formats.reading.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class GeminiReader:
+    """Reads sessions of every client version since 0.3, and recorded standard output."""
+
+    def detect(self, head: bytes, name: str) -> bool:
+        """Tell from the first bytes whether this is a session file or a recorded run."""
+        return family_of(head) is not None
+
+    def paths(self, home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
+        """Say where the real client keeps the sessions of `cwd`."""
+        return client_paths(home, cwd, env)
+
+    def discover(self, sources: Sequence[Source]) -> list[SessionFiles]:
+        """Group files into sessions, each with the threads of its subagents."""
+        return group(sources)
+
+    def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
+        """Read a session into `sink`: the main thread, then its subagents' in the order given."""
+        first = session.transcripts[0].source
+        family = family_of(first.head())
+        if family in (STREAM, REPORT):
+            sink.open_main()
+            (read_stream if family == STREAM else read_report)(first, sink)
+            return
+        threads = [Thread(transcript, sink) for transcript in session.transcripts]
+        main = None if threads[0].child else threads[0]
+        children = threads if main is None else threads[1:]
+        _tell_apart(children)
+        linked = {} if main is None else link_children(main, children)
+        if main is not None:
+            sink.open_main()
+        for child in children:
+            parent = None if main is None else MAIN
+            sink.conversation(child.conversation, parent=parent, link=child.link)
+            if child.link.confidence == "none":
+                message = "no call that started this thread is known"
+                sink.finding(
+                    Finding("orphan-subagent", child.source.name, None, None, None, message)
+                )
+        for thread in threads:
+            thread.write(sink, linked if thread is main else {})
+
+
+def _tell_apart(children: list[Thread]) -> None:
+    """Give threads that bear the same id (copies of one file) different ones."""
+    count: dict[str, int] = {}
+    for child in children:
+        name = child.conversation
+        count[name] = count.get(name, 0) + 1
+        if count[name] > 1:
+            child.conversation = f"{name}~{count[name]}"

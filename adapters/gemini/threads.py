@@ -1,0 +1,206 @@
+"""One transcript as a thread: read once, linked to the call that started it, then written out."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from hashlib import sha256
+from pathlib import PurePath
+from typing import Any
+
+from agentsdir.adapters.contract import Transcript
+from agentsdir.adapters.gemini.detection import DOCUMENT, family_of
+from agentsdir.adapters.gemini.documents import document_rows
+from agentsdir.adapters.gemini.emit import Emitter, in_order
+from agentsdir.adapters.gemini.fold import Fold
+from agentsdir.adapters.gemini.index import FOLDED, HIDDEN, PARSED, Message
+from agentsdir.adapters.gemini.shapes import moment_of, text_of
+from agentsdir.adapters.gemini.shelf import Shelf
+from agentsdir.formats import times
+from agentsdir.formats.reading.blocks import MAIN, make_block
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.rows import read_rows
+from agentsdir.formats.reading.sink import Link, ParseSink
+from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.usage import usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The ids of the first agents with files of their own were this short; a longer one in a document
+# is the parent's.
+_SHORT_ID = 8
+
+
+class Thread:
+    """The first pass over one transcript, and what it says about the whole."""
+
+    def __init__(self, transcript: Transcript, sink: ParseSink) -> None:
+        self.source = transcript.source
+        self.fold = Fold()
+        self.child = transcript.role == "subagent"
+        self.name = ""
+        self.link = Link("none", "none")
+        with self.source.open() as stream:
+            self.is_document = family_of(stream.read(65536)) == DOCUMENT
+            stream.seek(0)
+            if self.is_document:
+                data = stream.read()
+                self._take_document(data, sink)
+                # Clients replace a document as a whole, so the second pass reads these very bytes.
+                self._bytes = Source(self.source.name, data=data)
+            else:
+                for row in read_rows(stream, self.source.name, sink.tally, sink.finding):
+                    self.fold.take(row)
+                self._bytes = self.source
+        self.fold.index.settle_orphans()
+        self.conversation = self._own_id() if self.child else MAIN
+
+    def _take_document(self, data: bytes, sink: ParseSink) -> None:
+        rows = document_rows(data, self.source.name, sink.tally, sink.finding)
+        header = True
+        for row in rows:
+            if header and row.offset == 0:
+                self.fold.index.add_row(row)
+                self.fold.take_header(row.value)
+            else:
+                self.fold.take_record(row)
+            header = False
+
+    def _own_id(self) -> str:
+        """A child's own session id, or one made of its beginning where it bears its parent's."""
+        session = self.fold.session_id
+        if session and not (self.is_document and len(session) > _SHORT_ID):
+            return session
+        first = next(iter(self.fold.index.messages), "")
+        start = text_of(self.fold.header.get("startTime"))
+        return (
+            "agent-"
+            + sha256(f"{session}\0{start}\0{first}".encode("utf-8", "replace")).hexdigest()[:12]
+        )
+
+    def span(self) -> tuple[datetime, datetime] | None:
+        """Return the times of the first and the last message."""
+        moments = [
+            moment
+            for message in self.fold.index.messages.values()
+            if (moment := moment_of(message.timestamp)) is not None
+        ]
+        return (min(moments), max(moments)) if moments else None
+
+    def took(self) -> int | None:
+        """Return how long the thread ran, in milliseconds."""
+        span = self.span()
+        return None if span is None else (span[1] - span[0]) // timedelta(milliseconds=1)
+
+    def is_nested_in(self, main: Thread) -> bool:
+        """Tell whether the file stands in the folder of `main`'s subagents."""
+        return PurePath(self.source.name).parent.name == main.fold.session_id
+
+    def write(
+        self, sink: ParseSink, children: Mapping[tuple[str, str], tuple[str, int | None]]
+    ) -> None:
+        """Add all blocks, settle all rows, and count all tokens."""
+        index = self.fold.index
+        with self._bytes.open() as stream:
+            shelf = Shelf(stream, self.source.name, index)
+            emitter = Emitter(self.fold, shelf, sink, self.conversation, children)
+            if self.child:
+                self._bound("start", sink)
+            for message in in_order(self.fold):
+                emitter.message(message)
+            if self.child:
+                self._bound("end", sink)
+        tally = sink.tally
+        tally.folded += index.status.count(FOLDED)
+        tally.hidden += index.status.count(HIDDEN)
+        tally.parsed += index.status.count(PARSED)
+        if not emitter.visible:
+            why = "the transcript holds no conversation"
+            sink.finding(Finding("no-messages", self.source.name, None, None, None, why))
+        if self._counts_are_partial():
+            sink.use(self.conversation, usage(0, 0, exact=False))
+
+    def _bound(self, which: str, sink: ParseSink) -> None:
+        span = self.span()
+        fields: dict[str, Any] = {"subtype": f"session_{which}"}
+        name = f"Subagent {self.name}" if self.name else "Subagent"
+        if which == "start":
+            fields["message"] = f"{name} started"
+            moment = times.native(self.fold.header.get("startTime"))
+        else:
+            fields["message"] = f"{name} ended"
+            moment = times.to_text(span[1]) if span else None
+            summary = self.fold.header.get("summary")
+            if isinstance(summary, str):
+                fields["message"] = f"{name} completed"
+                fields["metadata"] = {"result": summary}
+        sink.add(
+            make_block(
+                "system",
+                f"{self.conversation}:{which}",
+                self.conversation,
+                self.fold.session_id,
+                moment,
+                None,
+                **fields,
+            )
+        )
+
+    def _counts_are_partial(self) -> bool:
+        """Clients up to 0.30 merge turns that only call tools into one message with one count.
+
+        They are told by the `kind` that no document of theirs has. Which of their messages are
+        merged cannot be told, so any call makes their counts a lower bound.
+        """
+        models = [one for one in self.fold.index.messages.values() if one.role == "model"]
+        if any(one.usage is None for one in models):
+            return True
+        old = self.is_document and "kind" not in self.fold.header
+        return old and any(one.calls for one in models)
+
+
+def link_children(
+    main: Thread, children: list[Thread]
+) -> dict[tuple[str, str], tuple[str, int | None]]:
+    """Tie each child to the call that started it; return (message id, call id) → (id, ms).
+
+    An id that the call names is exact. Without one, a call whose time holds the child's counts,
+    and the folder makes that likely.
+    """
+    spawned = [
+        (message, bare, call.spawn)
+        for message in main.fold.index.messages.values()
+        for bare, call in message.calls.items()
+        if call.spawn is not None
+    ]
+    linked: dict[tuple[str, str], tuple[str, int | None]] = {}
+    late: list[Thread] = []
+    for child in children:
+        for message, bare, spawn in spawned:
+            if spawn.agent_id is not None and spawn.agent_id == child.conversation:
+                child.link, child.name = Link("agentId", "exact"), spawn.name
+                linked[message.id, bare] = child.conversation, child.took()
+                break
+        else:
+            late.append(child)
+    for child in late:
+        for message, bare, spawn in spawned:
+            free = spawn.agent_id is None and (message.id, bare) not in linked
+            if free and _holds(message, spawn.ended, child):
+                nested = child.is_nested_in(main)
+                child.link = Link("directory+time", "likely") if nested else Link("time", "guess")
+                child.name = spawn.name
+                linked[message.id, bare] = child.conversation, child.took()
+                break
+    return linked
+
+
+def _holds(message: Message, ended: Any, child: Thread) -> bool:
+    begin, end, span = moment_of(message.timestamp), moment_of(ended), child.span()
+    return (
+        begin is not None
+        and end is not None
+        and span is not None
+        and (begin <= span[0] and span[1] <= end)
+    )
