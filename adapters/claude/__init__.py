@@ -1,0 +1,11 @@
+"""Claude Code and the Claude Agent SDK."""
+
+from agentsdir.adapters.claude.reader import ClaudeReader
+from agentsdir.adapters.contract import Architecture
+
+ARCHITECTURE = Architecture(
+    name="claude",
+    architecture="claude-agent-sdk",
+    summary="Claude Code and Claude Agent SDK transcripts (JSON Lines), 1.0 to 2.1",
+    reader=ClaudeReader(),
+)

@@ -1,0 +1,146 @@
+"""`assistant` rows: one block for each content part of a model message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsdir.adapters.claude.emit import HIDDEN, PARSED, Place
+from agentsdir.adapters.claude.shapes import all_text, identifier, mapping, parts, text
+from agentsdir.adapters.claude.subagents import TOOLS
+from agentsdir.adapters.claude.tree import ANSWER, FILLER
+from agentsdir.formats.reading.sink import DROPPED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.adapters.claude.reading import Reading
+
+SYNTHETIC = "<synthetic>"
+_FILLING = "No response requested."
+_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_ERROR_FIELDS = ("error", "apiError", "apiErrorStatus", "apiErrorType", "errorDetails")
+
+
+def read_assistant(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Turn an `assistant` row into blocks; return what became of it."""
+    message = mapping(value.get("message"))
+    content = message.get("content")
+    if message.get("model") == SYNTHETIC or value.get("isApiErrorMessage") is True:
+        return _synthetic(reading, value, place, content)
+    reading.mark = ANSWER
+    common: dict[str, Any] = {}
+    message_id = message.get("id")
+    if isinstance(message_id, str) and message_id:
+        common["messageId"] = message_id
+    last = DROPPED
+    pieces = content if type(content) is list else parts(content)
+    for index, part in enumerate(pieces):
+        handle = _part(reading, value, place, index, part, message, common)
+        if handle != DROPPED:
+            last = handle
+    reading.tokens.note(place.conversation, message, last)
+    if last == DROPPED:
+        if not pieces:
+            reading.emitter.log(place, 0, value)
+        return HIDDEN
+    return PARSED
+
+
+def _part(
+    reading: Reading,
+    value: dict[str, Any],
+    place: Place,
+    index: int,
+    part: Any,
+    message: dict[str, Any],
+    common: dict[str, Any],
+) -> int:
+    """Add the block of one content part; return its handle, `DROPPED` for a hidden one."""
+    emit = reading.emitter.emit
+    if type(part) is str:
+        part = {"type": "text", "text": part}
+    if type(part) is dict:
+        kind = part.get("type")
+        if kind == "text":
+            fields = {"content": text(part.get("text")), **common}
+            model = message.get("model")
+            if isinstance(model, str):
+                fields["model"] = model
+            return emit("assistant_text", place, index, fields)
+        if kind == "thinking":
+            fields = {"content": text(part.get("thinking")), **common}
+            signature = part.get("signature")
+            if isinstance(signature, str):
+                fields["signature"] = signature
+            return emit("thinking", place, index, fields)
+        if kind == "redacted_thinking":
+            data = text(part.get("data"))
+            fields = {"content": "", **common, "signature": data, "redacted": True}
+            return emit("thinking", place, index, fields)
+        if isinstance(kind, str) and kind in _CALLS:
+            return _call(reading, place, index, part, common)
+        if isinstance(kind, str) and kind.endswith("_tool_result"):
+            return _server_result(reading, place, index, part, common)
+    reading.emitter.log_part(place, index, value, part)
+    return DROPPED
+
+
+def _call(
+    reading: Reading, place: Place, index: int, part: dict[str, Any], common: dict[str, Any]
+) -> int:
+    tool_use_id = text(part.get("id"))
+    name = text(part.get("name"))
+    given = part.get("input")
+    if name in TOOLS and part["type"] == "tool_use":
+        call = reading.subagents.opened(place, tool_use_id, mapping(given))
+        fields = {"input": call.prompt, "toolUseId": tool_use_id, **common}
+        if call.name:
+            fields["name"] = call.name
+        if call.description:
+            fields["description"] = call.description
+        call.handle = reading.emitter.emit("subagent", place, index, fields)
+        return call.handle
+    fields = {
+        "toolName": name,
+        "toolUseId": tool_use_id,
+        "input": {} if given is None else given,
+        **common,
+    }
+    handle = reading.emitter.emit("tool_use", place, index, fields)
+    reading.calls.opened(place.conversation, tool_use_id, handle)
+    return handle
+
+
+def _server_result(
+    reading: Reading, place: Place, index: int, part: dict[str, Any], common: dict[str, Any]
+) -> int:
+    """Add the result of a tool that ran at the model's side: it stands among the parts."""
+    output = part.get("content")
+    error = part.get("is_error") is True or text(mapping(output).get("type")).endswith("_error")
+    tool_use_id = text(part.get("tool_use_id"))
+    fields = {
+        "toolUseId": tool_use_id,
+        "output": "" if output is None else output,
+        "isError": error,
+        **common,
+    }
+    handle = reading.emitter.emit("tool_result", place, index, fields)
+    reading.calls.answered(tool_use_id, "error" if error else "success", place)
+    return handle
+
+
+def _synthetic(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> int:
+    """Show what the client wrote in the model's place: an error, a notice, or mere filling."""
+    words = all_text(content)
+    if value.get("isApiErrorMessage") is not True and value.get("error") is None:
+        if words == _FILLING or not words:
+            reading.mark = FILLER
+            return reading.emitter.log(place, 0, value)
+        return reading.emitter.say(place, "status", words, {"event": "client_notice"})
+    metadata: dict[str, Any] = {"event": "api_error"}
+    for name in _ERROR_FIELDS:
+        if value.get(name) is not None:
+            metadata[name] = value[name]
+    request = identifier(value.get("requestId"))
+    if request:
+        metadata["requestId"] = request
+    return reading.emitter.say(place, "error", words or "API error", metadata)

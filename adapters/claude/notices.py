@@ -1,0 +1,49 @@
+"""Task notifications: the text in which the client tells the model how a task ended."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from agentsdir.adapters.claude.shapes import all_text
+
+
+class Notice(NamedTuple):
+    """A task notification: a background task tells how it ended."""
+
+    task_id: str
+    tool_use_id: str
+    status: str
+    summary: str
+    result: str
+    duration: int | None
+
+
+_FIELD = {
+    name: re.compile(f"<{tag}>(.*?)</{tag}>", re.DOTALL)
+    for name, tag in {
+        "task_id": "task-id",
+        "tool_use_id": "tool-use-id",
+        "status": "status",
+        "summary": "summary",
+        "duration": "duration_ms",
+    }.items()
+}
+# A result may itself hold such tags, so it ends at the last closing one.
+_RESULT = re.compile("<result>(.*)</result>", re.DOTALL)
+_DURATION = re.compile(r"duration_ms: (\d{1,15})")
+
+
+def read_notice(content: Any) -> Notice:
+    """Read the text of a task notification, which is marked up with tags."""
+    whole = all_text(content)
+    result = _RESULT.search(whole)
+    rest = whole if result is None else whole[: result.start()] + whole[result.end() :]
+    found = {name: pattern.search(rest) for name, pattern in _FIELD.items()}
+    texts = {name: match[1].strip() if match else "" for name, match in found.items()}
+    duration = texts.pop("duration")
+    if not duration and (match := _DURATION.search(rest)):
+        duration = match[1]
+    whole_number = duration.isascii() and duration.isdecimal() and len(duration) < 16
+    milliseconds = int(duration) if whole_number else None
+    return Notice(**texts, result=result[1].strip() if result else "", duration=milliseconds)

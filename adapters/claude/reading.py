@@ -1,0 +1,218 @@
+"""One transcript file: rows in, blocks out, every line settled once."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from agentsdir.adapters.claude import notes, stdout
+from agentsdir.adapters.claude.assistant import read_assistant
+from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED, Emitter, Place
+from agentsdir.adapters.claude.enqueued import Queue
+from agentsdir.adapters.claude.shapes import agent_id, identifier, part_text, parts, text
+from agentsdir.adapters.claude.tokens import Ledger
+from agentsdir.adapters.claude.tree import PLAIN, Tree
+from agentsdir.adapters.claude.user import read_user
+from agentsdir.formats import times
+from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.rows import Row, read_rows
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentsdir.adapters.claude.calls import Calls
+    from agentsdir.adapters.claude.subagents import Subagents
+    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.formats.reading.source import Source
+
+    Reader = Callable[["Reading", dict[str, Any], Place], int]
+
+# Rows that stand in the chain of messages, and stdout lines that correspond to them.
+_CHAINED: dict[str, Reader] = {
+    "user": read_user,
+    "assistant": read_assistant,
+    "system": notes.read_system,
+    "attachment": notes.read_attachment,
+    "progress": notes.read_progress,
+}
+_EVENTS: dict[str, Reader] = {
+    "result": stdout.read_result,
+    "auth_status": stdout.read_auth_status,
+}
+
+
+class Reading:
+    """The state of reading one file of a session.
+
+    Args:
+        sink: takes the blocks of the whole session.
+        calls: the open tool calls of the whole session.
+        subagents: the agent calls and threads of the whole session.
+        source: the file.
+        thread: the conversation that all rows belong to; None where the rows say it.
+        session: the session id for rows that come before any that names one.
+        meta: the sidecar of a subagent's file.
+    """
+
+    def __init__(
+        self,
+        sink: ParseSink,
+        calls: Calls,
+        subagents: Subagents,
+        source: Source,
+        *,
+        thread: str | None,
+        session: str,
+        meta: dict[str, Any],
+    ) -> None:
+        self.emitter = Emitter(sink)
+        self.calls = calls
+        self.subagents = subagents
+        self.tokens = Ledger()
+        self.queue = Queue(self.settle)
+        self.tree = Tree()
+        self.version: str | None = None
+        # Set by a row's reader for the tree: what the row is to it.
+        self.mark = PLAIN
+        # What stdout lines said so far: an init, answers, and the agent of each call.
+        self.started = False
+        self.answers = False
+        self.stdout_agents: dict[str, str] = {}
+        tally = sink.tally
+        # By outcome: PARSED, HIDDEN, FOLDED.
+        self._settlers = (tally.settle_parsed, tally.settle_hidden, tally.settle_folded)
+        self._sink = sink
+        self._source = source
+        self._file = source.name
+        self._thread = thread
+        self._session = session
+        self._meta = meta
+        self._occurrences: dict[str, int] = {}
+        self._sidechains: dict[str, str] = {}
+        self._last_sidechain: str | None = None
+
+    def run(self) -> None:
+        """Read the file from start to end."""
+        sink, settle = self._sink, self.settle
+        with self._source.open() as stream:
+            for row in read_rows(stream, self._file, sink.tally, sink.finding):
+                settle(row, self._read(row))
+        self.queue.finish(self)
+        for handle in self.tree.superseded():
+            sink.supersede(handle)
+        if self._thread is None:
+            for finding in self.tree.findings(self._file):
+                sink.finding(finding)
+        self.tokens.state(sink, MAIN)
+        self.subagents.close()
+        if self.version is not None:
+            sink.client_version = self.version
+
+    def settle(self, row: Row, outcome: int) -> None:
+        """Count the line of `row`, unless it is to be counted later."""
+        if outcome != LATER:
+            self._settlers[outcome](row)
+
+    def _read(self, row: Row) -> int:
+        value = row.value
+        if "session_id" in value and "sessionId" not in value:
+            value = stdout.normalise(value)
+        kind = value.get("type")
+        if type(kind) is not str:
+            return self._bookkeep(row, value, "")
+        reader = _CHAINED.get(kind)
+        if reader is None:
+            return self._bookkeep(row, value, kind)
+        version = value.get("version")
+        if type(version) is str:
+            self.version = version
+        uuid = identifier(value.get("uuid"))
+        tree = self.tree
+        if uuid is not None and uuid in tree.numbers:
+            self.emitter.log(self._place(row, value, None, MAIN), 0, row.value)
+            return FOLDED
+        thread = self._thread
+        if thread is None:
+            if value.get("isSidechain") is True:
+                thread = self._sidechain(value, uuid, row)
+            elif "parentToolUseID" in value and kind != "progress":
+                thread = stdout.conversation_of(self, value)
+            else:
+                thread = MAIN
+        place = self._place(row, value, uuid, thread)
+        emitter = self.emitter
+        if thread is not MAIN:
+            self._open(thread, place, kind, value)
+        emitter.begin()
+        self.mark = PLAIN
+        outcome = reader(self, value, place)
+        if thread is MAIN:
+            self.answers = self.answers or (outcome == PARSED and kind == "assistant")
+            tree.add(uuid, row, self.mark, place.session, emitter.first, emitter.count)
+        else:
+            tree.add_aside(uuid)
+        return outcome
+
+    def _bookkeep(self, row: Row, value: dict[str, Any], kind: str) -> int:
+        """Take a row outside the chain: queue, titles, snapshots, and all that is unknown."""
+        if kind == "queue-operation":
+            place = self._place(row, value, identifier(value.get("uuid")), self._thread or MAIN)
+            outcome = self.queue.take(row, value, place)
+            if outcome in (HIDDEN, FOLDED):
+                self.emitter.log(place, 0, row.value)
+            return outcome
+        event = _EVENTS.get(kind)
+        if event is not None and isinstance(value.get("sessionId"), str):
+            place = self._place(row, value, identifier(value.get("uuid")), MAIN)
+            return event(self, row.value, place)
+        if kind == "last-prompt":
+            leaf = value.get("leafUuid")
+            if isinstance(leaf, str):
+                self.tree.name_leaf(leaf)
+        if self._sink.wants_hidden:
+            place = self._place(row, value, None, self._thread or MAIN)
+            self.emitter.log(place, 0, row.value)
+        return HIDDEN
+
+    def _place(self, row: Row, value: dict[str, Any], uuid: str | None, conversation: str) -> Place:
+        session = value.get("sessionId")
+        if type(session) is str and session:
+            self._session = session
+        else:
+            session = self._session
+        _, line, offset, length, _, _, lossy = row
+        source = {"file": self._file, "line": line, "offset": offset, "length": length}
+        base = self._hash(row) if uuid is None else uuid
+        timestamp = times.native(value.get("timestamp"))
+        # What `Place(…)` does, without the Python call around it: this runs once per row.
+        return tuple.__new__(Place, (base, conversation, session, timestamp, source, lossy))
+
+    def _hash(self, row: Row) -> str:
+        """Name a row without uuid by its bytes, so that no repair of other lines moves it."""
+        digest = hashlib.sha256(row.raw.removesuffix(b"\n")).hexdigest()[:16]
+        occurrence = self._occurrences.get(digest, 0)
+        self._occurrences[digest] = occurrence + 1
+        return f"h{digest}:{occurrence}"
+
+    def _sidechain(self, value: dict[str, Any], uuid: str | None, row: Row) -> str:
+        """Return the thread of a subagent's row in the main file: by agent id, else by root."""
+        thread = agent_id(value.get("agentId"))
+        if thread is None:
+            parent = value.get("parentUuid")
+            known = self._sidechains.get(parent) if isinstance(parent, str) else None
+            if known is None and parent is not None:
+                known = self._last_sidechain
+            thread = known or f"sidechain-{agent_id(uuid) or self._hash(row)}"
+        if uuid is not None:
+            self._sidechains[uuid] = thread
+        self._last_sidechain = thread
+        return thread
+
+    def _open(self, name: str, place: Place, kind: str, value: dict[str, Any]) -> None:
+        thread = self.subagents.open(name, place, self._file, self._meta)
+        if thread.prompt is None and kind == "user":
+            message = value.get("message")
+            content = message.get("content") if isinstance(message, dict) else None
+            first = next((piece for piece in map(part_text, parts(content)) if piece), "")
+            thread.prompt = text(first)

@@ -1,0 +1,96 @@
+"""Recorded `stream-json` output: other spellings for what the transcript says too.
+
+Only whole lines count here. Partial messages and control lines are logged, hidden; turning
+them into live deltas is the stream's business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsdir.adapters.claude.emit import Place
+from agentsdir.adapters.claude.notices import Notice
+from agentsdir.adapters.claude.shapes import agent_id, count, mapping, text
+from agentsdir.formats.reading.blocks import MAIN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.adapters.claude.reading import Reading
+
+_SPELLINGS = {
+    "session_id": "sessionId",
+    "tool_use_result": "toolUseResult",
+    "request_id": "requestId",
+    "is_api_error_message": "isApiErrorMessage",
+    "api_error": "apiError",
+    "api_error_status": "apiErrorStatus",
+    "api_error_type": "apiErrorType",
+    "compact_metadata": "compactMetadata",
+    "logical_parent_uuid": "logicalParentUuid",
+    "parent_tool_use_id": "parentToolUseID",
+}
+_ENVELOPE = frozenset({"type", "uuid", "session_id", "result"})
+
+
+def normalise(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a stdout line with the transcript's spelling of its keys."""
+    renamed = {_SPELLINGS.get(name, name): item for name, item in value.items()}
+    if value.get("type") == "assistant" and value.get("error") is not None:
+        renamed["isApiErrorMessage"] = True
+    return renamed
+
+
+def conversation_of(reading: Reading, value: dict[str, Any]) -> str:
+    """Return the thread of a stdout line: the agent's if its id was told, else its call's."""
+    parent = value.get("parentToolUseID")
+    if not isinstance(parent, str):
+        return MAIN
+    name = reading.stdout_agents.get(parent)
+    if name is None:
+        name = reading.stdout_agents[parent] = agent_id(parent) or MAIN
+        reading.subagents.names("progress", parent, name)
+    return name
+
+
+def task_started(reading: Reading, value: dict[str, Any]) -> None:
+    """Note which agent serves a call, before its first line."""
+    tool_use_id, task = value.get("tool_use_id"), agent_id(value.get("task_id"))
+    if isinstance(tool_use_id, str) and task and "agent" in text(value.get("task_type")):
+        reading.stdout_agents.setdefault(tool_use_id, task)
+        reading.subagents.names("progress", tool_use_id, task)
+
+
+def task_notice(value: dict[str, Any]) -> Notice:
+    """Read a `task_notification` line."""
+    return Notice(
+        task_id=text(value.get("task_id")),
+        tool_use_id=text(value.get("tool_use_id")),
+        status=text(value.get("status")),
+        summary=text(value.get("summary")),
+        result="",
+        duration=count(mapping(value.get("usage")).get("duration_ms")) or None,
+    )
+
+
+def read_result(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Turn a `result` line into the end of a turn, with its cost in the metadata."""
+    failed = value.get("is_error") is True or text(value.get("subtype")).startswith("error")
+    reading.tokens.note_result(value.get("usage"), final=not failed)
+    answer = text(value.get("result"))
+    if answer and not failed and not reading.answers:
+        # `--output-format json` prints nothing but this line.
+        reading.emitter.emit("assistant_text", place, 1, {"content": answer})
+    errors = value.get("errors")
+    reasons = [error for error in errors if isinstance(error, str)] if type(errors) is list else []
+    message = "\n".join(reasons) or (answer if failed else "") or text(value.get("subtype"))
+    metadata = {"event": "result"}
+    metadata.update((name, item) for name, item in value.items() if name not in _ENVELOPE)
+    subtype = "error" if failed else "session_end"
+    return reading.emitter.say(place, subtype, message or "result", metadata)
+
+
+def read_auth_status(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Show that the client logs in, or failed to."""
+    message = text(value.get("error")) or "Authentication"
+    metadata = {name: item for name, item in value.items() if name not in _ENVELOPE}
+    return reading.emitter.say(place, "auth_status", message, metadata)

@@ -1,0 +1,195 @@
+"""Subagents of a session: their calls, their threads, and which thread answers which call."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from agentsdir.adapters.claude.emit import Place
+from agentsdir.adapters.claude.links import BY_ID, NO_LINK, Call, Thread, tie
+from agentsdir.adapters.claude.notices import Notice
+from agentsdir.adapters.claude.shapes import agent_id, count, mapping, part_text, parts
+from agentsdir.adapters.claude.shapes import text as as_text
+from agentsdir.formats.reading.blocks import MAIN, make_block
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.sink import Link
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.formats.reading.sink import ParseSink
+
+TOOLS = frozenset({"Task", "Agent"})
+_TRAILER = re.compile(r"agentId: ([A-Za-z0-9_-]+)")
+_RESULT_STATUS = {
+    "completed": "success",
+    "async_launched": "running",
+    "remote_launched": "running",
+    "teammate_spawned": "running",
+}
+_NOTICE_STATUS = {"completed": "success", "failed": "error", "killed": "error", "stopped": "error"}
+_ENDINGS = {
+    "success": "completed",
+    "error": "failed",
+    "running": "was still running",
+    "pending": "did not report back",
+}
+
+
+class Subagents:
+    """All calls and threads of one session. Links are made when everything was read."""
+
+    def __init__(self, sink: ParseSink) -> None:
+        self._sink = sink
+        self.threads: dict[str, Thread] = {}
+        self._calls: dict[tuple[str, str], Call] = {}
+        self._all: list[Call] = []
+        # Tool use id → agent id, from rows that name both and stand before or after the call.
+        self._named: list[tuple[str, str, str]] = []
+        self._notices: list[Notice] = []
+
+    def opened(self, place: Place, tool_use_id: str, given: dict[str, Any]) -> Call:
+        """Note a call of the agent tool; the caller sets its handle."""
+        call = Call(place.conversation, tool_use_id, given)
+        self._calls[place.conversation, tool_use_id] = call
+        self._all.append(call)
+        return call
+
+    def result(
+        self, conversation: str, tool_use_id: str, content: Any, error: bool, native: Any
+    ) -> bool:
+        """Take a call's result into its block; False when it answers no agent call."""
+        call = self._calls.get((conversation, tool_use_id))
+        if call is None:
+            return False
+        details = mapping(native)
+        found = agent_id(details.get("agentId"))
+        if found:
+            call.ids["result"] = found
+        texts = [piece for piece in map(part_text, parts(content)) if piece is not None]
+        trailer = _TRAILER.search(texts[-1]) if texts else None
+        if trailer:
+            call.ids["trailer"] = trailer[1]
+            if len(texts) > 1:  # the client's own note to the model, after the answer
+                texts.pop()
+        call.kind = as_text(details.get("agentType"))
+        status = _RESULT_STATUS.get(as_text(details.get("status")), "success")
+        call.status = "error" if error else status
+        if call.status != "running":
+            call.output = "\n".join(texts)
+            call.duration = count(details.get("totalDurationMs")) or None
+        return True
+
+    def names(self, method: str, tool_use_id: Any, agent: Any) -> None:
+        """Note that a row says which agent serves which call."""
+        found = agent_id(agent)
+        if found and isinstance(tool_use_id, str):
+            self._named.append((method, tool_use_id, found))
+
+    def notified(self, notice: Notice) -> None:
+        """Note how a background agent ended."""
+        self.names("notification", notice.tool_use_id, notice.task_id)
+        self._notices.append(notice)
+
+    def open(self, name: str, place: Place, file: str, meta: dict[str, Any]) -> Thread:
+        """Return the thread `name`, opening it with its first block at its first row."""
+        thread = self.threads.get(name)
+        if thread is None:
+            thread = self.threads[name] = Thread(name, file, meta)
+            thread.session = place.session
+            thread.start = self._mark(thread, "start", "session_start", place.timestamp)
+        if place.timestamp is not None:
+            thread.timestamp = place.timestamp
+        return thread
+
+    def close(self) -> None:
+        """End the threads that are open, because the file that holds them ends."""
+        for thread in self.threads.values():
+            if not thread.closed:
+                thread.closed = True
+                thread.end = self._mark(thread, "end", "session_end", thread.timestamp)
+
+    def _mark(self, thread: Thread, word: str, subtype: str, timestamp: str | None) -> int:
+        nowhere = {"file": thread.file, "line": None, "offset": None, "length": None}
+        return self._sink.add(
+            make_block(
+                "system",
+                f"{thread.name}:{word}",
+                thread.name,
+                thread.session,
+                timestamp,
+                nowhere,  # type: ignore[arg-type]
+                subtype=subtype,
+            )
+        )
+
+    def state(self) -> None:
+        """Link threads and calls, and state what is now known about both."""
+        self._spread()
+        tie(list(self.threads.values()), self._all)
+        for thread in self.threads.values():
+            self._state_thread(thread)
+        linked = {id(thread.call): thread for thread in self.threads.values() if thread.call}
+        for call in self._all:
+            self._state_call(call, linked.get(id(call)))
+
+    def _spread(self) -> None:
+        """Give each call what rows elsewhere say about it."""
+        by_tool = {call.tool_use_id: call for call in self._all}
+        for method, tool_use_id, agent in self._named:
+            if tool_use_id in by_tool:
+                by_tool[tool_use_id].ids.setdefault(method, agent)
+        by_agent = {agent: call for call in self._all for agent in call.ids.values()}
+        # A call that gave its result itself is over, whatever is said about its task.
+        unfinished = {id(call) for call in self._all if call.status in ("pending", "running")}
+        for notice in self._notices:
+            told = by_tool.get(notice.tool_use_id) or by_agent.get(notice.task_id)
+            status = _NOTICE_STATUS.get(notice.status)
+            if told is not None and status is not None and id(told) in unfinished:
+                told.status = status
+                told.output = notice.result or told.output or notice.summary
+                told.duration = notice.duration or told.duration
+
+    def _state_thread(self, thread: Thread) -> None:
+        call = thread.call
+        parent = call.conversation if call else agent_id(thread.meta.get("parentAgentId"))
+        if thread.own:
+            thread.link = Link(thread.own, "none")
+        main = MAIN in self._sink.conversations
+        self._sink.conversation(
+            thread.name, parent=parent or (MAIN if main else None), link=thread.link
+        )
+        if call is None and not thread.own and main:
+            message = f"subagent {thread.name} answers no call in this session"
+            self._sink.finding(Finding("orphan-subagent", thread.file, None, None, None, message))
+        kind = as_text(thread.meta.get("agentType")) or (call.name or call.kind if call else "")
+        who = f"Subagent {kind}" if kind else "Subagent"
+        metadata = {"agentType": kind} if kind else {}
+        if thread.own:
+            metadata["purpose"] = thread.own
+        self._sink.amend(thread.start, message=f"{who} started", metadata=metadata)
+        if call is None:
+            self._sink.amend(thread.end, message=f"{who} ended", metadata=metadata)
+        else:
+            ending = f"{who} {_ENDINGS[call.status]}"
+            self._sink.amend(
+                thread.end, message=ending, metadata={**metadata, "status": call.status}
+            )
+
+    def _state_call(self, call: Call, thread: Thread | None) -> None:
+        link = thread.link if thread else NO_LINK
+        agent = thread.name if thread else None
+        if agent is None:
+            for candidate in BY_ID:
+                if candidate.method in call.ids:
+                    agent, link = call.ids[candidate.method], candidate
+                    break
+        late: dict[str, Any] = {"subagentId": agent, "status": call.status}
+        kind = call.kind or (as_text(thread.meta.get("agentType")) if thread else "")
+        if not call.name and kind:
+            late["name"] = kind
+        if call.output is not None:
+            late["output"] = call.output
+        if call.duration is not None:
+            late["durationMs"] = call.duration
+        late["link"] = link._asdict()
+        self._sink.amend(call.handle, **late)

@@ -1,0 +1,167 @@
+"""`user` rows: prompts, tool results, and what the client says in a person's place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsdir.adapters.claude.classify import (
+    COMMAND,
+    INTERRUPT,
+    NOTIFICATION,
+    OUTPUT,
+    PERSON,
+    Voice,
+    command_text,
+    split_editor,
+    voice_of,
+)
+from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, PARSED, Place
+from agentsdir.adapters.claude.notices import read_notice
+from agentsdir.adapters.claude.shapes import mapping, part_text, parts, text
+from agentsdir.adapters.claude.tree import PROMPT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.adapters.claude.reading import Reading
+
+_ATTACHED = frozenset({"image", "document", "search_result"})
+
+
+def read_user(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Turn a `user` row into blocks; return what became of it."""
+    content = mapping(value.get("message")).get("content")
+    if content is None:
+        message = value.get("message")
+        content = message if isinstance(message, str) else None
+    if type(content) is list:
+        for part in content:
+            if type(part) is dict and part.get("type") == "tool_result":
+                return _results(reading, value, place, content)
+    return say(reading, value, place, content)
+
+
+def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> int:
+    """Turn prompt content into a `user_message`, or what stands in its place."""
+    pieces = parts(content)
+    texts = [piece for piece in map(part_text, pieces) if piece is not None]
+    voice = voice_of(value, next((piece for piece in texts if piece), ""))
+    if voice is not PERSON:
+        return _speak_for(reading, value, place, voice, texts)
+    kept: list[tuple[int, Any]] = []
+    logged = False
+    for index, part in enumerate(pieces):
+        piece = part_text(part)
+        if piece is not None:
+            before, typed = split_editor(piece)
+            if before:
+                reading.emitter.log_part(place, index + len(pieces), value, before)
+                logged = True
+            if typed:
+                kept.append((index, typed))
+        elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
+            kept.append((index, _attached(part)))
+        else:
+            reading.emitter.log_part(place, index, value, part)
+            logged = True
+    if kept:
+        reading.queue.prompted([item for _, item in kept])
+        index = kept[0][0]
+        if len(kept) == 1 and isinstance(kept[0][1], str):
+            reading.emitter.emit("user_message", place, index, {"content": kept[0][1]})
+        else:
+            content = [
+                {"type": "text", "text": item} if isinstance(item, str) else item
+                for _, item in kept
+            ]
+            reading.emitter.emit("user_message", place, index, {"content": content})
+        reading.mark = PROMPT
+        return PARSED
+    if not logged:
+        reading.emitter.log(place, 0, value)
+    return HIDDEN
+
+
+def _attached(part: dict[str, Any]) -> dict[str, Any]:
+    """Return an image or document part in the block format's spelling."""
+    source = part.get("source")
+    if not isinstance(source, dict) or "media_type" not in source:
+        return part
+    renamed = {("mediaType" if key == "media_type" else key): v for key, v in source.items()}
+    return {**part, "source": renamed}
+
+
+def _speak_for(
+    reading: Reading, value: dict[str, Any], place: Place, voice: Voice, texts: list[str]
+) -> int:
+    whole = "\n".join(texts)
+    if not voice.visible:
+        return reading.emitter.log(place, 0, value)
+    metadata: dict[str, Any] = {"event": voice.event}
+    message = whole
+    if voice is NOTIFICATION:
+        notice = read_notice(whole)
+        reading.subagents.notified(notice)
+        message = notice.summary or whole
+        metadata.update(taskId=notice.task_id, toolUseId=notice.tool_use_id, status=notice.status)
+    elif voice is COMMAND or voice is OUTPUT:
+        message = command_text(whole)
+    elif voice is INTERRUPT:
+        message = whole.strip("[]")
+    if not message:
+        return reading.emitter.log(place, 0, value)
+    return reading.emitter.say(place, voice.subtype, message, metadata)
+
+
+def _results(reading: Reading, value: dict[str, Any], place: Place, content: list[Any]) -> int:
+    """Turn a row of tool results into blocks. Text beside results was typed by nobody."""
+    native = value.get("toolUseResult")
+    if len(content) == 1:
+        return _result(reading, value, place, 0, content[0], native)
+    outcomes: set[int] = set()
+    for index, part in enumerate(content):
+        if isinstance(part, dict) and part.get("type") == "tool_result":
+            became = _result(reading, value, place, index, part, native)
+        else:
+            became = reading.emitter.log_part(place, index, value, part)
+        outcomes.add(became)
+    # One visible block makes the row parsed; without any, one folded part makes it folded.
+    return next(outcome for outcome in (PARSED, FOLDED, HIDDEN) if outcome in outcomes)
+
+
+def _result(
+    reading: Reading,
+    value: dict[str, Any],
+    place: Place,
+    index: int,
+    part: dict[str, Any],
+    native: Any,
+) -> int:
+    tool_use_id = text(part.get("tool_use_id"))
+    details = native if type(native) is dict else {}
+    error = (
+        part.get("is_error") is True
+        or details.get("interrupted") is True
+        or value.get("toolDenialKind") is not None
+    )
+    output = part.get("content")
+    if reading.subagents.result(place.conversation, tool_use_id, output, error, native):
+        return FOLDED
+    fields: dict[str, Any] = {
+        "toolUseId": tool_use_id,
+        "output": "" if output is None else output,
+        "isError": error,
+    }
+    duration = _duration(details)
+    if duration is not None:
+        fields["durationMs"] = duration
+    reading.emitter.emit("tool_result", place, index, fields)
+    reading.calls.answered(tool_use_id, "error" if error else "success", place)
+    return PARSED
+
+
+def _duration(details: dict[str, Any]) -> int | None:
+    for name, unit in (("durationMs", 1), ("totalDurationMs", 1), ("durationSeconds", 1000)):
+        spent = details.get(name)
+        if isinstance(spent, (int, float)) and 0 <= spent < 1e12:
+            return round(spent * unit)
+    return None

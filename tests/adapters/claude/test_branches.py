@@ -1,0 +1,190 @@
+"""Rewinds supersede what they replaced, and nothing else ever is."""
+
+import pytest
+from claude_support import call, lines, of_type, parse, prompts, result, row, said, user
+
+pytestmark = pytest.mark.feature("B-01")
+
+
+def test_a_rewind_supersedes_the_old_prompt_and_its_answer() -> None:
+    """Two prompts with one parent are rivals; the later one in the file is live."""
+    sink = parse(
+        lines(
+            user("u1", None, "first"),
+            said("a1", "u1", "one"),
+            user("u2", "a1", "old"),
+            said("a2", "u2", "old answer"),
+            user("u3", "a1", "new"),
+            said("a3", "u3", "new answer"),
+        )
+    )
+    assert prompts(sink) == ["first", "new"]
+    assert [b["content"] for b in of_type(sink, "assistant_text")] == ["one", "new answer"]
+    assert [b["id"] for b in sink.blocks("all") if b.get("superseded")] == ["u2:0", "a2:0"]
+
+
+def test_a_rewind_to_the_start_supersedes_everything_before() -> None:
+    """The first prompt has no parent, and neither has the one that replaces it."""
+    sink = parse(
+        lines(
+            user("u1", None, "old"), said("a1", "u1", "x"),
+            user("u2", None, "new"), said("a2", "u2", "y"),
+        )
+    )  # fmt: skip
+    assert prompts(sink) == ["new"]
+
+
+def test_a_writer_that_keeps_no_chain_loses_nothing() -> None:
+    """Where no row names a parent, prompts are no rivals."""
+    sink = parse(
+        lines(
+            user("u1", None, "one"), said("a1", None, "x"),
+            user("u2", None, "two"), said("a2", None, "y"),
+        )
+    )  # fmt: skip
+    assert prompts(sink) == ["one", "two"]
+
+
+def test_the_named_leaf_wins_over_the_last_row() -> None:
+    """`last-prompt` says on which branch the session stood."""
+    rows = lines(
+        user("u1", None, "first"),
+        said("a1", "u1", "one"),
+        user("u2", "a1", "kept"),
+        said("a2", "u2", "kept answer"),
+        user("u3", "a1", "left"),
+    )
+    named = {"type": "last-prompt", "leafUuid": "a2", "sessionId": "s"}
+    assert prompts(parse(rows + lines(named))) == ["first", "kept"]
+    assert prompts(parse(rows + lines({**named, "leafUuid": "gone"}))) == ["first", "left"]
+
+
+def test_a_prompt_after_the_named_leaf_is_newer() -> None:
+    """A session killed after its last note goes on from the prompt in the file."""
+    sink = parse(
+        lines(
+            user("u1", None, "one"),
+            said("a1", "u1", "x"),
+            {"type": "last-prompt", "leafUuid": "a1", "sessionId": "s"},
+            user("u2", "a1", "two"),
+        )
+    )
+    assert prompts(sink) == ["one", "two"]
+
+
+def test_parallel_calls_are_no_branches() -> None:
+    """Results hang from their calls, the next row from the last result; all of it is live."""
+    sink = parse(
+        lines(
+            user("u1", None, "go"),
+            said("a1", "u1", call("t1"), id="m"),
+            said("a2", "a1", call("t2"), id="m"),
+            user("r2", "a2", [result("t2")]),
+            user("r1", "a1", [result("t1")]),
+            said("a3", "r1", "done"),
+            user("u2", "a3", "next"),
+        )
+    )
+    assert not [block for block in sink.blocks("all") if block.get("superseded")]
+
+
+def test_a_notice_beside_an_answer_is_no_branch() -> None:
+    """A stop hook's summary and the answer share a parent; the answer was delivered."""
+    sink = parse(
+        lines(
+            user("u1", None, "go"),
+            said("a1", "u1", "the answer"),
+            row("system", "s1", "u1", subtype="stop_hook_summary"),
+            user("u2", "s1", "next"),
+        )
+    )
+    assert [b["content"] for b in of_type(sink, "assistant_text")] == ["the answer"]
+
+
+def test_an_unanswered_call_beside_the_next_prompt_stays() -> None:
+    """After a kill the client hangs the next prompt above the open call; it happened anyway."""
+    sink = parse(
+        lines(
+            user("u1", None, "go"),
+            said("a1", "u1", "starting", id="m"),
+            said("a2", "a1", call("t1"), id="m"),
+            user("u2", "a1", "go on"),
+        )
+    )
+    assert len(of_type(sink, "tool_use")) == 1
+
+
+def test_progress_rows_are_transparent() -> None:
+    """A chain through a progress row is still one chain."""
+    sink = parse(
+        lines(
+            user("u1", None, "go"),
+            said("a1", "u1", call("t1")),
+            row("progress", "p1", "a1", data={"type": "bash_progress"}),
+            row("progress", "p2", "p1", data={"type": "bash_progress"}),
+            user("r1", "a1", [result("t1")]),
+            said("a2", "p2", "done"),
+            user("u2", "a2", "next"),
+        )
+    )
+    assert prompts(sink) == ["go", "next"]
+
+
+def test_a_missing_parent_is_bridged_and_reported() -> None:
+    """The row goes on after the one before it; nothing is lost."""
+    sink = parse(
+        lines(
+            user("u1", None, "one"), said("a1", "u1", "x"),
+            user("u2", "never-written", "two"), said("a2", "u2", "y"),
+        )
+    )  # fmt: skip
+    assert prompts(sink) == ["one", "two"]
+    assert [(f.id, f.line, f.severity) for f in sink.findings] == [("missing-parent", 3, "info")]
+
+
+def test_parents_in_a_circle_are_reported_once_each() -> None:
+    """Rows that name each other end no walk, and stay."""
+    sink = parse(lines(user("u1", "u2", "one"), user("u2", "u1", "two"), user("u3", "u3", "self")))
+    assert prompts(sink) == ["one", "two", "self"]
+    assert [f.id for f in sink.findings] == ["parent-cycle", "parent-cycle"]
+
+
+def test_an_answer_that_a_second_client_did_not_see_is_superseded() -> None:
+    """Two resumes at once: the other client filled in for the answer and went on without it."""
+    sink = parse(
+        lines(
+            user("u1", None, "A"),
+            said("f1", "u1", "No response requested.", model="<synthetic>"),
+            user("u2", "f1", "B"),
+            said("a1", "u1", "answer to A"),
+            said("a2", "u2", "answer to B"),
+            {"type": "last-prompt", "leafUuid": "a2", "sessionId": "s"},
+        )
+    )
+    assert [b["content"] for b in of_type(sink, "assistant_text")] == ["answer to B"]
+    assert prompts(sink) == ["A", "B"]
+
+
+def test_compaction_keeps_the_history_before_it() -> None:
+    """Old rows are what was said; only the model no longer sees them."""
+    sink = parse(
+        lines(
+            user("u1", None, "old"),
+            said("a1", "u1", "x"),
+            row("system", "b1", None, subtype="compact_boundary", logicalParentUuid="a1",
+                content="Conversation compacted", compactMetadata={"trigger": "auto"}),
+            user("s1", "b1", "the summary", isCompactSummary=True),
+            user("u2", "s1", "new"),
+            said("a2", "u2", "y"),
+        )
+    )  # fmt: skip
+    assert prompts(sink) == ["old", "new"]
+    events = [block["metadata"]["event"] for block in of_type(sink, "system")]
+    assert events == ["compaction", "compact_summary"]
+
+
+def test_order_is_file_order_whatever_the_clock_said() -> None:
+    """Timestamps run backwards in real files."""
+    early = "2026-01-01T00:00:00.000Z"
+    sink = parse(lines(user("u1", None, "one"), user("u2", "u1", "two", timestamp=early)))
+    assert prompts(sink) == ["one", "two"]

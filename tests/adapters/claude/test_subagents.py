@@ -1,0 +1,258 @@
+"""Subagents are threads of their own, tied to their calls as surely as the files allow."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claude_support import (
+    SESSION,
+    call,
+    lines,
+    of_type,
+    parse,
+    parse_alone,
+    reader,
+    result,
+    said,
+    user,
+)
+
+from agentsdir.adapters.contract import SessionFiles
+from agentsdir.formats.reading.sink import ParseSink
+from agentsdir.formats.reading.source import Source
+
+pytestmark = pytest.mark.feature("B-04")
+
+
+def _child(agent: str, prompt: str = "look", answer: str = "seen") -> bytes:
+    both = {"isSidechain": True, "agentId": agent}
+    first = {**user(f"{agent}-u", None, prompt), **both}
+    return lines(first, {**said(f"{agent}-a", f"{agent}-u", answer), **both})
+
+
+def _main(*calls: dict[str, Any], **outcome: Any) -> bytes:
+    answered = [user(f"r{c['id']}", "a1", [result(c["id"], "seen")], **outcome) for c in calls]
+    return lines(user("u1", None, "go"), said("a1", "u1", *calls), *answered)
+
+
+def _task(tool_use_id: str, prompt: str = "look", description: str = "d") -> dict[str, Any]:
+    return call(tool_use_id, "Task", prompt=prompt, description=description, subagent_type="scout")
+
+
+def test_a_call_of_the_agent_tool_is_one_subagent_block() -> None:
+    """It stands in the place of the tool_use, and its result is folded into it."""
+    outcome = {"status": "completed", "agentId": "abc1", "totalDurationMs": 12}
+    sink = parse(_main(_task("t1"), toolUseResult=outcome), _child("abc1"))
+    (block,) = of_type(sink, "subagent")
+    assert block["id"] == "a1:0"
+    assert (block["subagentId"], block["name"], block["input"]) == ("abc1", "scout", "look")
+    assert (block["status"], block["output"], block["durationMs"]) == ("success", "seen", 12)
+    assert block["link"] == {"method": "result", "confidence": "exact"}
+    assert of_type(sink, "tool_use") == of_type(sink, "tool_result") == []
+    assert sink.tally.folded == 1
+
+
+def test_a_thread_opens_and_closes_with_a_system_block() -> None:
+    """Their ids come from the agent's id, and they tell how it ended."""
+    outcome = {"status": "completed", "agentId": "abc1"}
+    sink = parse(_main(_task("t1"), toolUseResult=outcome), _child("abc1"))
+    thread = [block for block in sink.blocks() if block["conversationId"] == "abc1"]
+    assert [block["id"] for block in thread] == ["abc1:start", "abc1-u:0", "abc1-a:0", "abc1:end"]
+    assert thread[0]["message"] == "Subagent scout started"
+    assert thread[-1]["message"] == "Subagent scout completed"
+    assert sink.conversations["abc1"].parent == "main"
+
+
+def test_a_call_without_its_file_has_no_thread() -> None:
+    """The id is known from the result; nothing is made up for what was not read."""
+    sink = parse(_main(_task("t1"), toolUseResult={"status": "completed", "agentId": "abc1"}))
+    assert of_type(sink, "subagent")[0]["subagentId"] == "abc1"
+    assert list(sink.conversations) == ["main"]
+
+
+def test_an_unanswered_call_is_pending() -> None:
+    """The client was killed meanwhile: no id, no link."""
+    sink = parse(lines(said("a1", None, _task("t1"))))
+    (block,) = of_type(sink, "subagent")
+    assert (block["subagentId"], block["status"]) == (None, "pending")
+    assert block["link"] == {"method": "none", "confidence": "none"}
+
+
+def test_a_failed_call_is_an_error() -> None:
+    """An error result has no details, only a text."""
+    main = lines(
+        said("a1", None, _task("t1")),
+        user("r1", "a1", [result("t1", "no", is_error=True)], toolUseResult="Error: no"),
+    )
+    (block,) = of_type(parse(main), "subagent")
+    assert (block["status"], block["output"]) == ("error", "no")
+
+
+@pytest.mark.parametrize(("word", "status"), [("completed", "success"), ("failed", "error")])
+def test_a_background_agent_runs_until_its_notification(word: str, status: str) -> None:
+    """The call's own result only says that it was launched."""
+    launched = {"status": "async_launched", "agentId": "abc1", "isAsync": True}
+    main = _main(_task("t1"), toolUseResult=launched)
+    (running,) = of_type(parse(main), "subagent")
+    assert running["status"] == "running"
+    assert "output" not in running
+    notice = (
+        f"<task-notification><task-id>abc1</task-id><tool-use-id>t1</tool-use-id>"
+        f"<status>{word}</status><summary>s</summary><result>the answer</result>"
+        "<usage><duration_ms>7</duration_ms></usage></task-notification>"
+    )
+    sink = parse(main + lines(user("n1", "rt1", notice, origin={"kind": "task-notification"})))
+    (block,) = of_type(sink, "subagent")
+    assert (block["status"], block["output"], block["durationMs"]) == (status, "the answer", 7)
+    assert of_type(sink, "system")[0]["message"] == "s"
+
+
+def _link(sink: ParseSink, name: str = "abc1") -> tuple[str, str] | None:
+    link = sink.conversations[name].link
+    return None if link is None else (link.method, link.confidence)
+
+
+def test_links_go_from_sure_to_guessed() -> None:
+    """Each way of tying a thread to its call has its method and its confidence."""
+    progress = {
+        **user("p1", "a1", None), "type": "progress", "parentToolUseID": "t1",
+        "data": {"type": "agent_progress", "agentId": "abc1"},
+    }  # fmt: skip
+    trailer = [{"type": "text", "text": "seen"}, {"type": "text", "text": "agentId: abc1 (x)"}]
+    opened = lines(said("a1", None, _task("t1")))
+    assert _link(parse(opened + lines(progress), _child("abc1"))) == ("progress", "exact")
+    told = lines(user("r1", "a1", [result("t1", trailer)]))
+    assert _link(parse(opened + told, _child("abc1"))) == ("trailer", "likely")
+    assert of_type(parse(opened + told), "subagent")[0]["output"] == "seen"
+    assert _link(parse(_main(_task("t1")), _child("abc1"))) == ("prompt", "likely")
+    two = parse(_main(_task("t1"), _task("t2")), _child("abc1"), _child("abc2"))
+    assert _link(two) == _link(two, "abc2") == ("order", "guess")
+    assert [block["subagentId"] for block in of_type(two, "subagent")] == ["abc1", "abc2"]
+
+
+def test_a_sidecar_ties_by_call_id_or_else_by_description(tmp_path: Path) -> None:
+    """What stands beside the child's file is better than any text."""
+    main = tmp_path / f"{SESSION}.jsonl"
+    main.write_bytes(_main(_task("t1", "other"), _task("t2", "other", "unlike")))
+    side = tmp_path / SESSION / "subagents"
+    side.mkdir(parents=True)
+    (side / "agent-abc1.jsonl").write_bytes(_child("abc1"))
+    for meta, method in (
+        ({"toolUseId": "t2", "agentType": "scout"}, ("meta", "exact")),
+        ({"description": "unlike"}, ("description", "likely")),
+        ({"description": "nowhere"}, ("none", "none")),
+        ([], ("none", "none")),
+    ):
+        (side / "agent-abc1.meta.json").write_text(json.dumps(meta))
+        sink = _parse_folder(tmp_path)
+        assert _link(sink) == method
+
+
+def _parse_folder(folder: Path) -> ParseSink:
+    paths = sorted(folder.rglob("*.jsonl"))
+    (files,) = reader().discover([Source(str(path), path=path) for path in paths])
+    sink = ParseSink()
+    reader().parse_transcripts(files, sink)
+    return sink
+
+
+def test_a_thread_without_a_call_is_shown_and_reported() -> None:
+    """It hangs from the main thread, with an info."""
+    sink = parse(lines(user("u1", None, "go")), _child("abc1"))
+    assert _link(sink) == ("none", "none")
+    assert sink.conversations["abc1"].parent == "main"
+    assert [finding.id for finding in sink.findings] == ["orphan-subagent"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "prompt", "purpose"),
+    [("acompact-1f", "summarise", "compaction"), ("abc1", "Warmup", "warm-up")],
+)
+def test_threads_the_client_starts_for_itself_are_no_orphans(
+    agent: str, prompt: str, purpose: str
+) -> None:
+    """Nobody called them, so nothing is missing."""
+    sink = parse(lines(user("u1", None, "go")), _child(agent, prompt))
+    assert sink.findings == []
+    assert _link(sink, agent) == (purpose, "none")
+
+
+def test_a_nested_agent_hangs_from_the_agent_that_called_it() -> None:
+    """Its call stands in that agent's thread."""
+    middle = {"isSidechain": True, "agentId": "abc1"}
+    outer = lines(
+        {**user("m-u", None, "look"), **middle},
+        {**said("m-a", "m-u", _task("t2", "deeper")), **middle},
+        {**user("m-r", "m-a", [result("t2")], toolUseResult={"agentId": "abc2"}), **middle},
+    )
+    main = _main(_task("t1"), toolUseResult={"status": "completed", "agentId": "abc1"})
+    sink = parse(main, outer, _child("abc2", "deeper"))
+    assert sink.conversations["abc2"].parent == "abc1"
+    assert sink.conversations["abc1"].parent == "main"
+    assert sink.findings == []
+
+
+def test_inline_sidechains_are_split_by_root() -> None:
+    """Old clients wrote parallel agents into the main file, interleaved, without ids."""
+    side = {"isSidechain": True}
+    main = lines(
+        user("u1", None, "go"),
+        said("a1", "u1", _task("t1", "left"), _task("t2", "right")),
+        {**user("l1", None, "left"), **side},
+        {**user("r1", None, "right"), **side},
+        {**said("l2", "l1", "L"), **side},
+        {**said("r2", "r1", "R"), **side},
+        user("x1", "a1", [result("t1", "L")]),
+        user("x2", "a1", [result("t2", "R")]),
+    )
+    sink = parse(main)
+    assert [b["subagentId"] for b in of_type(sink, "subagent")] == ["sidechain-l1", "sidechain-r1"]
+    texts = {b["conversationId"]: b["content"] for b in of_type(sink, "assistant_text")}
+    assert texts == {"sidechain-l1": "L", "sidechain-r1": "R"}
+    assert _link(sink, "sidechain-l1") == ("prompt", "likely")
+
+
+def test_a_child_alone_is_a_session_of_its_own() -> None:
+    """Its conversation is the agent, and there is no main one."""
+    sink = parse_alone(_child("abc1"))
+    assert list(sink.conversations) == ["abc1"]
+    assert sink.conversations["abc1"].parent is None
+    assert sink.findings == []
+
+
+def test_children_stand_behind_their_main_transcript_once(tmp_path: Path) -> None:
+    """In both layouts; a child of another session is not mixed in."""
+    main = tmp_path / f"{SESSION}.jsonl"
+    main.write_bytes(_main(_task("t1")))
+    (tmp_path / "agent-flat.jsonl").write_bytes(_child("flat"))
+    other = _child("other").replace(SESSION.encode(), b"11111111-0000-4000-8000-000000000001")
+    (tmp_path / "agent-other.jsonl").write_bytes(other)
+    deep = tmp_path / SESSION / "subagents" / "workflows" / "run1"
+    deep.mkdir(parents=True)
+    (deep / "agent-deep.jsonl").write_bytes(_child("deep"))
+    paths = sorted(tmp_path.rglob("*.jsonl"))
+    found = reader().discover([Source(str(path), path=path) for path in paths])
+    names = [[Path(t.source.name).stem for t in files.transcripts] for files in found]
+    assert sorted(names) == [[SESSION, "agent-deep", "agent-flat"], ["agent-other"]]
+    assert [t.role for t in found[0].transcripts] == ["main", "subagent", "subagent"] or [
+        t.role for t in found[1].transcripts
+    ] == ["main", "subagent", "subagent"]
+
+
+def test_a_file_alone_is_read_without_what_stands_beside_it(tmp_path: Path) -> None:
+    """So a pipe gives the same as a path."""
+    main = tmp_path / f"{SESSION}.jsonl"
+    main.write_bytes(_main(_task("t1")))
+    side = tmp_path / SESSION / "subagents"
+    side.mkdir(parents=True)
+    child = side / "agent-abc1.jsonl"
+    child.write_bytes(_child("abc1"))
+    (side / "agent-abc1.meta.json").write_text('{"agentType":"scout"}')
+    for path in (main, child):
+        (files,) = reader().discover([Source("-", path=path)])
+        assert files == SessionFiles((files.transcripts[0],))
+        assert files.transcripts[0].sidecar is None
+        sink = ParseSink()
+        reader().parse_transcripts(files, sink)
+        assert list(sink.lines()) == list(parse_alone(path.read_bytes()).lines())
