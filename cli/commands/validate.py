@@ -1,0 +1,109 @@
+"""`agentsdir validate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import note, print_json, print_text
+from agentsdir.formats.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.engine.validation.paths import Tally
+    from agentsdir.engine.validation.problems import Problem
+
+
+def run(
+    ctx: typer.Context,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATH|-]...", help="Agents directories, agents, files, folders"),
+    ] = None,
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="Hold files to this schema; see `agentsdir schema`")
+    ] = "",
+    modes: Annotated[
+        bool | None,
+        typer.Option("--modes/--no-modes", help="Report wide permissions; on without a PATH"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines")] = False,
+) -> int:
+    """Check files against the format, and an agents directory against itself.
+
+    \b
+    Examples:
+      agentsdir validate
+      agentsdir validate fixtures/ --json | jq -r 'select(.severity=="error").file'
+      agentsdir send $id --events hello | agentsdir validate -
+
+    Nothing is changed. Exits 1 when a problem is more than a remark. Without a PATH, the agents
+    directory in force is checked.
+    """
+    from agentsdir.engine.validation.paths import NothingToValidate, Tally
+
+    env: Environment = ctx.obj
+    operands = paths or [str(env.layout.root)]
+    _check_operands(env, operands, kind, given=bool(paths))
+    tally = Tally()
+    failed = False
+    refused: list[NothingToValidate] = []
+    for operand in operands:
+        wide = not paths if modes is None else modes
+        try:
+            for problem in _problems(env, operand, tally, kind, modes=wide):
+                failed = failed or problem.fails
+                if as_json:
+                    print_json(env, problem.as_json())
+                else:
+                    print_text(env, f"{problem}\n")
+        except NothingToValidate as error:
+            refused.append(error)
+    env.stdout.flush()
+    note(env, f"checked: agents {tally.agents}, files {tally.files}, records {tally.records}")
+    if refused:
+        for other in refused[:-1]:
+            note(env, other.message)
+        raise refused[-1]
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _problems(
+    env: Environment, operand: str, tally: Tally, kind: str, *, modes: bool
+) -> Iterator[Problem]:
+    from agentsdir.engine.validation.paths import validate_path, validate_source
+    from agentsdir.formats.reading.source import Source
+
+    if operand == "-":
+        return validate_source(Source.from_stream("-", env.stdin), tally, kind=kind)
+    path = env.cwd / operand
+    # Problems are named as the person named the path.
+    name = str(Path(operand))
+    return validate_path(path, name, tally, kind=kind, modes=modes)
+
+
+def _check_operands(env: Environment, operands: list[str], kind: str, *, given: bool) -> None:
+    from agentsdir.engine.validation.paths import NothingToValidate
+
+    for operand in operands:
+        path = env.cwd / operand
+        if operand == "-" or path.exists():
+            if kind and operand != "-" and path.is_dir():
+                raise UsageError(f"--kind is for files, and {operand} is a folder")
+        elif given:
+            raise UsageError(f"there is no file or folder {operand}")
+        else:
+            raise NothingToValidate(
+                f"there is no agents directory {operand}, so nothing was validated",
+                hint="`agentsdir new` makes one; --root DIR or a PATH names another",
+            )
+    if kind:
+        from agentsdir.cli.commands.schema import check_kind
+
+        check_kind(kind)

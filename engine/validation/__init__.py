@@ -1,0 +1,1 @@
+"""`validate`: what is on disk, held against the format."""

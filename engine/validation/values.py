@@ -1,0 +1,201 @@
+"""One JSON text, checked: is it JSON, does it survive any reader, does it keep its schema."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from agentsdir.engine.validation.problems import Problem
+from agentsdir.formats import jsontext
+from agentsdir.formats.reading.blocks import BLOCK_TYPES
+from agentsdir.formats.reading.salvage import salvage
+from agentsdir.formats.reading.stream import EVENT_TYPES
+from agentsdir.schemas import check, places
+
+_COMPACT = orjson.OPT_STRICT_INTEGER
+_INDENTED = orjson.OPT_STRICT_INTEGER | orjson.OPT_INDENT_2
+_BRANCHED = ("event", "block", "stream-event", "script-line", "descriptor", "history-entry")
+NOTHING: Any = object()
+
+
+class Piece(NamedTuple):
+    """A JSON text inside a file: where it begins, and its bytes (a last LF may be among them)."""
+
+    file: str
+    line: int
+    offset: int
+    data: bytes
+
+    def problem(self, kind: str, reason: str, pointer: str = "") -> Problem:
+        """Return a problem with the value at `pointer`, placed at its line and byte."""
+        return self.problem_at(kind, reason, places.find(self.data, pointer), pointer)
+
+    def problem_at(self, kind: str, reason: str, at: int, pointer: str = "") -> Problem:
+        """Return a problem placed at byte `at` of the text."""
+        line = self.line + self.data.count(b"\n", 0, at)
+        return Problem(kind, self.file, reason, line, self.offset + at, pointer or None)
+
+
+def decode(piece: Piece, problems: list[Problem], *, document: bool) -> Any:
+    """Return the value of a piece, or `NOTHING` when it is no JSON; remarks go to `problems`."""
+    try:
+        value = orjson.loads(piece.data)
+    except orjson.JSONDecodeError as error:
+        problems.append(_not_json(piece, error, document=document))
+        return NOTHING
+    if not _is_canonical(value, piece.data):
+        for place in places.flaws(piece.data):
+            reason = (
+                "the key stands in its object twice"
+                if place.flaw == "duplicate-key"
+                else "the integer is beyond 2^53 - 1"
+            )
+            problems.append(piece.problem_at(place.flaw, reason, place.offset, place.pointer))
+    brackets = piece.data.count(b"[") + piece.data.count(b"{")
+    if brackets > jsontext.MAX_DEPTH and jsontext.deeper_than(value, jsontext.MAX_DEPTH):
+        problems.append(piece.problem("too-deep", f"nests deeper than {jsontext.MAX_DEPTH} levels"))
+    return value
+
+
+def breaches(kind: str, value: Any, piece: Piece) -> list[Problem]:
+    """Return what in a decoded value breaks the schema of `kind`."""
+    violations = check(kind, value)
+    if not violations:
+        return []
+    # A block is a block of some type, and that is what its reader looks for.
+    field = "event" if kind == "event" else "type"
+    branch = value.get(field) if isinstance(value, dict) and kind in _BRANCHED else None
+    label = f"{kind} {branch:.40}" if isinstance(branch, str) else kind
+    return [piece.problem("schema", f"{label}: {v.reason}", v.pointer) for v in violations]
+
+
+def _is_canonical(value: Any, data: bytes) -> bool:
+    """Tell whether `data` is how we would write `value`: then no reader can see it otherwise."""
+    body = data.removesuffix(b"\n")
+    try:
+        return body in (orjson.dumps(value, option=_COMPACT), orjson.dumps(value, option=_INDENTED))
+    except TypeError:  # a big integer, or deeper than orjson writes
+        return False
+
+
+def _not_json(piece: Piece, error: orjson.JSONDecodeError, *, document: bool) -> Problem:
+    text = piece.data.decode(errors="replace")
+    if document:
+        ends = error.pos >= len(text.rstrip())
+        at = len(text[: error.pos].encode())
+        kind = "half-document" if ends and text.strip() else "bad-json"
+        return piece.problem_at(kind, f"not JSON: {error.msg}", min(at, len(piece.data)))
+    found = salvage(piece.data)
+    kind = found.finding or "bad-json"
+    return Problem(kind, piece.file, found.message or "not JSON", piece.line, piece.offset)
+
+
+def kind_of_line(value: Any) -> str | None:
+    """Return which kind of line an object is, by its discriminator; None for none of ours.
+
+    Foreign transcripts share some of our words, so a word alone is not enough.
+    """
+    if not isinstance(value, dict):
+        return None
+    keys = value.keys()
+    if isinstance(value.get("event"), str) and {"seq", "prev", "session_id"} & keys:
+        return "event"
+    if "type" not in keys and "agentId" in keys:
+        return "session-list"
+    kind = value.get("type")
+    if not isinstance(kind, str):
+        return None
+    if kind in EVENT_TYPES:
+        return "stream-event"
+    if kind in ("start", "reset") and {"at", "seq"} & keys:
+        return "history-entry"
+    if {"id", "conversationId"} <= keys or (
+        kind in BLOCK_TYPES and {"id", "conversationId"} & keys
+    ):
+        return "block"
+    if kind in _MARKED and _MARKED[kind][0] in keys:
+        return _MARKED[kind][1]
+    if kind in _CONTROL and keys - {"type"} <= _CONTROL[kind]:
+        return "script-line"
+    return None
+
+
+_MARKED = {
+    "turn": ("messageId", "turn-result"),
+    "error": ("exitCode", "error"),
+    "agent": ("agentId", "new-agent"),
+    "restored": ("agentId", "restored"),
+}
+_CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
+
+# Documents that carry no discriminator, told by keys that only they have together.
+_SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
+    ("session", frozenset({"id", "state", "provider_name"})),
+    ("state", frozenset({"sessionId", "logSize"})),
+    ("session-runtime", frozenset({"sessionId", "blocks"})),
+    ("session-saved", frozenset({"sessionId", "workspaceFiles"})),
+    ("inspection", frozenset({"sessionId", "log"})),
+    ("session-list", frozenset({"sessionId", "status"})),
+    ("parse-report", frozenset({"lines", "conversations"})),
+    ("usage", frozenset({"inputTokens", "totalTokens"})),
+)
+
+
+def kind_of_document(value: Any) -> str | None:
+    """Return which kind of document a value is, by its shape; None for none of ours."""
+    if not isinstance(value, dict):
+        return None
+    if value.get("format") == "agentsdir":
+        return "agentsdir"
+    for kind, keys in _SHAPES:
+        if keys <= value.keys():
+            return kind
+    if line := kind_of_line(value):
+        return line
+    files = value.get("files")
+    if isinstance(files, list) and all(isinstance(f, dict) and "sha256" in f for f in files):
+        return "manifest"
+    if _DESCRIBED.get(str(value.get("type")), set()) & value.keys():
+        return "descriptor"
+    return None
+
+
+_DESCRIBED = {
+    "user": {"connector", "userId", "channelId"},
+    "cron": {"id"},
+    "heartbeat": {"type"},
+    "subagent": {"parentAgentId"},
+}
+
+
+def difference(
+    wanted: Any, found: Any, pointer: str = "", depth: int = 0
+) -> tuple[str, str] | None:
+    """Return pointer and reason of the first difference; fields that only `found` has are none.
+
+    A newer program may add fields to a derived file, and is not wrong about it. What nests deeper
+    than the format allows is passed over: that is said of it already.
+    """
+    if depth > jsontext.MAX_DEPTH:
+        return None
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key, value in wanted.items():
+            here = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+            if key not in found:
+                return here, "lacks what the log says"
+            if inner := difference(value, found[key], here, depth + 1):
+                return inner
+        return None
+    if isinstance(wanted, list) and isinstance(found, list):
+        if len(wanted) != len(found):
+            return pointer, f"holds {len(found)} items, the log says {len(wanted)}"
+        for index, (left, right) in enumerate(zip(wanted, found, strict=True)):
+            if inner := difference(left, right, f"{pointer}/{index}", depth + 1):
+                return inner
+        return None
+    if type(wanted) is type(found) and wanted == found:
+        return None
+    from agentsdir.schemas.violations import shown
+
+    return pointer, f"holds {shown(found)}, the log says {shown(wanted)}"

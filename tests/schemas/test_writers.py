@@ -1,0 +1,444 @@
+"""Whatever a writer of ours can emit is valid: records, blocks, events, documents, whole agents."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentsdir.engine import agents, session_data
+from agentsdir.engine.creation import NewAgent, create_agent
+from agentsdir.engine.lifecycle import resume, suspend
+from agentsdir.engine.parsing import ParseReport, find_sessions, parse_all
+from agentsdir.engine.replaying import replay
+from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.turns import send
+from agentsdir.engine.validation.paths import validate
+from agentsdir.engine.world import World
+from agentsdir.formats import times
+from agentsdir.formats.directory import derived
+from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.directory.log import Position
+from agentsdir.formats.directory.records import EVENTS, NO_LINE, Record, encode_record
+from agentsdir.formats.directory.states import Session, SessionState
+from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.reading import stream
+from agentsdir.formats.reading.blocks import BLOCK_TYPES, check_block, make_block
+from agentsdir.formats.reading.findings import KINDS, Finding
+from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.usage import add_usage, as_usage, no_usage, usage
+from agentsdir.schemas import check
+
+pytestmark = pytest.mark.feature("C-09", "S-05")
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+WORD = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
+AGENT_ID = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=24, max_size=32)
+SESSION_ID = st.text("0123456789abcdef", min_size=32, max_size=32)
+TIME = st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(UTC)).map(times.to_text)
+COUNT = st.integers(0, 2**53 - 1)
+JSON = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**53) + 1, 2**53 - 1),
+        st.floats(allow_nan=False, allow_infinity=False),
+        TEXT,
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
+    max_leaves=6,
+)
+STATES = st.sampled_from([state.value for state in SessionState])
+OUTCOME = st.sampled_from(["completed", "failed", "aborted"])
+STATUS = st.sampled_from(["pending", "running", "success", "error"])
+TOKENS = st.integers(0, 10**12)  # sums of these stay exact
+USAGE = st.builds(usage, TOKENS, TOKENS, TOKENS, TOKENS, st.none() | TOKENS, exact=st.booleans())
+NATIVE = st.fixed_dictionaries({"architecture": WORD, "id": WORD, "cwd": TEXT})
+IMAGE = st.fixed_dictionaries(
+    {"type": st.sampled_from(["base64", "url"]), "data": TEXT}, optional={"mediaType": TEXT}
+)
+PART = st.one_of(
+    st.fixed_dictionaries({"type": st.just("text"), "text": TEXT}),
+    st.fixed_dictionaries({"type": st.just("image"), "source": IMAGE}),
+)
+PARTS = st.lists(PART, min_size=1, max_size=3)
+DESCRIPTOR = st.one_of(
+    st.fixed_dictionaries(
+        {"type": st.just("user"), "connector": WORD, "userId": TEXT, "channelId": WORD}
+    ),
+    st.fixed_dictionaries({"type": st.just("cron"), "id": WORD}),
+    st.just({"type": "heartbeat"}),
+    st.fixed_dictionaries(
+        {"type": st.just("subagent"), "id": AGENT_ID, "parentAgentId": AGENT_ID, "name": WORD}
+    ),
+)
+SYNCED = st.fixed_dictionaries(
+    {
+        "path": WORD,
+        "role": st.sampled_from(["main", "subagent"]),
+        "size": COUNT,
+        "sha256": st.text("0123456789abcdef", min_size=64, max_size=64),
+    }
+)
+OWN: dict[str, Any] = {
+    "user_message": ({"content": TEXT | PARTS}, {}),
+    "assistant_text": ({"content": TEXT}, {"model": TEXT}),
+    "thinking": (
+        {"content": TEXT},
+        {"summary": TEXT, "signature": TEXT, "redacted": st.booleans()},
+    ),
+    "tool_use": (
+        {"toolName": TEXT, "toolUseId": TEXT, "input": JSON, "status": STATUS},
+        {"displayName": TEXT, "description": TEXT},
+    ),
+    "tool_result": (
+        {"toolUseId": TEXT, "output": JSON, "isError": st.booleans()},
+        {"durationMs": COUNT, "display": JSON, "synthetic": st.booleans()},
+    ),
+    "system": (
+        {"subtype": st.sampled_from(["session_start", "status", "log"]), "message": TEXT},
+        {"metadata": st.dictionaries(TEXT, JSON, max_size=2)},
+    ),
+    "subagent": (
+        {"subagentId": st.none() | TEXT, "input": TEXT, "status": STATUS},
+        {"name": TEXT, "output": TEXT, "durationMs": COUNT, "toolUseId": TEXT},
+    ),
+}
+COMMON = {
+    "messageId": TEXT,
+    "hidden": st.booleans(),
+    "superseded": st.booleans(),
+    "lossy": st.lists(st.sampled_from(["too-deep", "bad-utf8"]), max_size=2),
+    "usage": USAGE,
+}
+PLACE = st.fixed_dictionaries(
+    {"file": TEXT, "line": st.integers(1, 9), "offset": COUNT, "length": COUNT}
+)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> dict[str, Any]:
+    """Return a block of any type, made as adapters make them."""
+    kind = draw(st.sampled_from(BLOCK_TYPES))
+    required, optional = OWN[kind]
+    fields = draw(st.fixed_dictionaries(required, optional={**optional, **COMMON}))
+    return make_block(
+        kind,
+        draw(WORD),
+        draw(st.just("main") | WORD),
+        draw(TEXT),
+        draw(st.none() | TIME),
+        draw(st.none() | PLACE),  # type: ignore[arg-type]
+        **fields,
+    )
+
+
+def data(required: dict[str, Any], **optional: Any) -> st.SearchStrategy[dict[str, Any]]:
+    """Return a strategy for an event's data."""
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+EVENT_DATA = {
+    "session.created": data(
+        {
+            "agent_id": AGENT_ID,
+            "descriptor": DESCRIPTOR,
+            "provider": WORD,
+            "model": TEXT,
+            "system_prompt": TEXT,
+            "profile": TEXT,
+            "cwd": TEXT,
+            "permission_mode": st.none(),
+            "limits": st.just({}),
+            "options": st.dictionaries(TEXT, TEXT, max_size=2),
+            "native": NATIVE,
+        },
+        name=WORD,
+        parentAgentId=AGENT_ID,
+    ),
+    "session.state": data(
+        {"from": STATES, "to": STATES, "reason": TEXT}, provider_state=st.just("AAA=")
+    ),
+    "message.enqueued": data(
+        {"message_id": AGENT_ID, "sender": WORD, "kind": st.just("user"), "content": PARTS},
+        reply_to=st.none() | AGENT_ID,
+    ),
+    "message.delivered": data({"message_id": AGENT_ID, "outcome": OUTCOME}),
+    "turn.start": data(
+        {
+            "turn_id": AGENT_ID,
+            "message_ids": st.lists(AGENT_ID, max_size=2),
+            "provider": WORD,
+            "attempt": st.integers(1, 3),
+        }
+    ),
+    "block": data({"turn_id": st.none() | AGENT_ID, "block": blocks()}),
+    "turn.complete": data(
+        {
+            "turn_id": AGENT_ID,
+            "response": TEXT,
+            "stop_reason": st.none() | TEXT,
+            "usage": st.none() | USAGE,
+        }
+    ),
+    "turn.error": data({"turn_id": AGENT_ID, "kind": WORD, "message": TEXT}),
+    "turn.aborted": data({"turn_id": AGENT_ID, "reason": WORD}),
+    "abort.requested": data({"reason": WORD}, turn_id=AGENT_ID, message=TEXT),
+    "outgoing": data(
+        {
+            "message_id": AGENT_ID,
+            "connector": WORD,
+            "userId": TEXT,
+            "channelId": WORD,
+            "text": TEXT,
+            "in_reply_to": st.none() | AGENT_ID,
+        }
+    ),
+    "outgoing.delivered": data({"message_id": AGENT_ID}),
+    "spawn.requested": data({"child": AGENT_ID, "name": WORD}, turn_id=AGENT_ID),
+    "agent.spawned": data({"child": AGENT_ID, "name": WORD, "status": WORD}),
+    "spawn.dropped": data({"child": AGENT_ID, "reason": TEXT}, name=WORD),
+    "history.reset": data({}, message=TEXT),
+    "native.changed": data({"native": NATIVE}),
+    "transcript.synced": data({"files": st.lists(SYNCED, min_size=1, max_size=2)}),
+    "provider.fallback": data(
+        {"from": WORD, "to": WORD, "reason": TEXT, "attempt": st.integers(1, 3)}
+    ),
+    "hook.failed": data({"hook": WORD, "message": TEXT}),
+    "restore": data({}, notice=TEXT),
+}
+
+
+def test_every_event_is_tried() -> None:
+    """An event that is new must be given data here."""
+    assert tuple(EVENT_DATA) == EVENTS
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_record_is_valid(event: str) -> None:
+    """As `encode_record` writes it, and so is the line of history that comes of it."""
+
+    @settings(max_examples=40, deadline=None)
+    @given(EVENT_DATA[event], TIME, SESSION_ID)
+    def records(content: dict[str, Any], ts: str, session_id: str) -> None:
+        record = Record(1, ts, event, session_id, content, NO_LINE)
+        assert check("event", orjson.loads(encode_record(record))) == []
+        if line := derived.history_line(record):
+            assert check("history-entry", orjson.loads(line)) == []
+
+    records()
+
+
+@settings(max_examples=150, deadline=None)
+@given(blocks(), WORD, TEXT, st.dictionaries(TEXT, JSON, max_size=2))
+def test_blocks_and_stream_events_are_valid(
+    block: dict[str, Any], handle: str, delta: str, updates: dict[str, Any]
+) -> None:
+    """What the makers of blocks and events return keeps the schemas."""
+    check_block(block)
+    assert check("block", block) == []
+    conversation = block["conversationId"]
+    for event in (
+        stream.block_start(handle, block),
+        stream.block_complete(handle, block),
+        stream.text_delta(handle, delta, conversation),
+        stream.block_update(handle, updates, conversation),
+        stream.metadata_update({"usage": no_usage(), "stopReason": delta}, conversation),
+    ):
+        assert check("stream-event", event) == []
+
+
+@settings(deadline=None)
+@given(USAGE, USAGE, JSON)
+def test_usage_is_valid_whatever_a_client_says(left: Any, right: Any, said: Any) -> None:
+    """Made, summed and taken from foreign words."""
+    for made in (left, add_usage(left, as_usage(right) or no_usage())):
+        assert check("usage", made) == []
+    if (taken := as_usage(said)) is not None:
+        assert check("usage", taken) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_findings_are_valid(kind: str) -> None:
+    """Each kind, with and without a place."""
+    for place in ((None, None, None), (1, 0, 3)):
+        assert check("finding", Finding(kind, "f", *place, "m").as_json()) == []
+
+
+@st.composite
+def agent_states(draw: st.DrawFn) -> AgentState:
+    """Return a state such as a fold can come to."""
+    session = Session(
+        draw(SESSION_ID),
+        SessionState(draw(STATES)),
+        draw(WORD),
+        draw(TEXT),
+        draw(TIME),
+    )
+    if session.state is SessionState.SUSPENDED:
+        session.suspended_at, session.provider_state = draw(TIME), draw(st.binary(max_size=9))
+    pending = st.fixed_dictionaries(
+        {
+            "messageId": AGENT_ID,
+            "sender": WORD,
+            "kind": WORD,
+            "content": PARTS,
+            "replyTo": st.none() | AGENT_ID,
+            "enqueuedAt": TIME,
+        }
+    )
+    turn = st.fixed_dictionaries(
+        {
+            "turnId": AGENT_ID,
+            "messageIds": st.lists(AGENT_ID, max_size=2),
+            "attempt": st.integers(1, 3),
+            "startedAt": TIME,
+            "ended": st.none() | OUTCOME,
+        }
+    )
+    files = draw(st.lists(SYNCED, max_size=2))
+    return AgentState(
+        agent_id=draw(AGENT_ID),
+        session=session,
+        architecture=draw(WORD),
+        descriptor=draw(DESCRIPTOR),
+        native=draw(NATIVE),
+        name=draw(st.none() | WORD),
+        title=draw(st.none() | TEXT),
+        last_activity=draw(st.none() | TIME),
+        pending=draw(st.lists(pending, max_size=2)),
+        open_turn=draw(st.none() | turn),
+        transcripts={file.pop("path"): file for file in files},
+        usage=draw(USAGE),
+        position=Position(draw(COUNT), draw(COUNT), NO_LINE, draw(COUNT), draw(COUNT)),
+        history_size=draw(COUNT),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(agent_states())
+def test_derived_documents_are_valid(state: AgentState) -> None:
+    """session.json, state.json, the manifest and descriptor.json of any state."""
+    for kind, document in (
+        ("session", derived.session_document(state.session)),
+        ("state", derived.state_document(state)),
+        ("manifest", derived.manifest_document(state)),
+        ("descriptor", state.descriptor),
+    ):
+        assert check(kind, orjson.loads(derived.encode_document(document))) == []
+
+
+class FixedIds:
+    """Ids in sequence, so that an example is the same each time."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def agent(self) -> str:
+        """Return the next agent id."""
+        return f"id{next(self._numbers):022d}"
+
+    def session(self) -> str:
+        """Return the next session id."""
+        return f"{next(self._numbers):032x}"
+
+
+SCRIPT = st.lists(
+    st.one_of(
+        blocks().map(lambda block: stream.block_complete(block["id"], block)),
+        blocks().map(lambda block: stream.block_start(block["id"], block)),
+        st.just({"type": "turn"}),
+        st.just({"type": "error", "kind": "rate-limited", "message": "later"}),
+        JSON.map(lambda said: stream.metadata_update({"usage": said, "stopReason": said}, "main")),
+    ),
+    max_size=4,
+)
+STEPS = st.lists(
+    st.one_of(st.sampled_from(["suspend", "resume", "restore", "crash"]), PARTS), max_size=5
+)
+
+
+@pytest.mark.feature("S-04")
+@settings(max_examples=15, deadline=None)
+@given(SCRIPT, STEPS)
+def test_a_whole_agent_is_valid_whatever_happens_to_it(script: Any, steps: list[Any]) -> None:
+    """Turns, failures, suspensions and crashes leave a directory that `validate` has no word for.
+
+    So are all the documents that commands print about it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        play = Path(folder, "talk.jsonl")
+        play.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in script))
+        world = World(
+            Layout(Path(folder, "root")), lambda: "2026-01-02T03:04:05Z", lambda _: None, FixedIds()
+        )
+        for provider in ("echo", "script"):
+            options = {"file": "talk.jsonl"} if provider == "script" else {}
+            wanted = NewAgent(
+                provider=provider, cwd=folder, login="me", name=provider, options=options
+            )
+            paths = world.layout.agent(create_agent(world, wanted))
+            for step in steps:
+                take(world, paths, step)
+            outputs_are_valid(world, paths)
+            assert [str(p) for p in validate([paths.folder]) if p.fails] == []
+        assert [str(p) for p in validate([world.layout.root]) if p.fails] == []
+
+
+def take(world: World, paths: Any, step: Any) -> None:
+    """Take one step in an agent's life, if its state allows it."""
+    state = read_agent(paths).state.session.state
+    if isinstance(step, list):
+        with suppress(ProviderError):
+            result = send(world, paths, step, events_are_valid)
+            assert check("turn-result", result.as_json()) == []
+    elif step == "suspend" and state is SessionState.ACTIVE:
+        with suppress(ProviderError):
+            suspend(world, paths)
+    elif step == "resume" and state is SessionState.SUSPENDED:
+        resume(world, paths)
+    elif step == "restore":
+        assert check("restored", restore_agent(world, paths).as_json()) == []
+    elif step == "crash":
+        died = {"turn_id": world.ids.agent(), "message_ids": [], "provider": "echo", "attempt": 1}
+        message = {"message_id": world.ids.agent(), "sender": "cli", "kind": "user"}
+        with write_agent(paths) as writer:
+            if writer.state.open_turn is not None:
+                return
+            content = {"content": [{"type": "text", "text": "x"}]}
+            writer.append("message.enqueued", {**message, **content}, world.now())
+            died["message_ids"] = [message["message_id"]]
+            writer.append("turn.start", died, world.now())
+
+
+def events_are_valid(event: Any) -> None:
+    """Check what `send --events` would print; what a client says in metadata is its own."""
+    if event["type"] != "metadata_update":
+        assert check("stream-event", event) == []
+
+
+def outputs_are_valid(world: World, paths: Any) -> None:
+    """Check every document that commands print about an agent."""
+    reading = read_agent(paths)
+    assert check("session-list", agents.list_row(paths, reading.state)) == []
+    assert check("inspection", agents.inspection(paths, reading)) == []
+    assert check("session-saved", session_data.saved_session(paths, reading.state)) == []
+    assert check("session-runtime", session_data.runtime_session(paths, reading.state)) == []
+    for event in replay(paths, lambda _: None):
+        assert check("stream-event", event) == []
+    stored = [Source(path.name, path=path) for path in paths.transcripts.glob("*-*.jsonl")]
+    report = ParseReport()
+    found = find_sessions(stored, "auto", lambda _: None)
+    for line in parse_all(found, report, view="all", hidden=True):
+        assert check("block", orjson.loads(line)) == []
+    assert check("parse-report", report.as_json("all")) == []
