@@ -1,0 +1,169 @@
+"""A command imports what it needs and nothing else: that is most of its running time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from agentsdir.cli.invocation import COMMANDS
+from agentsdir.formats.version import VERSION
+
+# Packages that cost more than a whole small command, and who may pay for them.
+HEAVY = (
+    "asyncio",
+    "filelock",
+    "importlib.metadata",
+    "jsonschema",
+    "jsonschema_rs",
+    "prompt_toolkit",
+    "pydantic",
+    "referencing",
+    "rich",
+)
+LOCKING = {"filelock", "asyncio"}
+VALIDATING = {"jsonschema", "jsonschema_rs", "referencing"}
+ALLOWED: dict[str, set[str]] = {
+    "new": LOCKING,
+    "send": LOCKING,
+    "suspend": LOCKING,
+    "resume": LOCKING,
+    "restore": LOCKING,
+    "replay": set(),
+    "parse": set(),
+    "inspect": set(),
+    "list": set(),
+    # rpds and attrs come with jsonschema and read their own versions.
+    "validate": {*VALIDATING, "importlib.metadata"},
+    "schema": set(),
+    "adapters": {"importlib.metadata"},
+}
+
+PROBE = """
+import json, os, sys
+os._exit = sys.exit  # the probe has to outlive the command
+before = set(sys.modules)
+sys.argv[0] = "agentsdir"
+from agentsdir.cli.main import main
+try:
+    main()
+except SystemExit as done:
+    code = done.code or 0
+new = sorted(set(sys.modules) - before)
+sys.stderr.write("\\n" + json.dumps({"code": code, "modules": new}))
+"""
+
+
+def run(arguments: list[str], home: Path) -> tuple[int, str, set[str]]:
+    """Run one command in a new process; return exit code, output and what it imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *arguments],
+        cwd=home,
+        env={"HOME": str(home), "USER": "me"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    report = json.loads(done.stderr.splitlines()[-1])
+    return report["code"], done.stdout, set(report["modules"])
+
+
+class Prepared(NamedTuple):
+    """A home with two agents in it, and a real little invocation of every command there."""
+
+    home: Path
+    commands: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Prepare what every command needs: an active agent, a suspended one, a transcript."""
+    home = tmp_path_factory.mktemp("prepared")
+    for name in ("active", "asleep"):
+        run(["new", "--name", name], home)
+        run(["send", name, "hello"], home)
+    run(["suspend", "asleep"], home)
+    transcript = next(home.glob(".agentsdir/agents/*/transcripts/*.jsonl")).relative_to(home)
+    commands = {
+        "new": ["new"],
+        "send": ["send", "active", "again"],
+        "suspend": ["suspend", "active"],
+        "resume": ["resume", "asleep"],
+        "restore": ["restore"],
+        "replay": ["replay", "active"],
+        "parse": ["parse", str(transcript)],
+        "inspect": ["inspect", "active"],
+        "list": ["list"],
+        "validate": ["validate"],
+        "schema": ["schema"],
+        "adapters": ["adapters"],
+    }
+    return Prepared(home, commands)
+
+
+def modules_of(command: str, prepared: Prepared, home: Path) -> set[str]:
+    """Run a command, which must succeed, in a copy of the prepared home; return its imports."""
+    shutil.copytree(prepared.home, home, dirs_exist_ok=True)
+    code, _, modules = run(prepared.commands[command], home)
+    assert code == 0
+    return modules
+
+
+def heavy_ones(modules: set[str]) -> set[str]:
+    """Return the heavy packages among imported modules."""
+    return {name for name in HEAVY if name in modules}
+
+
+def test_the_table_knows_every_command() -> None:
+    """A new command must say here what it may import."""
+    assert list(ALLOWED) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", ALLOWED)
+def test_a_command_imports_nothing_heavy(command: str, prepared: Prepared, tmp_path: Path) -> None:
+    """Each command succeeds and loads only the heavy packages it is allowed."""
+    assert heavy_ones(modules_of(command, prepared, tmp_path)) <= ALLOWED[command]
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_the_version_is_answered_without_the_command_line_library(
+    flag: str, tmp_path: Path
+) -> None:
+    """`agentsdir --version` imports neither typer nor orjson, nor any other package."""
+    code, output, modules = run([flag], tmp_path)
+
+    packages = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
+    assert (code, output) == (0, f"agentsdir {VERSION}\n")
+    assert packages == {"agentsdir"}
+
+
+def test_late_imports_are_seen_by_the_probe(tmp_path: Path) -> None:
+    """The probe does see what a command imports late: `new` takes a lock."""
+    _, _, modules = run(["new"], tmp_path)
+
+    assert "agentsdir.formats.directory.locks" in modules
+    assert heavy_ones({"os", "rich"}) == {"rich"}
+
+
+def test_a_command_imports_no_other_command(prepared: Prepared, tmp_path: Path) -> None:
+    """Only the command that was asked for is loaded."""
+    modules = modules_of("list", prepared, tmp_path)
+
+    loaded = {name for name in modules if name.startswith("agentsdir.cli.commands.")}
+    assert loaded == {"agentsdir.cli.commands.list"}
+
+
+def test_the_checkout_is_never_imported_under_a_second_name(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    """`cli`, `formats` and the others exist only as parts of `agentsdir`."""
+    modules = modules_of("send", prepared, tmp_path)
+
+    assert modules & {"adapters", "cli", "engine", "formats", "schemas"} == set()

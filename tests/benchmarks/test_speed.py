@@ -1,0 +1,123 @@
+"""Running times as ratios to floors that are measured in the same run, never in seconds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.benchmark
+
+AGENTSDIR = str(Path(sys.executable).with_name("agentsdir"))
+ROWS = Path(__file__).with_name("claude_rows.py")
+PASS = [sys.executable, "-c", "pass"]
+LOADS = "import orjson, sys\nfor line in open(sys.argv[1], 'rb'):\n    orjson.loads(line)"
+MEMORY_FILES = Path("/dev/shm")  # where a sync costs nothing
+
+STARTS = 21
+START_BARS = {
+    "--version": 6.0,
+    "inspect": 8.0,
+    "list": 8.0,
+    "parse (tiny)": 8.0,
+    "new": 12.0,
+    "send": 12.0,
+}
+BIG_MEGABYTES = 100
+BIG_RUNS = 5
+BIG_BAR = 3.0
+BIG_PEAK_MIB = 100
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder on a memory file system where there is one, so that syncs are free."""
+    if not os.access(MEMORY_FILES, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY_FILES) as folder:
+        yield Path(folder)
+
+
+def surroundings(home: Path) -> dict[str, str]:
+    """Return the environment of a measured command."""
+    return {"HOME": str(home), "PATH": os.environ["PATH"]}
+
+
+def test_small_commands_start_fast(bench: Any, in_memory: Path) -> None:
+    """A command on a small agent or transcript takes a few starts of the interpreter."""
+    env = surroundings(in_memory)
+    agent = _output(env, "new")
+    _output(env, "send", agent, "hello")
+    transcript = next(in_memory.glob(".agentsdir/agents/*/transcripts/*.jsonl"))
+    tiny = in_memory / "tiny.jsonl"
+    subprocess.run([sys.executable, str(ROWS), str(tiny), "0.001"], check=True, timeout=60)
+    assert transcript.stat().st_size > 0
+    # `new` would make `list` longer with every round, so it works in a root of its own.
+    elsewhere = ["--root", str(in_memory / "elsewhere")]
+    commands = {
+        "--version": [AGENTSDIR, "--version"],
+        "inspect": [AGENTSDIR, "inspect", agent],
+        "list": [AGENTSDIR, "list"],
+        "parse (tiny)": [AGENTSDIR, "parse", str(tiny)],
+        "new": [AGENTSDIR, *elsewhere, "new"],
+        "send": [AGENTSDIR, "send", agent, "hello again"],
+    }
+
+    figures = bench.compare(PASS, commands, START_BARS, rounds=STARTS, cwd=in_memory, env=env)
+
+    slow = {name: fig.ratio for name, fig in figures.items() if fig.ratio > START_BARS[name]}
+    assert slow == {}
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a Claude transcript of 100 MB."""
+    path = tmp_path_factory.mktemp("big") / "session.jsonl"
+    command = [sys.executable, str(ROWS), str(path), str(BIG_MEGABYTES)]
+    subprocess.run(command, check=True, timeout=300)
+    return path
+
+
+def test_parsing_costs_little_more_than_decoding(bench: Any, big: Path) -> None:
+    """100 MB of rows become blocks in three times what decoding them takes, in little memory."""
+    floor = [sys.executable, "-c", LOADS, str(big)]
+    commands = {"parse (100 MB)": [AGENTSDIR, "parse", str(big)]}
+    bars = {"parse (100 MB)": BIG_BAR}
+
+    figure = bench.compare(
+        floor, commands, bars, rounds=BIG_RUNS, cwd=big.parent, env=surroundings(big.parent)
+    )["parse (100 MB)"]
+
+    assert figure.ratio <= BIG_BAR
+    assert figure.peak <= BIG_PEAK_MIB
+
+
+def test_the_instrument_sees_memory(bench: Any, tmp_path: Path) -> None:
+    """A program that holds 200 MiB is measured as one, and one that holds nothing is not."""
+    commands = {
+        "200 MiB": [sys.executable, "-c", "x = b'x' * (200 << 20)"],
+        "nothing": PASS,
+    }
+    bars = {"200 MiB": 1000.0, "nothing": 1000.0}
+
+    figures = bench.compare(
+        PASS, commands, bars, rounds=1, cwd=tmp_path, env=surroundings(tmp_path)
+    )
+
+    assert figures["200 MiB"].peak > 200
+    assert figures["nothing"].peak < 50
+
+
+def _output(env: dict[str, str], *arguments: str) -> str:
+    return subprocess.run(
+        [AGENTSDIR, *arguments], env=env, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()

@@ -1,0 +1,50 @@
+"""What every test of the repository shares: a home of its own, and no silent skips in CI."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+FORBID_SKIPS = bool(os.environ.get("AGENTSDIR_FORBID_SKIPS"))
+"""Set by `.ci/run`: there, whatever a test needs is installed, so a skip is a failure."""
+
+
+@pytest.fixture(scope="session")
+def scratch_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a home directory that nobody lives in."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(autouse=True)
+def _own_surroundings(scratch_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep tests away from the agents and settings of whoever runs them."""
+    monkeypatch.setenv("HOME", str(scratch_home))
+    monkeypatch.delenv("AGENTSDIR_ROOT", raising=False)
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if FORBID_SKIPS and report.skipped and not hasattr(report, "wasxfail"):
+        report.longrepr = f"AGENTSDIR_FORBID_SKIPS is set, and this was skipped: {_reason(report)}"
+        report.outcome = "failed"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> object:
+    """Turn a skipped test into a failed one where skips are forbidden."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> object:
+    """Do the same for a module that skips itself."""
+    report = yield
+    _refuse_skip(report)
+    return report

@@ -1,0 +1,183 @@
+"""What the README shows is what happens."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+END = "\x1e"
+
+# What differs from run to run, and from machine to machine.
+CHANGING = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"), "TIME"),
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "SESSION"),
+    (re.compile(r"\b[a-z](?=[a-z]*\d)[a-z0-9]{23}\b"), "AGENT"),
+)
+
+
+class Example(NamedTuple):
+    """One command of the README and what it is said to print."""
+
+    command: str
+    output: str
+
+    @property
+    def needs_jq(self) -> bool:
+        """Whether it runs only where jq is installed."""
+        return "jq " in self.command
+
+
+def fences(language: str) -> list[str]:
+    """Return the fenced pieces of the README in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def examples() -> list[Example]:
+    """Return the commands of every `console` fence, in order."""
+    found = []
+    for fence in fences("console"):
+        for piece in re.split(r"^\$ ", fence, flags=re.MULTILINE)[1:]:
+            command, _, output = piece.partition("\n")
+            found.append(Example(command, output))
+    return found
+
+
+def on_a_terminal(commands: list[str], env: dict[str, str]) -> list[str]:
+    """Run commands in one shell on a terminal of their own; return what each printed."""
+    ours, theirs = pty.openpty()
+    script = "stty -onlcr\n" + "".join(f"{line}\nprintf '{END}'\n" for line in commands)
+    with subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=ROOT,
+        env=env,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ):
+        os.close(theirs)
+        printed = b""
+        while True:
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # the last process has let go of the terminal
+                break
+            if not chunk:
+                break
+            printed += chunk
+    os.close(ours)
+    return printed.decode().split(END)[:-1]
+
+
+def normal(text: str, home: Path) -> str:
+    """Return output with ids, times and places made alike."""
+    text = text.replace(str(home), "/home/me").replace(str(ROOT), "/home/me/project")
+    for pattern, name in CHANGING:
+        text = pattern.sub(name, text)
+    return text
+
+
+def check(chosen: list[Example], home: Path) -> None:
+    """Run examples, and compare what they print with what the README says."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {"HOME": str(home), "USER": "me", "PATH": path, "LC_ALL": "C.UTF-8", "TERM": "dumb"}
+    printed = on_a_terminal([example.command for example in chosen], env)
+
+    shown = "".join(f"$ {one.command}\n{normal(one.output, home)}" for one in chosen)
+    pairs = zip(chosen, printed, strict=True)
+    seen = "".join(f"$ {one.command}\n{normal(text, home)}" for one, text in pairs)
+    lines = (shown.splitlines(), seen.splitlines(), "README.md", "what happens")
+    difference = "\n".join(difflib.unified_diff(*lines, n=2, lineterm=""))
+    assert not difference, difference
+
+
+@pytest.mark.feature("C-01", "C-02", "C-03", "C-04", "C-05", "C-06", "C-07", "C-08")
+def test_the_tour_prints_what_it_shows(tmp_path: Path) -> None:
+    """Every example that needs nothing but agentsdir prints exactly what the README says."""
+    chosen = [example for example in examples() if not example.needs_jq]
+
+    assert len(chosen) >= 15
+    check(chosen, tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.feature("C-07", "C-12")
+def test_the_examples_with_jq_print_what_they_show(tmp_path: Path) -> None:
+    """With jq, every example prints exactly what the README says, pipes included."""
+    chosen = examples()
+
+    assert any(example.needs_jq for example in chosen)
+    check(chosen, tmp_path)
+
+
+def test_a_wrong_example_is_noticed(tmp_path: Path) -> None:
+    """The comparison above can fail."""
+    with pytest.raises(AssertionError):
+        check([Example("agentsdir list", "nothing like this\n")], tmp_path)
+
+
+def test_it_opens_with_the_two_commands() -> None:
+    """The first two shell pieces are one line each: run the main job, run the tests."""
+    main_job, tests = fences("sh")[:2]
+
+    assert (main_job.count("\n"), tests.count("\n")) == (1, 1)
+    for word in ("new", "send", "suspend", "resume", "replay", "parse fixtures/"):
+        assert f"agentsdir {word}" in main_job
+    assert "pytest" in tests
+
+
+def test_its_table_of_exit_codes_is_complete() -> None:
+    """Every exit code that the program has is explained."""
+    from agentsdir.cli.exits import Exit
+
+    table = README.partition("| exit code |")[2].partition("\n\n")[0]
+    listed = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+              for code in row.split(",")}  # fmt: skip
+    assert listed == {int(code) for code in Exit}
+
+
+def test_every_file_it_links_to_exists() -> None:
+    """No link into the repository is dead."""
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert "://" in target or (ROOT / target).exists()
+
+
+@pytest.mark.feature("B-06", "C-10")
+def test_its_adapter_works_when_installed(tmp_path: Path) -> None:
+    """The README's adapter, published by its entry point, reads a chat and is listed."""
+    (code,), (published,) = fences("python"), fences("toml")
+    (tmp_path / "chat_adapter.py").write_text(code)
+    information = tmp_path / "chat_adapter-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: chat-adapter\nVersion: 1\n")
+    entry = published.splitlines()[1].replace('"', "")
+    (information / "entry_points.txt").write_text(f"[agentsdir.adapters]\n{entry}\n")
+    talk = '{"who":"me","id":"1","text":"hi"}\n{"who":"it","id":"2","text":"hello"}\n'
+    (tmp_path / "talk.chat").write_text(talk)
+
+    def run(*arguments: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "agentsdir.cli.main", *arguments],
+            cwd=tmp_path,
+            env={"HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+
+    parsed = run("parse", "--adapter", "chat", "talk.chat")
+    assert re.findall(r'"type":"(\w+)"', parsed) == ["user_message", "assistant_text"]
+    assert re.findall(r'"content":"(\w+)"', parsed) == ["hi", "hello"]
+    assert '"name":"chat"' in run("adapters", "--json")
