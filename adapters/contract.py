@@ -12,21 +12,23 @@ Third parties publish an `Architecture` under the entry-point group ``agentsdir.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
     from agentsdir.formats.reading.stream import StreamEvent
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
+
+class Transcript(NamedTuple):
     """One transcript file of a session.
 
     `role` is "main" or "subagent". `sidecar` is a small file beside it that describes it (Claude's
@@ -38,8 +40,7 @@ class Transcript:
     sidecar: Source | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFiles:
+class SessionFiles(NamedTuple):
     """The files that together hold one session: the main transcript first, then its children.
 
     There may be no main one: a subagent's file can be read alone.
@@ -48,8 +49,7 @@ class SessionFiles:
     transcripts: tuple[Transcript, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(NamedTuple):
     """Where an architecture keeps things for one user and working directory."""
 
     storage: Path
@@ -79,8 +79,7 @@ class TranscriptReader(Protocol):
         """Read a whole session into `sink`. Never raises for what the bytes hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class NativeFile:
+class NativeFile(NamedTuple):
     """A transcript as the provider holds it now: native relative path, role, bytes."""
 
     path: str
@@ -88,8 +87,7 @@ class NativeFile:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSpec:
+class SessionSpec(NamedTuple):
     """What a provider needs to know to open a session.
 
     `native_id` is the id to use with the architecture's own program. `transcripts` are the saved
@@ -106,8 +104,8 @@ class SessionSpec:
     now: Callable[[], str]
     sleep: Callable[[float], None]
     turn: int = 0
-    options: Mapping[str, str] = field(default_factory=dict)
-    transcripts: Mapping[str, bytes] = field(default_factory=dict)
+    options: Mapping[str, str] = _NOTHING
+    transcripts: Mapping[str, bytes] = _NOTHING
 
 
 # Text and image parts of a prompt, as in UserMessageBlock.content.
@@ -146,8 +144,7 @@ class Provider(Protocol):
         """Reopen one with its full context, also when `state` is empty or garbage."""
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(NamedTuple):
     """One adapter: its short name, the seed's architecture name, and its sides."""
 
     name: str

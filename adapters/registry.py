@@ -44,7 +44,13 @@ def _installed(name: str) -> Architecture:
     from importlib.metadata import entry_points
 
     for point in entry_points(group=ENTRY_POINTS, name=name):
-        found = point.load()
+        try:
+            found = point.load()
+        except Exception as error:
+            raise UsageError(
+                f"the plug-in {name!r} ({point.value}) cannot be imported: {error}",
+                kind="no-such-adapter",
+            ) from error
         if not isinstance(found, Architecture) or found.name != name:
             raise UsageError(
                 f"the plug-in {name!r} ({point.value}) is no agentsdir Architecture of that name",

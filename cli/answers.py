@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class AnswerPrinter:
     """Prints stream events, or the text of the main conversation's answer.
 
-    A reader that goes away does not end the turn: it is recorded to its end, and then the command
-    says that its pipe was closed.
+    A reader that goes away, or a full disk behind stdout, does not end the turn: it is recorded to
+    its end, and then the command says that its output failed.
 
     Args:
         events: print every event as a line of JSON.
@@ -28,11 +28,11 @@ class AnswerPrinter:
         self._silent = silent
         self._written: dict[str, str] = {}
         self._printed = False
-        self._closed = False
+        self._failure: OSError | None = None
 
     def take(self, event: StreamEvent) -> None:
         """Print what one event adds."""
-        if self._silent or self._closed:
+        if self._silent or self._failure:
             return
         try:
             if self._events:
@@ -40,8 +40,8 @@ class AnswerPrinter:
             elif event["conversationId"] == "main" and "blockId" in event:
                 self._text(event)
             self._env.stdout.flush()
-        except BrokenPipeError:
-            self._closed = True
+        except OSError as error:
+            self._failure = error
 
     def _text(self, event: StreamEvent) -> None:
         handle = event["blockId"]
@@ -67,9 +67,12 @@ class AnswerPrinter:
         self._env.stdout.write(inert(text) if self._env.stdout.isatty() else text)
 
     def finish(self, response: str) -> None:
-        """End the output. Raises `BrokenPipeError` when nobody read it to its end."""
-        if self._closed:
-            raise BrokenPipeError
-        if not self._events:
+        """End the output. Raises the `OSError` that kept it from being written, if one did."""
+        if self._failure is not None:
+            raise self._failure
+        if self._events:
+            return
+        if not self._printed:
             # Another process may have run the turn: then the answer comes from the log.
-            self._env.stdout.write("\n" if self._printed else inert(response) + "\n")
+            self._env.stdout.write(inert(response) if self._env.stdout.isatty() else response)
+        self._env.stdout.write("\n")

@@ -44,6 +44,7 @@ class Environment:
         variables = os.environ
         home = Path(variables.get("HOME") or "~").expanduser()
         login = variables.get("USER") or variables.get("LOGNAME") or str(os.getuid())
+        _open_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             # JSON is UTF-8 whatever the locale says.
             assert isinstance(stream, TextIOWrapper)
@@ -76,3 +77,13 @@ class Environment:
         from agentsdir.engine.world import World
 
         return World(self.layout, now, time.sleep, FreshIds())
+
+
+def _open_closed_streams() -> None:
+    """Put nothing in place of standard streams that the caller closed (``>&-``).
+
+    Otherwise the next file that is opened, a log perhaps, would become standard output.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115, lives with us

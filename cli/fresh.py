@@ -14,10 +14,9 @@ class FreshIds:
 
     def agent(self) -> str:
         """Return a new cuid2."""
-        from cuid2 import cuid_wrapper
+        from cuid2 import Cuid
 
-        made: str = cuid_wrapper()()
-        return made
+        return Cuid().generate()
 
     def session(self) -> str:
         """Return a new uuid4 in 32 hex digits."""

@@ -79,6 +79,8 @@ def _root_options(
     if version:
         ctx.obj.stdout.write(f"agentsdir {VERSION}\n")
         raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        raise UsageError("no command is given", hint="see `agentsdir --help`")
     if root:
         ctx.obj.root = root
 

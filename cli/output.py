@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 
@@ -10,6 +10,8 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import code_of
 from agentsdir.cli.terminal import inert
 from agentsdir.formats.errors import AgentsdirError
+
+CHUNK = 256 * 1024
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,18 +23,29 @@ def wants_json(environment: Environment, asked: bool) -> bool:
     return asked or not environment.stdout.isatty()
 
 
+def json_text(value: Any, stream: TextIO, option: int = 0) -> str:
+    """Return a value as JSON for `stream`, on a terminal without characters that drive it."""
+    text = orjson.dumps(value, option=option).decode()
+    if not stream.isatty():
+        return text
+    # orjson leaves DEL, C1, bidirectional controls and tags as they are; JSON may escape them.
+    return "".join(_escaped(c) if inert(c) != c else c for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
 def print_json(environment: Environment, value: Any) -> None:
     """Print one JSON value on one line."""
-    text = orjson.dumps(value).decode()
-    # orjson leaves DEL, C1 and bidirectional controls as they are; JSON may escape them.
-    if environment.stdout.isatty():
-        text = "".join(f"\\u{ord(c):04x}" if inert(c) != c and c != "\n" else c for c in text)
-    environment.stdout.write(text + "\n")
+    environment.stdout.write(json_text(value, environment.stdout) + "\n")
 
 
 def print_document(environment: Environment, value: Any) -> None:
     """Print one JSON document, indented."""
-    environment.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+    text = json_text(value, environment.stdout, orjson.OPT_INDENT_2)
+    environment.stdout.write(text + "\n")
 
 
 def print_lines(environment: Environment, lines: Iterable[bytes]) -> None:
@@ -42,7 +55,17 @@ def print_lines(environment: Environment, lines: Iterable[bytes]) -> None:
             print_json(environment, orjson.loads(line))
         return
     environment.stdout.flush()
-    environment.stdout.buffer.writelines(lines)
+    write = environment.stdout.buffer.write
+    held: list[bytes] = []
+    size = 0
+    for line in lines:
+        held.append(line)
+        size += len(line)
+        if size > CHUNK:
+            write(b"".join(held))
+            held.clear()
+            size = 0
+    write(b"".join(held))
 
 
 def print_text(environment: Environment, text: str) -> None:
@@ -65,7 +88,7 @@ def print_error(environment: Environment, error: AgentsdirError, *, as_json: boo
             "hint": error.hint,
             "exitCode": int(code_of(error)),
         }
-        environment.stderr.write(orjson.dumps(document).decode() + "\n")
+        environment.stderr.write(json_text(document, environment.stderr) + "\n")
         return
     hint = f" ({error.hint})" if error.hint else ""
     text = inert(f"{error.message}{hint}").replace("\n", " ")

@@ -56,7 +56,7 @@ def read_messages(env: Environment, path: Path) -> list[dict[str, Any]]:
     if isinstance(value, dict) and set(value) <= {"role", "content"}:
         value = value.get("content")
     if isinstance(value, str):
-        value = [{"type": "text", "text": value}]
+        value = [{"type": "text", "text": value}] if value.strip() else None
     if not isinstance(value, list) or not value:
         raise UsageError(f"{path} holds no prompt: a string, or a list of parts")
     for number, part in enumerate(value):

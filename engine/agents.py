@@ -53,6 +53,7 @@ def find_agent(layout: Layout, reference: str) -> AgentPaths:
     # Only what could be an id or a name is looked for; nothing else reaches the disk.
     if not (ids.is_session_id(session) or ids.NAME.fullmatch(reference)):
         raise UsageError(f"{reference!r} cannot name an agent", kind="bad-id")
+    bare = reference.replace("-", "")
     named: list[AgentPaths] = []
     prefixed: list[AgentPaths] = []
     for paths, reading, _ in each_agent(layout):
@@ -61,9 +62,8 @@ def find_agent(layout: Layout, reference: str) -> AgentPaths:
             return paths
         if state and state.name == reference:
             named.append(paths)
-        elif len(reference) >= ids.MIN_PREFIX and (
-            paths.id.startswith(reference)
-            or (state and state.session.id.startswith(reference.replace("-", "")))
+        elif len(bare) >= ids.MIN_PREFIX and (
+            paths.id.startswith(reference) or (state and state.session.id.startswith(bare))
         ):
             prefixed.append(paths)
     found = named or prefixed

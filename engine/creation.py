@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.engine.agents import each_agent, find_agent
@@ -18,8 +19,7 @@ from agentsdir.formats.errors import AgentsdirError, UsageError
 KINDS = ("user", "cron", "heartbeat", "subagent")
 
 
-@dataclass(frozen=True, slots=True)
-class NewAgent:
+class NewAgent(NamedTuple):
     """What `new` was asked for; empty strings mean "not given"."""
 
     kind: str = "user"
@@ -35,7 +35,7 @@ class NewAgent:
     channel: str = ""
     cron: str = ""
     parent: str = ""
-    options: dict[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = MappingProxyType({})
 
 
 def create_agent(world: World, wanted: NewAgent) -> str:
@@ -77,7 +77,7 @@ def create_agent(world: World, wanted: NewAgent) -> str:
             "cwd": wanted.cwd,
             "permission_mode": None,
             "limits": {},
-            "options": wanted.options,
+            "options": dict(wanted.options),
             "native": native,
         }
         if wanted.name:

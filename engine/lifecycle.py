@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 
-from agentsdir.engine.provider_sessions import open_provider, sync_transcripts
+from agentsdir.adapters.contract import ProviderSession
+from agentsdir.engine.provider_sessions import crashed, open_provider, sync_transcripts
 from agentsdir.engine.restoring import end_open_turn
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
@@ -12,6 +13,7 @@ from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState, check_transition
+from agentsdir.formats.errors import AgentsdirError
 
 MAX_BLOB = 1024 * 1024  # decision D23
 
@@ -28,7 +30,7 @@ def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
             check_transition(writer.state.session.state, SessionState.SUSPENDED, paths.id)
             state = writer.state
         with open_provider(world, paths, state) as session:
-            blob = session.suspend()
+            blob = _blob(session)
             with write_agent(paths, known=state) as writer:
                 sync_transcripts(writer, session, world.now())
                 change = {"from": "active", "to": "suspended", "reason": "suspend"}
@@ -38,10 +40,19 @@ def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
                 return writer.state
 
 
+def _blob(session: ProviderSession) -> bytes:
+    try:
+        return session.suspend()
+    except AgentsdirError:
+        raise
+    except Exception as error:
+        raise crashed(error) from error
+
+
 def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     """Take a suspended session into use again; no process is started.
 
-    Raises `SessionStateError` for any other state, `Busy` as `suspend` does.
+    Raises `SessionStateError` for an active or terminated session, `Busy` as `suspend` does.
     """
     with (
         locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"),

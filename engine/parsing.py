@@ -1,4 +1,4 @@
-"""Transcripts in, blocks and a report out (design section 6; SPEC.md, "Parsing")."""
+"""Transcripts in, blocks and a report out (design section 6; SPEC.md, "Reading transcripts")."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import Architecture, SessionFiles
+from agentsdir.adapters.contract import Architecture, SessionFiles, TranscriptReader
 from agentsdir.formats.errors import NotATranscript, UsageError
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
@@ -39,39 +39,44 @@ def find_sessions(
         adapter: an adapter's name, or "auto" to go by content.
         reject: is told of each file that no adapter recognises; it may raise.
     """
-    candidates = registry.built_in() if adapter == "auto" else [registry.get(adapter)]
+    names = registry.BUILT_IN if adapter == "auto" else (adapter,)
     claimed: dict[str, list[Source]] = {}
     for source in sources:
         try:
-            owner = _owner(source, candidates, forced=adapter != "auto")
+            owner = _owner(source, names, forced=adapter != "auto")
         except NotATranscript as error:
             reject(error)
         else:
-            claimed.setdefault(owner.name, []).append(source)
+            claimed.setdefault(owner, []).append(source)
     found = []
-    for architecture in candidates:
-        mine = claimed.get(architecture.name)
-        if mine and architecture.reader is not None:
-            found += [Found(architecture, files) for files in architecture.reader.discover(mine)]
+    for name in names:
+        if name in claimed:
+            architecture = registry.get(name)
+            files = _reader(architecture).discover(claimed[name])
+            found += [Found(architecture, session) for session in files]
     return found
 
 
-def _owner(source: Source, candidates: list[Architecture], *, forced: bool) -> Architecture:
+def _owner(source: Source, names: Iterable[str], *, forced: bool) -> str:
+    """Name the architecture that takes the file; those after it are not even imported."""
     head = source.head()
     if not head:
         message = f"{source.name} is empty: no session is stored in it"
         raise NotATranscript(message, file=source.name, kind="empty-file")
-    for architecture in candidates:
-        reader = architecture.reader
-        if reader is not None and (forced or reader.detect(head, source.name)):
-            return architecture
-    if forced:
-        raise UsageError(f"the adapter {candidates[0].name!r} reads no transcripts")
+    for name in names:
+        if forced or _reader(registry.get(name)).detect(head, source.name):
+            return name
     raise NotATranscript(
         f"{source.name} is no transcript that any adapter knows",
         file=source.name,
         hint="`agentsdir adapters` lists them; --adapter NAME forces one",
     )
+
+
+def _reader(architecture: Architecture) -> TranscriptReader:
+    if architecture.reader is None:
+        raise UsageError(f"the adapter {architecture.name!r} reads no transcripts")
+    return architecture.reader
 
 
 def walk(folder: Path, name: str) -> Iterator[Source]:
@@ -81,7 +86,8 @@ def walk(folder: Path, name: str) -> Iterator[Source]:
         folder: where to look.
         name: how the folder was named; the sources are named accordingly.
     """
-    seen: set[tuple[int, int]] = set()
+    status = folder.stat()
+    seen: set[tuple[int, int]] = {(status.st_dev, status.st_ino)}
     for where, folders, names in os.walk(folder, followlinks=True):
         folders.sort()
         for child in list(folders):
@@ -153,9 +159,7 @@ class ParseReport:
 def parse_session(found: Found, *, hidden: bool) -> ParseSink:
     """Read one session completely. Raises `AgentsdirError` only for what the system refuses."""
     sink = ParseSink(hidden=hidden)
-    reader = found.architecture.reader
-    assert reader is not None
-    reader.parse_transcripts(found.files, sink)
+    _reader(found.architecture).parse_transcripts(found.files, sink)
     return sink
 
 

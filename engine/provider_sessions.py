@@ -13,7 +13,7 @@ from agentsdir.formats.directory.agent import AgentWriter
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, read_json
 from agentsdir.formats.directory.log import open_log, read_log
-from agentsdir.formats.errors import Invalid, ProviderError
+from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,10 @@ def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterato
 
     Raises `ProviderError` when there is no such provider or it will not open.
     """
-    architecture = registry.get(state.session.provider_name)
+    try:
+        architecture = registry.get(state.session.provider_name)
+    except UsageError as error:
+        raise ProviderError(error.message, hint=error.hint, kind="no-provider") from error
     provider = architecture.provider
     if provider is None:
         raise ProviderError(f"{architecture.name!r} runs no sessions", kind="no-provider")
@@ -44,11 +47,21 @@ def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterato
         transcripts=saved,
     )
     # Before the first turn there is nothing to restore from.
-    session = provider.restore(spec, _blob(paths)) if saved else provider.create(spec)
+    try:
+        session = provider.restore(spec, _blob(paths)) if saved else provider.create(spec)
+    except AgentsdirError:
+        raise
+    except Exception as error:
+        raise crashed(error) from error
     try:
         yield session
     finally:
         session.stop()
+
+
+def crashed(error: Exception) -> ProviderError:
+    """Return what a provider raised that it should not have, as an error of ours."""
+    return ProviderError(f"the provider raised {type(error).__name__}: {error}")
 
 
 def _created(paths: AgentPaths) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from agentsdir.adapters.contract import Content, ProviderSession
-from agentsdir.engine.provider_sessions import open_provider, sync_transcripts
+from agentsdir.engine.provider_sessions import crashed, open_provider, sync_transcripts
 from agentsdir.engine.restoring import end_open_turn
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
@@ -82,6 +82,7 @@ def send(
             end_open_turn(writer, world.now)
             state = writer.state
         while any(message["messageId"] == message_id for message in state.pending):
+            _check_can_run(state)
             message = state.pending[0]
             mine = message["messageId"] == message_id
             turn = _Turn(world, paths, state, message, on_event if mine else _ignore)
@@ -133,7 +134,7 @@ class _Turn:
         except (NotRecorded, Uncertain):
             raise  # the disk refuses, so nothing more is written; `restore` ends the turn
         except Exception as error:
-            failed = error if isinstance(error, AgentsdirError) else _crashed(error)
+            failed = error if isinstance(error, AgentsdirError) else crashed(error)
             failure = {"turn_id": self._id, "kind": failed.kind, "message": failed.message}
             self._end("turn.error", failure, "failed")
             raise failed from error
@@ -175,6 +176,9 @@ class _Turn:
             writer.append("turn.start", start, self._world.now())
 
     def _take(self, event: StreamEvent) -> None:
+        if event["type"] == "metadata_update" and "usage" in event["metadata"]:
+            event = {**event, "metadata": {**event["metadata"]}}
+            event["metadata"]["usage"] = as_usage(event["metadata"]["usage"])
         self._reducer.apply(event)
         if event["type"] == "block_complete":
             check_block(event["block"])
@@ -196,7 +200,7 @@ class _Turn:
             "completed",
             "\n\n".join(texts),
             str(metadata.get("stopReason") or "end_turn"),
-            as_usage(metadata.get("usage")),
+            metadata.get("usage"),
         )
 
     def _end(self, event: str, data: dict[str, Any], outcome: str) -> None:
@@ -225,13 +229,9 @@ class _KnownWriter:
         self._held.__exit__(*error)
 
 
-def _crashed(error: Exception) -> ProviderError:
-    return ProviderError(f"the provider raised {type(error).__name__}: {error}")
-
-
 def _plain(content: list[dict[str, Any]]) -> Content:
     """Return a prompt of one text part as that text."""
-    if len(content) == 1 and content[0].get("type") == "text":
+    if len(content) == 1 and content[0].get("type") == "text" and "text" in content[0]:
         return str(content[0]["text"])
     return content
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from agentsdir.formats.directory.layout import Layout
 
@@ -22,8 +21,7 @@ class FreshIds(Protocol):
         """Return a new session id (a uuid4 in 32 hex digits)."""
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(NamedTuple):
     """One agents directory and the world around it.
 
     `now` returns an RFC 3339 timestamp; `sleep` waits some seconds.

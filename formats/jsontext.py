@@ -16,6 +16,8 @@ from agentsdir.formats.errors import Invalid
 MAX_DEPTH = 128  # jq 1.6 stops at 256, orjson writes at most 254
 MAX_INT = 2**53 - 1  # what a double holds exactly
 
+_CONTAINERS = frozenset({dict, list})
+
 decode = orjson.loads
 JSONDecodeError = orjson.JSONDecodeError
 
@@ -73,18 +75,17 @@ def _check(value: Any, depth: int) -> None:
 
 def deeper_than(value: Any, limit: int) -> bool:
     """Tell whether lists and objects in `value` nest more than `limit` levels."""
-    level = [value]
+    level = [value] if type(value) in _CONTAINERS else []
     for _ in range(limit + 1):
+        if not level:
+            return False
         level = [
             child
             for item in level
-            if isinstance(item, (dict, list))
-            for child in (item.values() if isinstance(item, dict) else item)
-            if isinstance(child, (dict, list))
+            for child in (item.values() if type(item) is dict else item)
+            if type(child) in _CONTAINERS
         ]
-        if not level:
-            return False
-    return True
+    return bool(level)
 
 
 def clean(value: Any, reasons: set[str], depth: int = 1) -> Any:

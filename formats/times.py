@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
-# Checked by hand because JSON Schema's `date-time` fails open in most validators.
-RFC3339 = re.compile(
-    r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
-    r"[Tt](?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?"
-    r"(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
-)
+from agentsdir.schemas.rfc3339 import RFC3339 as RFC3339
+from agentsdir.schemas.rfc3339 import is_rfc3339 as is_rfc3339
 
 
 def to_text(moment: datetime) -> str:
@@ -23,17 +18,6 @@ def to_text(moment: datetime) -> str:
 def from_text(text: str) -> datetime:
     """Parse an RFC 3339 timestamp. Raises `ValueError`."""
     return datetime.fromisoformat(text).astimezone(UTC)
-
-
-def is_rfc3339(text: str) -> bool:
-    """Tell whether `text` is a complete RFC 3339 date-time with an offset."""
-    if RFC3339.fullmatch(text) is None:
-        return False
-    try:
-        datetime.fromisoformat(text[:10])
-    except ValueError:
-        return False
-    return True
 
 
 def native(value: Any) -> str | None:

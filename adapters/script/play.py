@@ -14,7 +14,8 @@ from typing import Any
 import orjson
 
 from agentsdir.adapters.recorded import is_prompt
-from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.errors import Invalid, ProviderError
+from agentsdir.formats.reading.blocks import MAIN, check_block
 from agentsdir.formats.reading.stream import EVENT_TYPES
 
 CONTROL = ("turn", "sleep", "error")
@@ -70,11 +71,14 @@ def _event(line: bytes, path: Path, number: int) -> dict[str, Any]:
         event, reason = None, str(error)
     if isinstance(event, dict):
         kind = event.get("type")
-        if kind in CONTROL or (kind in EVENT_TYPES and _has_block(event)):
-            return event
         reason = f"{kind!r} is no stream event, nor turn, sleep or error"
+        if kind in CONTROL:
+            return event
         if kind in EVENT_TYPES:
-            reason = f"the {kind} lacks its block, blockId, delta, updates or metadata"
+            flaw = _flaw(event)
+            if flaw is None:
+                return event
+            reason = flaw
     raise ProviderError(f"{path}:{number}: {reason}", kind="bad-script")
 
 
@@ -87,9 +91,18 @@ _NEEDS: dict[str, dict[str, type]] = {
 }
 
 
-def _has_block(event: dict[str, Any]) -> bool:
+# What the player fills in itself.
+_PLAYED = {"conversationId": MAIN, "sessionId": "", "timestamp": None, "source": None}
+
+
+def _flaw(event: dict[str, Any]) -> str | None:
     needs = _NEEDS[event["type"]]
-    if not all(isinstance(event.get(name), kind) for name, kind in needs.items()):
-        return False
-    block = event.get("block", {})
-    return "block" not in needs or all(isinstance(block.get(n), str) for n in ("type", "id"))
+    for name, kind in needs.items():
+        if not isinstance(event.get(name), kind):
+            return f"a {event['type']} needs {name}"
+    if "block" in needs:
+        try:
+            check_block({**event["block"], **_PLAYED})
+        except Invalid as error:
+            return error.message
+    return None

@@ -224,8 +224,10 @@ class AgentWriter:
             self._replace(self.paths.state.name, durable=False)
 
     def _replace(self, name: str, *, durable: bool) -> None:
+        path = self.paths.folder / name
+        documents.make_folder(path.parent)
         data = _documents(self.paths, self.state)[name]
-        documents.replace_file(self.paths.folder / name, data, durable=durable)
+        documents.replace_file(path, data, durable=durable)
 
     def _extend_history(self, line: bytes, size_before: int) -> None:
         try:
@@ -256,6 +258,7 @@ class AgentWriter:
             except FileNotFoundError:
                 current = None
             if current != data:
+                documents.make_folder(path.parent)
                 documents.replace_file(path, data, durable=True)
                 written.append(name)
         return written

@@ -148,7 +148,7 @@ def manifest_document(state: AgentState) -> dict[str, Any]:
 
 def history_line(record: Record) -> bytes:
     """Return what one record adds to history.jsonl: a marker, a block, or nothing."""
-    entry: dict[str, Any]
+    entry: Any
     if record.event == "session.created":
         entry = {"type": "start", "at": record.ts, "seq": record.seq}
     elif record.event == "history.reset":
@@ -158,6 +158,8 @@ def history_line(record: Record) -> bytes:
     elif record.event == "block":
         entry = record.data["block"]
     else:
+        return b""
+    if not isinstance(entry, dict):
         return b""
     return orjson.dumps(entry) + b"\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from agentsdir.formats.directory.layout import DIRECTORY_MODE, FILE_MODE, TEMPORARY
@@ -23,13 +24,18 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
         write_new(temporary, data, durable=durable)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        _discard(temporary)
         raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _discard(temporary)
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def _discard(temporary: Path) -> None:
+    with suppress(OSError):
+        temporary.unlink()
 
 
 def write_new(path: Path, data: bytes, *, durable: bool) -> None:

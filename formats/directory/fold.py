@@ -90,6 +90,8 @@ def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
 
 
 def _enqueued(state: AgentState, data: dict[str, Any], ts: str) -> None:
+    if not all(isinstance(part, dict) for part in data["content"]):
+        raise TypeError("content, which is no list of parts")
     state.counters["messages"] += 1
     state.pending.append(
         {
@@ -110,7 +112,7 @@ def title_of(content: list[dict[str, Any]]) -> str | None:
     for part in content:
         text = part.get("text")
         if isinstance(text, str) and text.strip():
-            return text.strip().splitlines()[0][:TITLE_LENGTH]
+            return text.strip().splitlines()[0].strip()[:TITLE_LENGTH]
     return None
 
 

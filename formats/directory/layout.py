@@ -6,6 +6,7 @@ takes regular files only.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -153,6 +154,10 @@ class Layout:
         return True
 
 
+# What `open` says of links (O_NOFOLLOW), folders, FIFOs without a reader, and devices.
+_NO_REGULAR_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV)
+
+
 def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a regular file without following links; return the descriptor.
 
@@ -167,7 +172,7 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        if path.is_symlink() or (path.exists() and not path.is_file()):
+        if error.errno in _NO_REGULAR_FILE:
             raise UnsafePath(f"{path} is no regular file") from error
         if flags & (os.O_WRONLY | os.O_RDWR):
             raise NotRecorded(f"cannot open {path}: {error.strerror}") from error

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# How many unreadable lines in a row are held back before they are called damage.
+MAX_WAITING = 1000
+
+
 class Position(NamedTuple):
     """How far a log has been read: what the next append and the next fold start from.
 
@@ -70,28 +74,42 @@ def read_log(
     """
     here = start or Position()
     base, first = here.size, here.lines
+    # Complete lines without a record: what they are shows only when the next record comes.
+    waiting: list[LogLine] = []
     for number, offset, length, data in read_lines(stream, cap=cap):
         number += first
         at = base + offset
         if data is not None and not data.endswith(b"\n"):
+            yield from waiting
             torn = Finding("torn-tail", file, number, at, length, "the last line is incomplete")
             yield LogLine(None, (torn,), number, at, length, here)
             return
-        if data is None:
+        if data is not None:
+            record, findings = decode_line(data, file, number, at)
+            line = line_hash(data)
+        else:
             message = f"the line has {length} bytes, the limit is {cap}"
-            finding = Finding("oversize", file, number, at, length, message)
-            here = Position(at + length, here.last_seq, NO_LINE, here.unreadable + 1, number)
-            yield LogLine(None, (finding,), number, at, length, here)
-            continue
-        record, findings = decode_line(data, file, number, at)
+            record, findings = None, (Finding("oversize", file, number, at, length, message),)
+            line = NO_LINE
+        if record is None:
+            here = Position(at + length, here.last_seq, line, here.unreadable + 1, number)
+            waiting.append(LogLine(None, findings, number, at, length, here))
+            if len(waiting) < MAX_WAITING:
+                continue
+        yield from _stubs(waiting) if record and record.seq == here.last_seq + 1 else waiting
+        waiting = []
         if record is not None:
             findings += _check_order(record, here, file, number, at, length)
-            here = Position(at + length, record.seq, line_hash(data), 0, number)
-        else:
-            here = Position(
-                at + length, here.last_seq, line_hash(data), here.unreadable + 1, number
-            )
-        yield LogLine(record, findings, number, at, length, here)
+            here = Position(at + length, record.seq, line, 0, number)
+            yield LogLine(record, findings, number, at, length, here)
+    yield from waiting
+
+
+def _stubs(lines: list[LogLine]) -> Iterator[LogLine]:
+    """Say of unreadable lines between two records without a gap that nothing was lost (D2)."""
+    for line in lines:
+        message = f"a write that was never acknowledged: {line.findings[0].message}"
+        yield line._replace(findings=(line.findings[0]._replace(id="stub", message=message),))
 
 
 def decode_line(

@@ -11,10 +11,12 @@ Optional on all: `messageId` (groups the parts of one model message), `hidden`, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import NoneType
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, get_args
 
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.reading.usage import as_usage
 from agentsdir.formats.times import is_rfc3339
 
 MAIN = "main"
@@ -175,13 +177,33 @@ def check_block(block: Block) -> None:
                 if needed:
                     raise Invalid(f"a {kind} block needs {name}", kind="bad-block")
             elif not isinstance(block[name], types):
-                raise Invalid(f"{name} of a {kind} block is {block[name]!r:.60}", kind="bad-block")
-    if block["timestamp"] is not None and not is_rfc3339(block["timestamp"]):
-        raise Invalid(f"{block['timestamp']!r} is no RFC 3339 time", kind="bad-block")
-    if block.get("status", "success") not in get_args(ToolStatus):
-        raise Invalid(f"{block['status']!r} is no status", kind="bad-block")
-    if block.get("subtype", "log") not in get_args(SystemSubtype):
-        raise Invalid(f"{block['subtype']!r} is no subtype of a system block", kind="bad-block")
+                raise _bad_field(kind, name, block[name])
+    for name, is_good in _RULES.items():
+        if name in block and not is_good(block[name]):
+            raise _bad_field(kind, name, block[name])
+
+
+def _bad_field(kind: str, name: str, value: Any) -> Invalid:
+    return Invalid(f"{name} of a {kind} block is {value!r:.60}", kind="bad-block")
+
+
+def _are_parts(content: Any) -> bool:
+    return isinstance(content, str) or all(
+        isinstance(part, dict) and isinstance(part.get("type"), str) for part in content
+    )
+
+
+_RULES: dict[str, Callable[[Any], bool]] = {
+    "id": bool,
+    "conversationId": bool,
+    "timestamp": lambda value: value is None or is_rfc3339(value),
+    "content": _are_parts,
+    "status": lambda value: value in get_args(ToolStatus),
+    "subtype": lambda value: value in get_args(SystemSubtype),
+    "durationMs": lambda value: type(value) is int and value >= 0,
+    "lossy": lambda value: all(isinstance(reason, str) for reason in value),
+    "usage": lambda value: as_usage(value) == value,
+}
 
 
 def make_block(

@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "bad-data": (ERROR, "a record does not hold what its event needs"),
     "seq-gap": (ERROR, "the sequence of a log skips or repeats a number"),
     "chain-break": (ERROR, "a record does not name the line that stands before it"),
+    "stub": (INFO, "an unreadable line of a log is a write that was never acknowledged"),
     "skipped-file": (INFO, "a file in a folder is no transcript"),
     "empty-file": (INFO, "a file in a folder is empty"),
     "no-messages": (INFO, "a transcript holds no conversation"),

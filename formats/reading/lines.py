@@ -23,6 +23,8 @@ class Line(NamedTuple):
 def read_lines(stream: BinaryIO, *, cap: int = LINE_CAP) -> Iterator[Line]:
     """Yield every physical line of `stream`; memory is bounded by `cap` bytes."""
     readline = stream.readline
+    # What `Line(…)` does, without the Python call around it: this runs once per line.
+    new = tuple.__new__
     number = offset = 0
     while data := readline(cap):
         number += 1
@@ -37,5 +39,5 @@ def read_lines(stream: BinaryIO, *, cap: int = LINE_CAP) -> Iterator[Line]:
                 yield Line(number, offset, length, None)
                 offset += length
                 continue
-        yield Line(number, offset, length, data)
+        yield new(Line, (number, offset, length, data))
         offset += length

@@ -16,7 +16,7 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.reading.blocks import MAIN, Block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
-from agentsdir.formats.reading.source import Spool
+from agentsdir.formats.reading.spool import Spool
 from agentsdir.formats.reading.usage import Usage, add_usage, no_usage
 
 TYPE_CHECKING = False
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
 View: TypeAlias = Literal["live", "all"]
 DROPPED = -1
-_NESTED = ("input", "output", "metadata", "content", "display")
+# Where foreign values of any depth can stand, by block type; None is what comes late.
+_NESTED: dict[str | None, tuple[str, ...]] = {
+    "user_message": ("content",),
+    "tool_use": ("input",),
+    "tool_result": ("output", "display"),
+    "system": ("metadata",),
+    None: ("output", "metadata"),
+}
+_DEEPEST = jsontext.MAX_DEPTH - 2
 
 
 class Link(NamedTuple):
@@ -112,7 +120,7 @@ class ParseSink:
     def lines(self, view: View = "live") -> Iterator[bytes]:
         """Yield each block of the view as one line of JSON, LF included."""
         late, superseded = self._late, self._superseded
-        for handle, line in enumerate(self._spool.rewind()):
+        for handle, line in enumerate(self._spool.open()):
             if handle in superseded:
                 if view == "live":
                     continue
@@ -154,14 +162,20 @@ class ParseSink:
 
 def _encode(block: Block) -> bytes:
     """Return one line of JSON, LF included."""
-    for name in _NESTED:
-        value = block.get(name)
-        if isinstance(value, (dict, list)) and jsontext.deeper_than(value, jsontext.MAX_DEPTH - 2):
-            return _encode_lossy(block)
     try:
-        return orjson.dumps(block, option=orjson.OPT_APPEND_NEWLINE)
+        line = orjson.dumps(block, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
         return _encode_lossy(block)
+    for name in _NESTED.get(block.get("type"), ()):
+        value = block.get(name)
+        # Each level costs a bracket, so few brackets settle it without a walk.
+        if (
+            (type(value) is dict or type(value) is list)
+            and line.count(b"{") + line.count(b"[") > _DEEPEST
+            and jsontext.deeper_than(value, _DEEPEST)
+        ):
+            return _encode_lossy(block)
+    return line
 
 
 def _encode_lossy(block: Block) -> bytes:

@@ -6,51 +6,15 @@ import io
 from typing import BinaryIO
 
 from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.reading.spool import CHUNK, Spool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
 HEAD = 64 * 1024
-CHUNK = 1024 * 1024
 # Transcript lines are often longer than Python's default buffer; with it, reading costs threefold.
 BUFFER = 256 * 1024
-
-
-class Spool:
-    """Scratch bytes for one writer: in memory up to `limit`, then in an unlinked file."""
-
-    def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
-        self._limit = limit
-        self._file: BinaryIO = io.BytesIO()
-        self._size = 0
-
-    def write(self, data: bytes) -> None:
-        """Append `data`. Raises `AgentsdirError` when the scratch disk refuses."""
-        self._size += len(data)
-        if self._limit and self._size > self._limit:
-            import tempfile  # costs a third of a start-up, and small inputs never need it
-
-            self._limit = 0
-            memory, self._file = self._file, tempfile.TemporaryFile(buffering=CHUNK)  # noqa: SIM115
-            assert isinstance(memory, io.BytesIO)
-            self._file.write(memory.getbuffer())
-        try:
-            self._file.write(data)
-        except OSError as error:
-            raise AgentsdirError(f"cannot spool to a scratch file: {error.strerror}") from error
-
-    def rewind(self) -> BinaryIO:
-        """Return the bytes as a stream at its start; one reader at a time."""
-        self._file.seek(0)
-        return self._file
-
-
-class _Unclosing(io.BufferedReader):
-    """A reader over a spool that outlives `with`."""
-
-    def close(self) -> None:
-        """Keep the scratch file for the next reader."""
 
 
 class Source:
@@ -82,7 +46,7 @@ class Source:
         if self._data is not None:
             return io.BytesIO(self._data)
         if self._spool is not None:
-            return _Unclosing(self._spool.rewind())  # type: ignore[arg-type]
+            return self._spool.open()
         assert self.path is not None
         try:
             return self.path.open("rb", buffering=BUFFER)

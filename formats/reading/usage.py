@@ -8,6 +8,9 @@ from typing import Any, TypeAlias
 # `exact` is False where the transcript cannot know, so the numbers are "at least".
 Usage: TypeAlias = dict[str, Any]
 
+# Sums of thousands of such counts are still written exactly.
+BELIEVABLE = 10**12
+
 COUNTED = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
 
 
@@ -46,17 +49,20 @@ def add_usage(left: Usage, right: Usage) -> Usage:
 def as_usage(value: Any) -> Usage | None:
     """Return what a stream or a record says as a whole usage object, or None if it says nothing.
 
-    Counts that are missing or no integers are 0, and the result is then not exact.
+    Counts that are missing, no integers or beyond belief are 0, and the result is not exact then.
     """
     if not isinstance(value, dict):
         return None
     counts = [value.get(name) for name in COUNTED]
-    whole = [count if type(count) is int and count >= 0 else 0 for count in counts]
+    whole = [_count(count) or 0 for count in counts]
     sent, got, read, wrote = whole
-    thought = value.get("thinkingTokens")
-    thinking = thought if type(thought) is int else None
+    thinking = _count(value.get("thinkingTokens"))
     exact = value.get("exact") is not False and whole == counts
     return usage(sent, got, read, wrote, thinking, exact=exact)
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value <= BELIEVABLE else None
 
 
 def no_usage() -> Usage:

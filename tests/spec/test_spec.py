@@ -10,7 +10,7 @@ import pytest
 
 from agentsdir import schemas
 from agentsdir.cli.exits import Exit
-from agentsdir.engine.validating import KINDS as PROBLEMS
+from agentsdir.engine.validation.problems import PROBLEMS
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.records import EVENTS
 from agentsdir.formats.directory.states import TRANSITIONS, SessionState
@@ -99,3 +99,14 @@ def test_the_layout_has_an_entry_for_each_path() -> None:
     for path in files:
         assert path.name in section.split("```")[1], path
         assert re.search(rf"\*\*`{re.escape(path.name)}/?`\*\*", section), path
+
+
+def test_every_section_that_code_names_exists() -> None:
+    """A docstring that points into SPEC.md points at a heading or a bold lead that is there."""
+    root = Path(__file__).parents[2]
+    places = re.findall(r"^#+ (.*)$|\*\*([^*]+)\*\*", SPEC, re.MULTILINE)
+    known = " · ".join(heading + bold for heading, bold in places).lower()
+    for folder in ("cli", "engine", "adapters", "formats", "schemas"):
+        for path in sorted((root / folder).rglob("*.py")):
+            for name in re.findall(r'SPEC\.md,\s+"([^"]+)"', path.read_text(encoding="utf-8")):
+                assert name.lower() in known, f"{path}: SPEC.md has no {name!r}"

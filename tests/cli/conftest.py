@@ -1,0 +1,171 @@
+"""Shared by the tests of `cli`: the command line in this process, with streams of our own."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import settings
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.invocation import run
+
+settings.register_profile(
+    "agentsdir", deadline=None, derandomize=True, database=None, max_examples=100
+)
+settings.load_profile("agentsdir")
+
+SCRIPTS = Path(__file__).parents[2] / "fixtures" / "script"
+
+
+class Stream(io.TextIOWrapper):
+    """A standard stream that keeps what is written, and may say that it is a terminal."""
+
+    def __init__(self, *, tty: bool) -> None:
+        self._kept = io.BytesIO()
+        super().__init__(self._kept, encoding="utf-8", errors="backslashreplace", newline="")
+        self._tty = tty
+
+    def isatty(self) -> bool:
+        """Say what the test wants."""
+        return self._tty
+
+    @property
+    def text(self) -> str:
+        """Return all that was written."""
+        self.flush()
+        return self._kept.getvalue().decode()
+
+
+class Input(io.BytesIO):
+    """Standard input that may say that it is a terminal."""
+
+    tty = False
+
+    def isatty(self) -> bool:
+        """Say what the test wants."""
+        return self.tty
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one command left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Return stdout as one JSON document."""
+        return orjson.loads(self.out)
+
+    @property
+    def rows(self) -> list[Any]:
+        """Return stdout as JSON Lines."""
+        return [orjson.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> Any:
+        """Return stderr as one JSON object."""
+        return orjson.loads(self.err)
+
+
+@dataclass
+class Shell:
+    """One user's command line."""
+
+    home: Path
+    cwd: Path
+    root: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def __call__(
+        self, *arguments: str, stdin: bytes = b"", tty: bool = False, stdin_tty: bool = False
+    ) -> Done:
+        """Run one command in this process."""
+        out, err = Stream(tty=tty), Stream(tty=tty)
+        source = Input(stdin)
+        source.tty = stdin_tty
+        variables = {"AGENTSDIR_ROOT": str(self.root), **self.variables}
+        env = Environment(source, out, err, variables, self.cwd, self.home, login="me")
+        code = run(list(arguments), env)
+        return Done(int(code), out.text, err.text)
+
+    def ok(self, *arguments: str, **options: Any) -> Done:
+        """Run one command that must succeed without a word on stderr."""
+        done = self(*arguments, **options)
+        assert (done.code, done.err) == (0, ""), done
+        return done
+
+    def new(self, *arguments: str) -> str:
+        """Create an agent and return its id."""
+        return self.ok("new", *arguments).out.strip()
+
+    def script(self, name: str, *arguments: str) -> str:
+        """Create an agent that plays a script fixture, or a file given by its path."""
+        option = f"file={SCRIPTS / name}"
+        return self.new("--provider", "script", "--option", option, *arguments)
+
+    def folder(self, agent: str) -> Path:
+        """Return an agent's folder."""
+        return self.root / "agents" / agent
+
+    def transcript(self, agent: str) -> Path:
+        """Return an agent's one stored transcript."""
+        (path,) = (self.folder(agent) / "transcripts").glob("*.jsonl")
+        return path
+
+    def process(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run one command in a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-m", "agentsdir.cli.main", *arguments],
+            env=self.environment(),
+            cwd=self.cwd,
+            text=True,
+            timeout=60,
+            check=False,
+            **{"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, **options},
+        )
+
+    def sh(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Run one line of shell in which `agentsdir` is this program."""
+        return subprocess.run(
+            [
+                "bash",
+                "-c",
+                f'agentsdir() {{ "{sys.executable}" -m agentsdir.cli.main "$@"; }}; {line}',
+            ],
+            env=self.environment(),
+            cwd=self.cwd,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of a process."""
+        return {**os.environ, "HOME": str(self.home), "AGENTSDIR_ROOT": str(self.root)}
+
+    def tree(self) -> dict[str, tuple[int, bytes]]:
+        """Return every file of home, root and working directory with its time and bytes."""
+        return {
+            str(path): (path.lstat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+            for path in sorted(self.home.parent.rglob("*"))
+        }
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """Return a command line with a home, a working directory and a root of its own."""
+    for name in ("home", "work"):
+        (tmp_path / name).mkdir()
+    return Shell(tmp_path / "home", tmp_path / "work", tmp_path / "root")

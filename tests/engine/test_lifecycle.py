@@ -1,0 +1,264 @@
+"""Suspending, resuming, restoring."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from agentsdir.engine.lifecycle import MAX_BLOB, resume, suspend
+from agentsdir.engine.restoring import restore_agent, restore_all
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.errors import Busy, ProviderError, SessionStateError
+
+
+def bring(stage: Any, state: str) -> Any:
+    """Return an agent in one of the four states."""
+    paths = stage.new()
+    if state in ("active", "suspended"):
+        stage.send(paths)
+    if state == "suspended":
+        suspend(stage.world, paths)
+    if state == "terminated":
+        change = {"from": "created", "to": "terminated", "reason": "close"}
+        stage.append(paths, "session.state", change)
+    return paths
+
+
+MATRIX = [
+    ("suspend", "created", None),
+    ("suspend", "active", "suspended"),
+    ("suspend", "suspended", None),
+    ("suspend", "terminated", None),
+    ("resume", "created", "active"),
+    ("resume", "active", None),
+    ("resume", "suspended", "active"),
+    ("resume", "terminated", None),
+    ("restore", "created", "created"),
+    ("restore", "active", "suspended"),
+    ("restore", "suspended", "suspended"),
+    ("restore", "terminated", "terminated"),
+    ("send", "created", "active"),
+    ("send", "active", "active"),
+    ("send", "suspended", "active"),
+    ("send", "terminated", None),
+]
+
+
+@pytest.mark.feature("S-01", "C-03", "C-04", "C-05")
+@pytest.mark.parametrize(("verb", "before", "after"), MATRIX)
+def test_each_verb_in_each_state_does_what_the_matrix_says(
+    stage: Any, verb: str, before: str, after: str | None
+) -> None:
+    """A transition, or an error that names both states and records nothing."""
+    paths = bring(stage, before)
+    log = paths.log.read_bytes()
+    act = {
+        "suspend": lambda: suspend(stage.world, paths),
+        "resume": lambda: resume(stage.world, paths),
+        "restore": lambda: restore_agent(stage.world, paths),
+        "send": lambda: stage.send(paths),
+    }[verb]
+    if after is None:
+        with pytest.raises(SessionStateError) as refused:
+            act()
+        assert before in refused.value.message
+        assert ("suspended" if verb == "suspend" else "active") in refused.value.message
+        assert paths.log.read_bytes() == log
+        return
+    act()
+    assert stage.state(paths).session.state == after
+    assert json.loads(paths.session.read_bytes())["state"] == after
+    if before == after and verb == "restore":
+        assert paths.log.read_bytes() == log
+
+
+@pytest.mark.feature("S-01", "S-03")
+def test_suspending_keeps_the_providers_blob_in_the_session_record(stage: Any) -> None:
+    """Until the session is taken up again."""
+    paths = bring(stage, "suspended")
+    document = json.loads(paths.session.read_bytes())
+    assert base64.b64decode(document["provider_state"]) == b'{"turns":1}'
+    assert document["suspended_at"] == stage.log(paths)[-1]["ts"]
+    resume(stage.world, paths)
+    document = json.loads(paths.session.read_bytes())
+    assert (document["provider_state"], document["suspended_at"]) == ("", None)
+
+
+def test_a_blob_over_the_limit_is_left_out_and_not_missed(stage: Any, plugin: Any) -> None:
+    """It is only ever a short cut."""
+    plugin("big", suspend=f"return b'x' * {MAX_BLOB + 1}")
+    paths = stage.new(provider="big")
+    stage.send(paths)
+    assert suspend(stage.world, paths).session.provider_state == b""
+    assert stage.send(paths).outcome == "completed"
+
+
+@pytest.mark.parametrize("where", ["suspend", "restore"])
+def test_a_provider_that_raises_on_suspension_leaves_the_session_active(
+    stage: Any, plugin: Any, where: str
+) -> None:
+    """As a provider's error, and nothing is recorded."""
+    raising = "raise ValueError('x')"
+    plugin("sulking", **{where: raising if where == "suspend" else "if state == b'' and "
+                         "spec.transcripts: raise ValueError('x')"})  # fmt: skip
+    paths = stage.new(provider="sulking")
+    stage.send(paths)
+    log = paths.log.read_bytes()
+    with pytest.raises(ProviderError, match="ValueError"):
+        suspend(stage.world, paths)
+    assert paths.log.read_bytes() == log
+
+
+@pytest.mark.parametrize("verb", [suspend, resume])
+def test_a_turn_that_runs_is_not_disturbed(stage: Any, verb: Any) -> None:
+    """The verb says who is busy."""
+    paths = bring(stage, "active")
+    with locks.hold(paths.turn), pytest.raises(Busy, match=paths.id):
+        verb(stage.world, paths)
+
+
+def crash(stage: Any, paths: Any, upto: str) -> None:
+    """Leave the log as a process does that dies right after the event `upto`."""
+    message = stage.enqueue(paths, "doomed")
+    turn = stage.ids.agent()
+    start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
+    stage.append(paths, "turn.start", start)
+    done = {"turn_id": turn, "response": "", "stop_reason": "end_turn", "usage": None}
+    ends = {
+        "turn.complete": done,
+        "turn.error": {"turn_id": turn, "kind": "k", "message": "m"},
+        "turn.aborted": {"turn_id": turn, "reason": "interrupt"},
+    }
+    if upto in ends:
+        stage.append(paths, upto, ends[upto])
+
+
+@pytest.mark.feature("C-05")
+@pytest.mark.parametrize(
+    ("upto", "added", "outcome"),
+    [
+        ("turn.start", ["turn.aborted", "message.delivered", "session.state"], "failed"),
+        ("turn.complete", ["message.delivered", "session.state"], "completed"),
+        ("turn.error", ["message.delivered", "session.state"], "failed"),
+        ("turn.aborted", ["message.delivered", "session.state"], "aborted"),
+    ],
+)
+def test_restoring_ends_what_a_crash_left_open_once(
+    stage: Any, upto: str, added: list[str], outcome: str
+) -> None:
+    """Aborted as a crash where there was no end; settled with what its end says."""
+    paths = bring(stage, "active")
+    crash(stage, paths, upto)
+    before = stage.events(paths)
+    restored = restore_agent(stage.world, paths)
+    assert stage.events(paths) == before + added
+    assert restored.state == "suspended"
+    assert not restored.lossy
+    settled = next(e for e in reversed(stage.log(paths)) if e["event"] == "message.delivered")
+    assert settled["data"]["outcome"] == outcome
+    if upto == "turn.start":
+        aborted = next(e for e in reversed(stage.log(paths)) if e["event"] == "turn.aborted")
+        assert aborted["data"]["reason"] == "crash"
+    tree = stage.tree()
+    again = restore_agent(stage.world, paths)
+    assert again.actions == ()
+    assert stage.tree() == tree
+
+
+@pytest.mark.parametrize("verb", ["send", "suspend", "resume"])
+def test_a_writing_verb_first_ends_an_open_turn_that_nobody_holds(stage: Any, verb: str) -> None:
+    """Without a restore in between."""
+    paths = bring(stage, "active")
+    crash(stage, paths, "turn.start")
+    if verb == "send":
+        assert stage.send(paths, "alive").response == "alive"
+    elif verb == "suspend":
+        suspend(stage.world, paths)
+    else:
+        with pytest.raises(SessionStateError):
+            resume(stage.world, paths)
+    aborted = [e["data"] for e in stage.log(paths) if e["event"] == "turn.aborted"]
+    assert [entry["reason"] for entry in aborted] == ["crash"]
+    assert stage.state(paths).open_turn is None
+
+
+def test_a_message_that_only_waited_is_left_waiting(stage: Any) -> None:
+    """Restoring neither runs nor settles it."""
+    paths = bring(stage, "active")
+    message = stage.enqueue(paths, "later")
+    restore_agent(stage.world, paths)
+    assert [entry["messageId"] for entry in stage.state(paths).pending] == [message]
+    assert stage.state(paths).counters["turns"] == 1
+
+
+@pytest.mark.feature("C-05")
+def test_restoring_a_healthy_suspended_agent_changes_no_byte(stage: Any) -> None:
+    """Nor does doing it again."""
+    paths = bring(stage, "suspended")
+    tree = stage.tree()
+    restored = restore_agent(stage.world, paths)
+    assert (restored.actions, restored.findings, restored.error) == ((), (), None)
+    assert stage.tree() == tree
+
+
+def test_an_agent_whose_turn_runs_is_passed_over(stage: Any) -> None:
+    """It is not suspended under its holder's hands."""
+    paths = bring(stage, "active")
+    tree = stage.tree()
+    with locks.hold(paths.turn):
+        restored = restore_agent(stage.world, paths)
+    assert restored.actions == ("held by a living process",)
+    assert not restored.lossy
+    assert stage.tree() == tree
+
+
+def test_one_bad_agent_does_not_keep_the_others_from_being_restored(stage: Any) -> None:
+    """It is named with its error."""
+    good, bad = bring(stage, "active"), bring(stage, "active")
+    bad.log.write_bytes(b"\0" * 100)
+    restored = {one.agent_id: one for one in restore_all(stage.world, [bad, good])}
+    assert restored[good.id].state == "suspended"
+    assert restored[bad.id].state is None
+    assert restored[bad.id].error is not None
+    assert restored[bad.id].lossy
+
+
+def test_restoring_names_damage_and_never_rewrites_the_log(stage: Any) -> None:
+    """Every byte that stood there stands there afterwards."""
+    paths = bring(stage, "active")
+    lines = paths.log.read_bytes().splitlines(keepends=True)
+    lines[3] = b"#" + lines[3][1:]
+    damaged = b"".join(lines)
+    paths.log.write_bytes(damaged)
+    restored = restore_agent(stage.world, paths)
+    assert {finding.id for finding in restored.findings} == {"bad-json", "seq-gap", "chain-break"}
+    assert restored.lossy
+    assert paths.log.read_bytes().startswith(damaged)
+    tree = stage.tree()
+    restore_agent(stage.world, paths)
+    assert stage.tree() == tree
+
+
+def test_restoring_after_a_torn_tail_isolates_it(stage: Any) -> None:
+    """Its bytes stay, on a line of their own; nothing acknowledged is missing."""
+    paths = bring(stage, "active")
+    with paths.log.open("ab") as log:
+        log.write(b'{"seq":99,"ts":')
+    restore_agent(stage.world, paths)
+    reading = read_agent(paths, whole=True)
+    assert [finding.id for finding in reading.findings] == ["stub"]
+    assert reading.state.session.state == "suspended"
+
+
+@pytest.mark.parametrize("name", ["session.json", "state.json", "history.jsonl", "descriptor.json"])
+def test_restoring_says_which_derived_files_it_rebuilt(stage: Any, name: str) -> None:
+    """And writes no others."""
+    paths = bring(stage, "suspended")
+    whole = stage.tree()
+    (paths.folder / name).unlink()
+    assert restore_agent(stage.world, paths).actions == (f"rebuilt {name}",)
+    assert stage.tree() == whole

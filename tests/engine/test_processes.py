@@ -1,0 +1,193 @@
+"""Several real processes on one agent: all answered, none interleaved, and kill -9 at any time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsdir.engine.restoring import restore_agent
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import history_bytes, read_agent
+
+
+def agentsdir(stage: Any, *arguments: str, site: Path | None = None) -> subprocess.Popen[str]:
+    """Start the command line in a process of its own."""
+    environment = {**os.environ, "AGENTSDIR_ROOT": str(stage.root), "PYTHONPATH": str(site or "")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "agentsdir.cli.main", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Poll until `condition` holds."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to pass"
+        time.sleep(0.005)
+
+
+@pytest.mark.feature("C-02", "S-04")
+def test_four_processes_sending_at_once_are_all_answered_one_after_the_other(stage: Any) -> None:
+    """Each gets its own answer; the log is a sequence of whole turns in order of arrival."""
+    paths = stage.new()
+    texts = [f"message number {number}" for number in range(4)]
+    running = [agentsdir(stage, "send", paths.id, text) for text in texts]
+    answers = [process.communicate(timeout=60) for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0, 0]
+    assert answers == [(f"{text}\n", "") for text in texts]
+    reading = read_agent(paths, whole=True)
+    assert reading.findings == ()
+    assert reading.state.counters == {"turns": 4, "failedTurns": 0, "messages": 4, "blocks": 8}
+    log = stage.log(paths)
+    turns = [e for e in log if e["event"] not in ("session.created", "message.enqueued")]
+    shape = ["turn.start", "block", "block", "transcript.synced", "turn.complete"]
+    assert [e["event"] for e in turns if e["event"] != "session.state"] == [
+        *[*shape, "message.delivered"] * 4
+    ]
+    enqueued = [e["data"]["message_id"] for e in log if e["event"] == "message.enqueued"]
+    started = [e["data"]["message_ids"][0] for e in log if e["event"] == "turn.start"]
+    assert started == enqueued
+    assert paths.history.read_bytes() == history_bytes(paths)
+
+
+def test_four_processes_making_the_same_agent_make_one(stage: Any) -> None:
+    """The others say that it is there already."""
+    running = [agentsdir(stage, "new", "--type", "heartbeat") for _ in range(4)]
+    for process in running:
+        process.communicate(timeout=60)
+    assert sorted(process.returncode for process in running) == [0, 1, 1, 1]
+    assert len(list((stage.root / "agents").iterdir())) == 1
+
+
+@pytest.mark.feature("C-05", "S-04")
+def test_a_turn_killed_without_warning_is_ended_by_restore_and_the_agent_goes_on(
+    stage: Any,
+) -> None:
+    """Aborted as a crash, its message failed, what it had said kept, the next message answered."""
+    paths = stage.script("sleeps.jsonl")
+    process = agentsdir(stage, "send", paths.id, "go")
+    until(lambda: b"before the sleep" in paths.log.read_bytes())
+    assert locks.is_held(paths.turn)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not locks.is_held(paths.turn)
+    assert stage.state(paths).open_turn is not None
+    assert restore_agent(stage.world, paths).error is None
+    assert stage.events(paths)[-3:] == ["turn.aborted", "message.delivered", "session.state"]
+    assert [e["data"] for e in stage.log(paths)[-3:-1]] == [
+        {"turn_id": stage.log(paths)[3]["data"]["turn_id"], "reason": "crash"},
+        {"message_id": stage.log(paths)[1]["data"]["message_id"], "outcome": "failed"},
+    ]
+    tree = stage.tree()
+    restore_agent(stage.world, paths)
+    assert stage.tree() == tree
+    # The killed turn left no transcript, so the script begins again; sleeping is instant here.
+    assert stage.send(paths, "again").outcome == "completed"
+    ids = [e["data"]["block"]["id"] for e in stage.log(paths) if e["event"] == "block"]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_a_signal_ends_the_turn_as_aborted_with_its_own_exit_code(
+    stage: Any, number: int, code: int
+) -> None:
+    """Quietly: no traceback, nothing left open."""
+    paths = stage.script("sleeps.jsonl")
+    process = agentsdir(stage, "send", paths.id, "go")
+    until(lambda: b"before the sleep" in paths.log.read_bytes())
+    process.send_signal(number)
+    _, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (code, "")
+    assert stage.events(paths)[-2:] == ["turn.aborted", "message.delivered"]
+    assert stage.state(paths).open_turn is None
+
+
+def test_a_reader_beside_a_writer_never_sees_damage(stage: Any) -> None:
+    """Whatever moment it looks at the log and the derived files."""
+    paths = stage.new()
+    stage.send(paths)
+    writer = agentsdir(stage, "send", paths.id, "word " * 5_000, "--json")
+    looks = 0
+    while writer.poll() is None:
+        reading = read_agent(paths)
+        assert not [finding for finding in reading.findings if finding.id != "torn-tail"]
+        looks += 1
+    _, complaint = writer.communicate(timeout=60)
+    assert (writer.returncode, complaint) == (0, "")
+    assert looks > 3
+
+
+@pytest.mark.feature("B-07", "C-10", "B-06")
+def test_a_new_architecture_is_one_folder_on_the_path(
+    stage: Any, plugin_site: Callable[..., Path]
+) -> None:
+    """Published by an entry point, it makes, runs, reads and is listed; nothing of ours changes."""
+    site = plugin_site("tiny")
+
+    def run(*arguments: str) -> str:
+        process = agentsdir(stage, *arguments, site=site)
+        answer, complaint = process.communicate(timeout=60)
+        assert (process.returncode, complaint) == (0, "")
+        return answer
+
+    agent = run("new", "--provider", "tiny").strip()
+    assert run("send", agent, "hello") == "tiny says hello\n"
+    (paths,) = (path for path in (stage.root / "agents" / agent / "transcripts").glob("*.jsonl"))
+    parsed = run("parse", "--adapter", "tiny", str(paths))
+    assert '"content":"tiny says hello"' in parsed
+    assert '"name":"tiny"' in run("adapters")
+    assert '"type":"tiny-cli"' in run("list")
+    assert "tiny says hello" in run("inspect", agent, "--runtime")
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("raise RuntimeError('boom')", "boom"),
+        ("import not_there_at_all", "not_there_at_all"),
+        ("ARCHITECTURE = 5", "Architecture"),
+        ("", "ARCHITECTURE"),
+    ],
+    ids=["raises", "import fails", "wrong type", "lacks it"],
+)
+def test_a_broken_plug_in_is_one_line_and_no_traceback(
+    stage: Any, plugin_site: Callable[..., Path], module: str, said: str
+) -> None:
+    """It is named, and everything that does not name it works."""
+    site = plugin_site("tiny")
+    (site / "plugin_tiny.py").write_text(module + "\n")
+    broken = agentsdir(stage, "new", "--provider", "tiny", site=site)
+    _, complaint = broken.communicate(timeout=60)
+    assert broken.returncode == 2
+    assert complaint.count("\n") == 1
+    assert said in complaint
+    assert not stage.root.exists()
+    assert agentsdir(stage, "adapters", site=site).communicate(timeout=60)[1] == ""
+
+
+def test_plug_ins_are_not_imported_unless_they_are_named(
+    stage: Any, plugin_site: Callable[..., Path]
+) -> None:
+    """Listing them does not run their code."""
+    site = plugin_site("tiny")
+    (site / "plugin_tiny.py").write_text("import os; os._exit(77)\n")
+    for arguments in (["new"], ["list"], ["adapters"]):
+        process = agentsdir(stage, *arguments, site=site)
+        process.communicate(timeout=60)
+        assert process.returncode == 0

@@ -1,0 +1,160 @@
+"""Saved and runtime session data, and reading transcripts through the engine."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from agentsdir.engine.agents import list_row
+from agentsdir.engine.parsing import ParseReport, find_sessions, parse_all, walk
+from agentsdir.engine.session_data import runtime_session, saved_session
+from agentsdir.formats.errors import NotATranscript
+from agentsdir.formats.reading.source import Source
+
+
+@pytest.mark.feature("B-02")
+def test_saved_data_is_the_list_row_and_raw_transcripts_and_never_blocks(stage: Any) -> None:
+    """The transcript is the stored file, to the byte."""
+    paths = stage.script("tools.jsonl")
+    stage.send(paths)
+    state = stage.state(paths)
+    saved = saved_session(paths, state)
+    row = list_row(paths, state)
+    assert {name: saved[name] for name in row} == row
+    (stored,) = paths.transcripts.glob("*.jsonl")
+    assert saved["rawTranscript"].encode() == stored.read_bytes()
+    assert saved["workspaceFiles"] == []
+    assert saved["subagents"] == []
+    assert "blocks" not in saved
+
+
+@pytest.mark.feature("B-02")
+def test_runtime_data_is_saved_data_with_its_transcripts_parsed(stage: Any) -> None:
+    """The same blocks as the log has, subagents in threads of their own."""
+    paths = stage.script("subagent.jsonl")
+    stage.send(paths)
+    state = stage.state(paths)
+    saved, runtime = saved_session(paths, state), runtime_session(paths, state)
+    assert {**runtime, "subagents": saved["subagents"]} == {
+        **saved,
+        "blocks": runtime["blocks"],
+    }
+    logged = [e["data"]["block"] for e in stage.log(paths) if e["event"] == "block"]
+    last = {block["id"]: block for block in logged if block["conversationId"] == "main"}
+    assert {b["id"]: b["type"] for b in runtime["blocks"]} == {
+        key: block["type"] for key, block in last.items()
+    }
+    (child,) = runtime["subagents"]
+    assert child["id"] == "child-1"
+    assert [block["type"] for block in child["blocks"]] == [
+        "system",
+        "assistant_text",
+        "system",
+    ]
+
+
+@pytest.mark.feature("B-02")
+def test_a_session_that_never_ran_has_no_transcript_and_no_blocks(stage: Any) -> None:
+    """Saying so, not failing."""
+    paths = stage.new()
+    assert saved_session(paths, stage.state(paths))["rawTranscript"] is None
+    assert runtime_session(paths, stage.state(paths))["blocks"] == []
+
+
+def test_a_transcript_that_is_no_utf_8_is_handed_out_in_base64(stage: Any) -> None:
+    """Not a byte is lost."""
+    paths = stage.new()
+    stage.send(paths)
+    (stored,) = paths.transcripts.glob("*.jsonl")
+    stored.write_bytes(b"\xff\xfe")
+    saved = saved_session(paths, stage.state(paths))
+    assert saved["rawTranscriptBase64"] == "//4="
+    assert "rawTranscript" not in saved
+
+
+def test_a_transcript_that_is_lost_is_left_out(stage: Any) -> None:
+    """The log still says that it was there."""
+    paths = stage.new()
+    stage.send(paths)
+    for stored in paths.transcripts.glob("*.jsonl"):
+        stored.unlink()
+    assert saved_session(paths, stage.state(paths))["rawTranscript"] is None
+
+
+def blocks_of(*sources: Source, adapter: str = "auto", view: Any = "live") -> list[dict[str, Any]]:
+    """Parse sources and return their blocks."""
+    rejected: list[NotATranscript] = []
+    found = find_sessions(sources, adapter, rejected.append)
+    assert rejected == []
+    return [orjson.loads(line) for line in parse_all(found, ParseReport(), view=view, hidden=False)]
+
+
+@pytest.mark.feature("C-07")
+def test_a_stored_transcript_gives_the_blocks_that_were_streamed(stage: Any) -> None:
+    """Stream path and file path are one: id, type, content, pairing and conversation."""
+    for name in ("tools.jsonl", "subagent.jsonl", "thinking.jsonl"):
+        paths = stage.script(name)
+        stage.send(paths)
+        (stored,) = paths.transcripts.glob("*.jsonl")
+        parsed = blocks_of(Source(stored.name, path=stored))
+        logged = {
+            (e["data"]["block"]["conversationId"], e["data"]["block"]["id"]): e["data"]["block"]
+            for e in stage.log(paths)
+            if e["event"] == "block"
+        }
+        assert len(parsed) == len(logged)
+        for block in parsed:
+            other = logged[block["conversationId"], block["id"]]
+            assert {**block, "source": None} == {**other, "source": None}
+
+
+def test_a_folder_is_walked_in_order_and_through_links_but_round_no_loop(tmp_path: Path) -> None:
+    """Every file once, named as the folder was named."""
+    (tmp_path / "b").mkdir()
+    for name in ("b/2.jsonl", "a.jsonl", "c.json", "note.txt"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "b" / "loop").symlink_to(tmp_path)
+    (tmp_path / "d").symlink_to(tmp_path / "b")
+    (tmp_path / "dangling.jsonl").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "fifo.jsonl")
+    assert [source.name for source in walk(tmp_path, "given")] == [
+        "given/a.jsonl",
+        "given/c.json",
+        "given/b/2.jsonl",
+    ]
+
+
+def test_a_report_accounts_for_every_line_of_every_session(stage: Any, tmp_path: Path) -> None:
+    """Two sessions, damage in one, an unknown row in the other."""
+    names = []
+    for number, script in enumerate(("tools.jsonl", "subagent.jsonl")):
+        paths = stage.script(script)
+        stage.send(paths)
+        (stored,) = paths.transcripts.glob("*.jsonl")
+        copy = tmp_path / f"{number}.jsonl"
+        copy.write_bytes(stored.read_bytes() + [b'{"a":1}\n\n', b"#\ntorn"][number])
+        names.append(copy)
+    report = ParseReport()
+    found = find_sessions(
+        [Source(path.name, path=path) for path in names], "auto", lambda error: None
+    )
+    printed = list(parse_all(found, report, view="live", hidden=False))
+    document = report.as_json("live")
+    total = sum(path.read_bytes().count(b"\n") for path in names) + 1
+    counts = ("parsed", "hidden", "folded", "damaged")
+    assert document["lines"] == total == sum(document[name] for name in counts)
+    assert (document["damaged"], document["hidden"]) == (2, 2)
+    assert [finding["id"] for finding in document["findings"]] == ["bad-json", "torn-tail"]
+    assert sum(document["blocks"].values()) == len(printed)
+    assert report.damaged
+    assert set(document["conversations"]) == {
+        "0.jsonl/main",
+        "1.jsonl/main",
+        "1.jsonl/child-1",
+    }
+    json.dumps(document)

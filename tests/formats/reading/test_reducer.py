@@ -1,0 +1,193 @@
+"""Stream events to blocks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsdir.formats.errors import Invalid
+from agentsdir.formats.reading import stream
+from agentsdir.formats.reading.reducer import Reducer
+
+
+def text(block_id: str, content: str, conversation: str = "main", **more: Any) -> dict[str, Any]:
+    """Return a text block."""
+    return {
+        "type": "assistant_text",
+        "id": block_id,
+        "conversationId": conversation,
+        "content": content,
+        **more,
+    }
+
+
+def tool(block_id: str, status: str) -> dict[str, Any]:
+    """Return a tool block."""
+    return {
+        "type": "tool_use",
+        "id": block_id,
+        "conversationId": "main",
+        "toolName": "Read",
+        "toolUseId": "t1",
+        "input": {"file": "config.json"},
+        "status": status,
+    }
+
+
+RESULT = {
+    "type": "tool_result",
+    "id": "result-1",
+    "conversationId": "main",
+    "toolUseId": "t1",
+    "output": {"a": 1},
+    "isError": False,
+}
+
+
+def reduced(events: list[dict[str, Any]]) -> Reducer:
+    """Fold a list of events."""
+    reducer = Reducer()
+    for event in events:
+        reducer.apply(event)
+    return reducer
+
+
+@pytest.mark.feature("B-05")
+def test_the_example_of_the_design_gives_its_three_blocks() -> None:
+    """The ten events of the seed's streaming flow, in order, state after state."""
+    reducer = Reducer()
+    states = []
+    for event in [
+        stream.block_start("txt-1", text("txt-1", "")),
+        stream.text_delta("txt-1", "I'll", "main"),
+        stream.text_delta("txt-1", " read", "main"),
+        stream.text_delta("txt-1", " the file", "main"),
+        stream.block_complete("txt-1", text("txt-1", "I'll read the file")),
+        stream.block_start("tool-1", tool("tool-1", "pending")),
+        stream.block_update("tool-1", {"status": "running"}, "main"),
+        stream.block_complete("tool-1", tool("tool-1", "success")),
+        stream.block_complete("result-1", RESULT),
+        stream.metadata_update({"usage": {"inputTokens": 100}, "costUSD": 0.05}, "main"),
+    ]:
+        touched = reducer.apply(event)
+        states.append(touched and touched.get("content", touched.get("status")))
+    assert states == [
+        "",
+        "I'll",
+        "I'll read",
+        "I'll read the file",
+        "I'll read the file",
+        "pending",
+        "running",
+        "success",
+        None,
+        None,
+    ]
+    assert reducer.blocks() == [
+        text("txt-1", "I'll read the file"),
+        tool("tool-1", "success"),
+        RESULT,
+    ]
+    assert reducer.metadata == {"main": {"usage": {"inputTokens": 100}, "costUSD": 0.05}}
+
+
+@pytest.mark.feature("B-05")
+@given(st.text(), st.lists(st.integers(0, 30), max_size=5))
+def test_start_deltas_and_complete_leave_what_complete_alone_leaves(
+    content: str, cuts: list[int]
+) -> None:
+    """However the text was cut into deltas."""
+    edges = sorted({0, len(content), *(cut for cut in cuts if cut < len(content))})
+    pieces = [content[a:b] for a, b in pairwise(edges)]
+    final = text("b", content, model="m")
+    streamed = [stream.block_start("h", text("b", ""))]
+    streamed += [stream.text_delta("h", piece, "main") for piece in pieces]
+    before = reduced(streamed).blocks()[0]["content"]
+    assert before == content
+    streamed.append(stream.block_complete("h", final))
+    assert reduced(streamed).blocks() == reduced([stream.block_complete("h", final)]).blocks()
+
+
+def test_a_block_stands_where_it_was_first_seen() -> None:
+    """Completing an earlier one later does not move it."""
+    reducer = reduced(
+        [
+            stream.block_start("a", text("1", "")),
+            stream.block_complete("b", text("2", "two")),
+            stream.block_complete("a", text("1", "one")),
+        ]
+    )
+    assert [block["content"] for block in reducer.blocks()] == ["one", "two"]
+
+
+def test_the_same_durable_id_under_another_handle_is_the_same_block() -> None:
+    """A stream that repeats a block amends it."""
+    reducer = reduced(
+        [
+            stream.block_complete("a", text("1", "one")),
+            stream.block_complete("b", text("2", "two")),
+            stream.block_complete("c", text("1", "ONE")),
+            stream.text_delta("c", "!", "main"),
+        ]
+    )
+    assert [block["content"] for block in reducer.blocks()] == ["ONE!", "two"]
+
+
+def test_conversations_are_kept_apart() -> None:
+    """The same handle and id in two threads are two blocks."""
+    reducer = reduced(
+        [
+            stream.block_complete("a", text("1", "main one")),
+            stream.block_complete("a", text("1", "child one", "child")),
+            stream.metadata_update({"model": "x"}, "child"),
+        ]
+    )
+    assert {name: len(blocks) for name, blocks in reducer.conversations.items()} == {
+        "main": 1,
+        "child": 1,
+    }
+    assert reducer.metadata == {"child": {"model": "x"}}
+
+
+def test_folding_does_not_change_the_events() -> None:
+    """A caller may keep or print them afterwards."""
+    start = stream.block_start("a", text("1", ""))
+    reduced(
+        [start, stream.text_delta("a", "x", "main"), stream.block_update("a", {"k": 1}, "main")]
+    )
+    assert start["block"] == text("1", "")
+
+
+def test_metadata_of_one_conversation_is_merged() -> None:
+    """The last value of each name stands."""
+    reducer = reduced(
+        [
+            stream.metadata_update({"model": "a", "costUSD": 1}, "main"),
+            stream.metadata_update({"costUSD": 2}, "main"),
+        ]
+    )
+    assert reducer.metadata["main"] == {"model": "a", "costUSD": 2}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "block_end", "blockId": "a", "conversationId": "main"},
+        {"conversationId": "main"},
+        stream.text_delta("nobody", "x", "main"),
+        stream.block_update("nobody", {"status": "error"}, "main"),
+        stream.text_delta("a", "x", "child"),
+    ],
+    ids=["unknown type", "no type", "delta without start", "update without start", "wrong thread"],
+)
+def test_an_event_that_fits_nothing_is_refused(event: dict[str, Any]) -> None:
+    """With its own kind, and the blocks stay as they were."""
+    reducer = reduced([stream.block_complete("a", text("1", "one"))])
+    with pytest.raises(Invalid) as refused:
+        reducer.apply(event)
+    assert refused.value.kind == "bad-event"
+    assert reducer.blocks() == [text("1", "one")]

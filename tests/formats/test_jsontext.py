@@ -1,0 +1,155 @@
+"""JSON that every reader gets back unchanged."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsdir.formats import jsontext
+from agentsdir.formats.errors import Invalid
+
+
+def nested(levels: int, kind: str = "list") -> Any:
+    """Return lists or objects `levels` deep."""
+    value: Any = [] if kind == "list" else {}
+    for _ in range(levels - 1):
+        value = [value] if kind == "list" else {"a": value}
+    return value
+
+
+REFUSED = {
+    "NaN": math.nan,
+    "infinity": math.inf,
+    "minus infinity": -math.inf,
+    "2^53": 2**53,
+    "-2^53": -(2**53),
+    "2^64": 2**64,
+    "a lone surrogate": "\ud800",
+    "half a pair": "x\udc00y",
+    "a surrogate in a key": {"\ud800": 1},
+    "129 lists": nested(129),
+    "129 objects": nested(129, "dict"),
+    "an integer key": {1: "a"},
+    "a null key": {None: "a"},
+    "a tuple": (1, 2),
+    "bytes": b"x",
+    "a set": {1},
+    "an object": object(),
+}
+
+
+@pytest.mark.feature("S-05")
+@pytest.mark.parametrize("place", ["bare", "in a list", "in an object"])
+@pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED)
+def test_what_would_not_come_back_is_refused(value: Any, place: str) -> None:
+    """The refusal is `Invalid` with its own kind, and nothing is written."""
+    whole = {"bare": value, "in a list": [0, value], "in an object": {"k": value}}[place]
+    for encode in (jsontext.encode, jsontext.encode_document):
+        with pytest.raises(Invalid) as refused:
+            encode(whole)
+        assert refused.value.kind == "value-refused"
+
+
+@pytest.mark.parametrize("kind", ["list", "dict"])
+def test_nesting_of_128_levels_is_written(kind: str) -> None:
+    """The limit itself is allowed."""
+    value = nested(128, kind)
+    assert orjson.loads(jsontext.encode(value)) == value
+
+
+@pytest.mark.parametrize("value", [2**53 - 1, -(2**53) + 1, 0, -0.0, 1e308, 5e-324, "", "\0\x1f"])
+def test_values_at_the_edge_are_written_exactly(value: Any) -> None:
+    """They come back as they were, type included."""
+    back = json.loads(jsontext.encode(value))
+    assert back == value
+    assert type(back) is type(value)
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@pytest.mark.feature("S-05")
+@given(PLAIN)
+def test_plain_values_survive_both_readers(value: Any) -> None:
+    """Python's json and orjson both give back what was written, from one line."""
+    line = jsontext.encode(value)
+    assert b"\n" not in line
+    assert json.loads(line) == value
+    assert orjson.loads(line) == value
+    assert json.loads(jsontext.encode_document(value)) == value
+
+
+FOREIGN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(2**63, 2**66)
+    | st.floats()
+    | st.text(st.characters(exclude_categories=())),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(exclude_categories=())), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(FOREIGN)
+def test_cleaning_makes_any_value_encodable_and_says_whether_it_changed(value: Any) -> None:
+    """What is cleaned can be written; what needed no cleaning is the same, and silent."""
+    reasons: set[str] = set()
+    cleaned = jsontext.clean(value, reasons)
+    assert orjson.loads(orjson.dumps(cleaned)) == cleaned
+    assert (cleaned == value) == (not reasons)
+    again: set[str] = set()
+    assert jsontext.clean(cleaned, again) == cleaned
+    assert not again
+
+
+@pytest.mark.parametrize(
+    ("value", "cleaned", "reason"),
+    [
+        ("a\ud800b", "a\ufffdb", "lone-surrogate"),
+        (2**64, str(2**64), "big-integer"),
+        (-(2**63) - 1, str(-(2**63) - 1), "big-integer"),
+        (math.nan, None, "non-finite"),
+        (math.inf, None, "non-finite"),
+        ({"\udfff": 1}, {"\ufffd": 1}, "lone-surrogate"),
+    ],
+)
+def test_each_repair_is_named(value: Any, cleaned: Any, reason: str) -> None:
+    """The value is replaced as documented, with the reason that the block will show."""
+    reasons: set[str] = set()
+    assert jsontext.clean([value], reasons) == [cleaned]
+    assert reasons == {reason}
+
+
+def test_what_is_too_deep_is_cut_at_128_levels() -> None:
+    """The rest is named as left out, and the whole can be written."""
+    reasons: set[str] = set()
+    cleaned = jsontext.clean(nested(400), reasons)
+    assert reasons == {"too-deep"}
+    jsontext.encode(cleaned)
+
+
+@pytest.mark.parametrize("kind", ["list", "dict"])
+@pytest.mark.parametrize("levels", [1, 2, 5, 128, 129])
+def test_depth_is_counted_in_levels_of_lists_and_objects(kind: str, levels: int) -> None:
+    """A value of n levels is deeper than n - 1, and not deeper than n."""
+    value = nested(levels, kind)
+    assert not jsontext.deeper_than(value, levels)
+    assert jsontext.deeper_than(value, levels - 2)
