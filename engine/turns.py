@@ -123,8 +123,8 @@ class _Turn:
 
     def run(self) -> TurnResult:
         """Run the turn and record its end, whatever it is."""
-        self._start()
         try:
+            self._start()
             with open_provider(self._world, self._paths, self._state) as session:
                 try:
                     for event in session.send(self._content):
@@ -134,12 +134,15 @@ class _Turn:
         except (NotRecorded, Uncertain):
             raise  # the disk refuses, so nothing more is written; `restore` ends the turn
         except Exception as error:
+            if not self._started:
+                raise
             failed = error if isinstance(error, AgentsdirError) else crashed(error)
             failure = {"turn_id": self._id, "kind": failed.kind, "message": failed.message}
             self._end("turn.error", failure, "failed")
             raise failed from error
         except BaseException:
-            self._end("turn.aborted", {"turn_id": self._id, "reason": "interrupt"}, "aborted")
+            if self._started:
+                self._end("turn.aborted", {"turn_id": self._id, "reason": "interrupt"}, "aborted")
             raise
         result = self._result()
         done = {
@@ -174,6 +177,12 @@ class _Turn:
                 "attempt": 1,
             }
             writer.append("turn.start", start, self._world.now())
+
+    @property
+    def _started(self) -> bool:
+        """Whether this turn has its turn.start in the log."""
+        turn = self._state.open_turn
+        return turn is not None and turn["turnId"] == self._id
 
     def _take(self, event: StreamEvent) -> None:
         if event["type"] == "metadata_update" and "usage" in event["metadata"]:

@@ -174,7 +174,7 @@ def write_agent(
 
     Raises what `read_agent` raises (`whole` and `known` are its arguments).
     """
-    with locks.hold(paths.lock, what=f"agent {paths.id}"):
+    with locks.undisturbed(), locks.hold(paths.lock, what=f"agent {paths.id}"):
         reading = read_agent(paths, whole=whole, known=known)
         if reading.torn and journal.end_whole_tail(paths.log, reading.state.position):
             after = read_agent(paths, known=reading.state)

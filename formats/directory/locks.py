@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def hold(
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait until the block is over.
+
+    An interrupt between taking a lock and noting that it is taken would leave it held by this very
+    process, which then waits for itself. Only for short blocks, such as one append.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def is_held(path: Path) -> bool:

@@ -167,13 +167,7 @@ def _encode(block: Block) -> bytes:
     except TypeError:
         return _encode_lossy(block)
     for name in _NESTED.get(block.get("type"), ()):
-        value = block.get(name)
-        # Each level costs a bracket, so few brackets settle it without a walk.
-        if (
-            (type(value) is dict or type(value) is list)
-            and line.count(b"{") + line.count(b"[") > _DEEPEST
-            and jsontext.deeper_than(value, _DEEPEST)
-        ):
+        if jsontext.deeper_than(block.get(name), _DEEPEST):
             return _encode_lossy(block)
     return line
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.formats import times
+from agentsdir.schemas.rfc3339 import RFC3339
 
 
 @given(st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)))
@@ -102,10 +103,20 @@ def test_a_foreign_time_that_says_nothing_is_null(value: Any) -> None:
     assert times.native(value) is None
 
 
-@given(st.one_of(st.text(max_size=30), st.floats(), st.integers(), st.from_regex(times.RFC3339)))
+@given(st.one_of(st.text(max_size=30), st.floats(), st.integers(), st.from_regex(RFC3339)))
 def test_any_foreign_time_gives_rfc_3339_or_null(value: Any) -> None:
     """What is not null is a complete time."""
     text = times.native(value)
+    assert text is None or times.is_rfc3339(text)
+
+
+@pytest.mark.parametrize(
+    "bad", ["05.678", "05.67xZ", "65.678Z", "05:678Z", "٠٥.678Z", "05.6789"]
+)
+def test_a_minute_seen_before_vouches_for_no_seconds(bad: str) -> None:
+    """What was checked of one time is no proof of the next."""
+    assert times.native("2026-01-02T03:04:05.678Z") == "2026-01-02T03:04:05.678Z"
+    text = times.native("2026-01-02T03:04:" + bad)
     assert text is None or times.is_rfc3339(text)
 
 
