@@ -19,6 +19,7 @@ from agentsdir.adapters.contract import (
     Transcript,
 )
 from agentsdir.formats import jsontext
+from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import BLOCK_TYPES, MAIN, Block, make_block
 from agentsdir.formats.reading.reducer import Reducer
@@ -192,9 +193,7 @@ class _Reading:
     def _add_unknown(self, row: Row) -> None:
         if not self._sink.wants_hidden:
             return
-        from hashlib import sha256
-
-        digest = sha256(row.raw.removesuffix(b"\n")).hexdigest()[:16]
+        digest = short_hash(row.raw.removesuffix(b"\n"))
         fields = {
             "subtype": "log",
             "message": "an unknown row",

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentsdir.schemas.violations import Violation
-
-__all__ = ["Violation", "check"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.schemas.violations import Violation
 
 
 def check(kind: str, value: Any) -> list[Violation]:

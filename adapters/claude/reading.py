@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from agentsdir.adapters.claude import notes, stdout
@@ -14,6 +13,7 @@ from agentsdir.adapters.claude.tokens import Ledger
 from agentsdir.adapters.claude.tree import PLAIN, Tree
 from agentsdir.adapters.claude.user import read_user
 from agentsdir.formats import times
+from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.rows import Row, read_rows
 
@@ -190,7 +190,7 @@ class Reading:
 
     def _hash(self, row: Row) -> str:
         """Name a row without uuid by its bytes, so that no repair of other lines moves it."""
-        digest = hashlib.sha256(row.raw.removesuffix(b"\n")).hexdigest()[:16]
+        digest = short_hash(row.raw.removesuffix(b"\n"))
         occurrence = self._occurrences.get(digest, 0)
         self._occurrences[digest] = occurrence + 1
         return f"h{digest}:{occurrence}"

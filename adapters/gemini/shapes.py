@@ -7,12 +7,12 @@ write all forms, and a resume rewrites one as another.
 from __future__ import annotations
 
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, TypeAlias
 
 import orjson
 
 from agentsdir.formats import jsontext, times
+from agentsdir.formats.digest import short_hash
 
 Part: TypeAlias = dict[str, Any]
 
@@ -60,7 +60,7 @@ def as_text(value: Any) -> str:
 
 def content_id(value: Any) -> str:
     """Return an id made of a value that has none itself."""
-    return "#" + sha256(_dumps(value)).hexdigest()[:16]
+    return "#" + short_hash(_dumps(value))
 
 
 def _dumps(value: Any) -> bytes:

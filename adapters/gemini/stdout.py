@@ -6,7 +6,6 @@ better where there is one; this reads what else would be no transcript at all.
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -14,6 +13,7 @@ import orjson
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.tokens import report_usage, stream_usage
 from agentsdir.formats import times
+from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN, Source, make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Row, read_rows
@@ -151,7 +151,7 @@ class StreamReader:
         return self._unique(f"{prefix}{call}")
 
     def _row_id(self, row: Row) -> str:
-        return self._unique("#" + sha256(row.raw.rstrip(b"\r\n")).hexdigest()[:16])
+        return self._unique("#" + short_hash(row.raw.rstrip(b"\r\n")))
 
     def _unique(self, name: str) -> str:
         unique = name
@@ -202,7 +202,7 @@ def read_report(source: Bytes, sink: ParseSink) -> None:
     tally.parsed += 1
     session = text_of(dict_of(value).get("session_id"))
     place: Source = {"file": source.name, "line": 1, "offset": 0, "length": len(data)}
-    mark = "#" + sha256(data).hexdigest()[:16]
+    mark = "#" + short_hash(data)
     answer, error = value.get("response"), value.get("error")
     if isinstance(answer, str):
         sink.add(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from hashlib import sha256
 from pathlib import PurePath
 from typing import Any
 
@@ -16,6 +15,7 @@ from agentsdir.adapters.gemini.index import FOLDED, HIDDEN, PARSED, Message
 from agentsdir.adapters.gemini.shapes import moment_of, text_of
 from agentsdir.adapters.gemini.shelf import Shelf
 from agentsdir.formats import times
+from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import read_rows
@@ -74,10 +74,7 @@ class Thread:
             return session
         first = next(iter(self.fold.index.messages), "")
         start = text_of(self.fold.header.get("startTime"))
-        return (
-            "agent-"
-            + sha256(f"{session}\0{start}\0{first}".encode("utf-8", "replace")).hexdigest()[:12]
-        )
+        return "agent-" + short_hash(f"{session}\0{start}\0{first}".encode("utf-8", "replace"))
 
     def span(self) -> tuple[datetime, datetime] | None:
         """Return the times of the first and the last message."""

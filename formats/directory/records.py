@@ -7,10 +7,10 @@ record has sixteen zeros.
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 from agentsdir.formats import jsontext
+from agentsdir.formats.digest import short_hash
 
 NO_LINE = "0" * 16
 
@@ -52,7 +52,7 @@ class Record(NamedTuple):
 
 def line_hash(line: bytes) -> str:
     """Return what the next record's `prev` says of this physical line (LF excluded)."""
-    return sha256(line.removesuffix(b"\n")).hexdigest()[:16]
+    return short_hash(line.removesuffix(b"\n"))
 
 
 def encode_record(record: Record) -> bytes:

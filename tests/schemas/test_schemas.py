@@ -14,7 +14,8 @@ from jsonschema import Draft202012Validator
 from agentsdir.formats.directory.records import EVENTS
 from agentsdir.formats.reading.blocks import BLOCK_TYPES
 from agentsdir.formats.reading.stream import EVENT_TYPES
-from agentsdir.schemas import Violation, catalogue, check
+from agentsdir.schemas import catalogue, check
+from agentsdir.schemas.violations import Violation
 
 FOLDER = Path(__file__).parents[2] / "schemas" / "v1"
 EXAMPLES: dict[str, dict[str, list[Any]]] = json.loads(

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.errors import Busy, NotRecorded
 
 HOLDER = """
@@ -137,3 +139,25 @@ def test_a_lock_is_released_when_its_holder_fails(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     with locks.hold(path, wait=0):
         pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_an_append_is_over_and_its_lock_is_free(
+    agents: Any, number: int
+) -> None:
+    """So that the process never waits for a lock that it holds itself."""
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, interrupt)
+    paths = agents.publish()
+    try:
+        with pytest.raises(KeyboardInterrupt), write_agent(paths) as writer:
+            signal.raise_signal(number)
+            writer.append("history.reset", {}, agents.now())
+    finally:
+        signal.signal(number, before)
+    assert read_agent(paths, whole=True).state.position.last_seq == 2
+    assert not locks.is_held(paths.lock)
+    assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
