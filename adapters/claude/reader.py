@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
-from typing import Any
-
-import orjson
-
 from agentsdir.adapters.claude import detection, discovery, paths
-from agentsdir.adapters.claude.calls import Calls
-from agentsdir.adapters.claude.detection import head_rows
-from agentsdir.adapters.claude.reading import Reading
-from agentsdir.adapters.claude.shapes import agent_id
-from agentsdir.adapters.claude.subagents import Subagents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.contract import Paths, SessionFiles, Transcript
+    from agentsdir.adapters.contract import Paths, SessionFiles
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
-
-_MAX_SIDECAR = 1024 * 1024
 
 
 class ClaudeReader:
@@ -43,43 +31,7 @@ class ClaudeReader:
 
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
         """Read the main transcript, then each subagent's, into `sink`."""
-        calls, subagents = Calls(sink), Subagents(sink)
-        for transcript in session.transcripts:
-            source = transcript.source
-            rows = list(head_rows(source.head()))
-            thread = None
-            if transcript.role == "main":
-                sink.open_main()
-            else:
-                thread = _thread_name(rows, source)
-            native = (row.get("sessionId") or row.get("session_id") for row in rows)
-            Reading(
-                sink,
-                calls,
-                subagents,
-                source,
-                thread=thread,
-                session=next((name for name in native if isinstance(name, str)), ""),
-                meta=_sidecar(transcript),
-            ).run()
-        calls.state()
-        subagents.state()
+        # Most files that are asked about are another client's: they need not pay for this.
+        from agentsdir.adapters.claude.sessions import read_session
 
-
-def _thread_name(rows: list[dict[str, Any]], source: Source) -> str:
-    """Return the agent id that a subagent's rows carry, else the one in its file's name."""
-    for row in rows:
-        found = agent_id(row.get("agentId"))
-        if found:
-            return found
-    return agent_id(PurePath(source.name).stem.removeprefix("agent-")) or "subagent"
-
-
-def _sidecar(transcript: Transcript) -> dict[str, Any]:
-    if transcript.sidecar is None:
-        return {}
-    try:
-        value = orjson.loads(transcript.sidecar.head(_MAX_SIDECAR))
-    except orjson.JSONDecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        read_session(session, sink)

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentsdir.adapters.contract import Paths, SessionFiles
-from agentsdir.adapters.gemini.detection import REPORT, STREAM, family_of
+from agentsdir.adapters.gemini.detection import family_of
 from agentsdir.adapters.gemini.discovery import group
 from agentsdir.adapters.gemini.locations import client_paths
-from agentsdir.adapters.gemini.stdout import read_report, read_stream
-from agentsdir.adapters.gemini.threads import Thread, link_children
-from agentsdir.formats.reading.blocks import MAIN
-from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
 
@@ -37,36 +33,7 @@ class GeminiReader:
 
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
         """Read a session into `sink`: the main thread, then its subagents' in the order given."""
-        first = session.transcripts[0].source
-        family = family_of(first.head())
-        if family in (STREAM, REPORT):
-            sink.open_main()
-            (read_stream if family == STREAM else read_report)(first, sink)
-            return
-        threads = [Thread(transcript, sink) for transcript in session.transcripts]
-        main = None if threads[0].child else threads[0]
-        children = threads if main is None else threads[1:]
-        _tell_apart(children)
-        linked = {} if main is None else link_children(main, children)
-        if main is not None:
-            sink.open_main()
-        for child in children:
-            parent = None if main is None else MAIN
-            sink.conversation(child.conversation, parent=parent, link=child.link)
-            if child.link.confidence == "none":
-                message = "no call that started this thread is known"
-                sink.finding(
-                    Finding("orphan-subagent", child.source.name, None, None, None, message)
-                )
-        for thread in threads:
-            thread.write(sink, linked if thread is main else {})
+        # Most files that are asked about are another client's: they need not pay for this.
+        from agentsdir.adapters.gemini.sessions import read_session
 
-
-def _tell_apart(children: list[Thread]) -> None:
-    """Give threads that bear the same id (copies of one file) different ones."""
-    count: dict[str, int] = {}
-    for child in children:
-        name = child.conversation
-        count[name] = count.get(name, 0) + 1
-        if count[name] > 1:
-            child.conversation = f"{name}~{count[name]}"
+        read_session(session, sink)
