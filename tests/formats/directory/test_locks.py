@@ -150,12 +150,16 @@ def test_a_signal_waits_until_an_append_is_over_and_its_lock_is_free(
     def interrupt(_number: int, _frame: Any) -> None:
         raise KeyboardInterrupt
 
+    def append() -> None:
+        with write_agent(paths) as writer:
+            signal.raise_signal(number)
+            writer.append("history.reset", {}, agents.now())
+
     before = signal.signal(number, interrupt)
     paths = agents.publish()
     try:
-        with pytest.raises(KeyboardInterrupt), write_agent(paths) as writer:
-            signal.raise_signal(number)
-            writer.append("history.reset", {}, agents.now())
+        with pytest.raises(KeyboardInterrupt):
+            append()
     finally:
         signal.signal(number, before)
     assert read_agent(paths, whole=True).state.position.last_seq == 2
