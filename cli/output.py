@@ -9,6 +9,7 @@ import orjson
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import code_of
 from agentsdir.cli.terminal import inert
+from agentsdir.formats import jsontext
 from agentsdir.formats.errors import AgentsdirError
 
 CHUNK = 256 * 1024
@@ -25,7 +26,10 @@ def wants_json(environment: Environment, asked: bool) -> bool:
 
 def json_text(value: Any, stream: TextIO, option: int = 0) -> str:
     """Return a value as JSON for `stream`, on a terminal without characters that drive it."""
-    text = orjson.dumps(value, option=option).decode()
+    try:
+        text = orjson.dumps(value, option=option).decode()
+    except TypeError:  # half of a surrogate pair, in a delta that a client cut there
+        text = orjson.dumps(jsontext.clean(value, set()), option=option).decode()
     if not stream.isatty():
         return text
     # orjson leaves DEL, C1, bidirectional controls and tags as they are; JSON may escape them.

@@ -54,6 +54,7 @@ def find_agent(layout: Layout, reference: str) -> AgentPaths:
     if not (ids.is_session_id(session) or ids.NAME.fullmatch(reference)):
         raise UsageError(f"{reference!r} cannot name an agent", kind="bad-id")
     bare = reference.replace("-", "")
+    live: list[AgentPaths] = []
     named: list[AgentPaths] = []
     prefixed: list[AgentPaths] = []
     for paths, reading, _ in each_agent(layout):
@@ -61,12 +62,12 @@ def find_agent(layout: Layout, reference: str) -> AgentPaths:
         if state and state.session.id == session:
             return paths
         if state and state.name == reference:
-            named.append(paths)
+            (named if state.session.state is SessionState.TERMINATED else live).append(paths)
         elif len(bare) >= ids.MIN_PREFIX and (
             paths.id.startswith(reference) or (state and state.session.id.startswith(bare))
         ):
             prefixed.append(paths)
-    found = named or prefixed
+    found = live or named or prefixed
     if not found:
         raise NoSuchAgent(
             f"no agent {reference!r} in {layout.root}", hint="`agentsdir list` shows them"

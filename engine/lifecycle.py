@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from agentsdir.adapters.contract import ProviderSession
-from agentsdir.engine.provider_sessions import crashed, open_provider, sync_transcripts
+from agentsdir.engine.provider_sessions import open_provider, provider_errors, sync_transcripts
 from agentsdir.engine.restoring import end_open_turn
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
@@ -13,7 +12,7 @@ from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState, check_transition
-from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.errors import ProviderError
 
 MAX_BLOB = 1024 * 1024  # decision D23
 
@@ -21,32 +20,32 @@ MAX_BLOB = 1024 * 1024  # decision D23
 def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     """Take an active session out of use, keeping the provider's blob.
 
-    Raises `SessionStateError`, `Busy` when a turn runs longer than `wait` seconds, and what the
-    provider raises.
+    A provider that fails or is gone does not keep a session in use: the blob is only a short cut
+    (D23). Raises `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
     """
     with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"):
         with write_agent(paths) as writer:
             end_open_turn(writer, world.now)
             check_transition(writer.state.session.state, SessionState.SUSPENDED, paths.id)
             state = writer.state
+        blob = _blob(world, paths, state)
+        with write_agent(paths, known=state) as writer:
+            change = {"from": "active", "to": "suspended", "reason": "suspend"}
+            if len(blob) <= MAX_BLOB:
+                change["provider_state"] = base64.b64encode(blob).decode("ascii")
+            writer.append("session.state", change, world.now())
+            return writer.state
+
+
+def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
+    try:
         with open_provider(world, paths, state) as session:
-            blob = _blob(session)
             with write_agent(paths, known=state) as writer:
                 sync_transcripts(writer, session, world.now())
-                change = {"from": "active", "to": "suspended", "reason": "suspend"}
-                if len(blob) <= MAX_BLOB:
-                    change["provider_state"] = base64.b64encode(blob).decode("ascii")
-                writer.append("session.state", change, world.now())
-                return writer.state
-
-
-def _blob(session: ProviderSession) -> bytes:
-    try:
-        return session.suspend()
-    except AgentsdirError:
-        raise
-    except Exception as error:
-        raise crashed(error) from error
+            with provider_errors():
+                return session.suspend()
+    except ProviderError:
+        return b""
 
 
 def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:

@@ -47,12 +47,8 @@ def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterato
         transcripts=saved,
     )
     # Before the first turn there is nothing to restore from.
-    try:
+    with provider_errors():
         session = provider.restore(spec, _blob(paths)) if saved else provider.create(spec)
-    except AgentsdirError:
-        raise
-    except Exception as error:
-        raise crashed(error) from error
     try:
         yield session
     finally:
@@ -62,6 +58,17 @@ def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterato
 def crashed(error: Exception) -> ProviderError:
     """Return what a provider raised that it should not have, as an error of ours."""
     return ProviderError(f"the provider raised {type(error).__name__}: {error}")
+
+
+@contextmanager
+def provider_errors() -> Iterator[None]:
+    """Turn whatever a provider raises into a `ProviderError`; ours pass."""
+    try:
+        yield
+    except AgentsdirError:
+        raise
+    except Exception as error:
+        raise crashed(error) from error
 
 
 def _created(paths: AgentPaths) -> dict[str, Any]:
@@ -84,9 +91,11 @@ def _blob(paths: AgentPaths) -> bytes:
 
 def sync_transcripts(writer: AgentWriter, session: ProviderSession, ts: str) -> None:
     """Store what the provider's transcripts gained, and record it (decision D7)."""
+    with provider_errors():
+        natives = session.transcripts()
     changed = [
         synced._asdict()
-        for native in session.transcripts()
+        for native in natives
         if (synced := transcripts.store(writer.paths, native.path, native.role, native.data))
     ]
     if changed:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.records import Record
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
 
@@ -29,22 +28,25 @@ def replay(paths: AgentPaths, report: Callable[[Finding], None]) -> Iterator[Str
                 report(finding)
             if line.record is None:
                 continue
-            event = _event(line.record.event, line.record.data)
+            event = recorded_event(line.record)
             if event is not None:
-                event["timestamp"] = line.record.ts
                 yield event
 
 
-def _event(kind: str, data: dict[str, Any]) -> StreamEvent | None:
-    if kind == "block":
+def recorded_event(record: Record) -> StreamEvent | None:
+    """Return the stream event that a record replays as, or None."""
+    event, data = None, record.data
+    if record.event == "block":
         block = data.get("block")
         if isinstance(block, dict) and isinstance(block.get("conversationId"), str):
-            return stream.block_complete(str(block.get("id")), block)
-    elif kind == "turn.complete":
+            event = stream.block_complete(str(block.get("id")), block)
+    elif record.event == "turn.complete":
         metadata = {
             "turnId": data.get("turn_id"),
             "stopReason": data.get("stop_reason"),
             "usage": data.get("usage"),
         }
-        return stream.metadata_update(metadata, MAIN)
-    return None
+        event = stream.metadata_update(metadata, MAIN)
+    if event is not None:
+        event["timestamp"] = record.ts
+    return event

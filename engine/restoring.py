@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import AgentWriter, write_agent
-from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.layout import AgentPaths, read_json
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import AgentsdirError, Busy
+from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
 from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
@@ -32,7 +32,9 @@ class Restored(NamedTuple):
     @property
     def lossy(self) -> bool:
         """Whether something that was acknowledged cannot be read any more."""
-        return self.error is not None or any(finding.is_damage for finding in self.findings)
+        # A torn tail was never acknowledged, and nobody is writing it: we held the lock.
+        lost = (finding for finding in self.findings if finding.id != "torn-tail")
+        return self.error is not None or any(finding.is_damage for finding in lost)
 
     def as_json(self) -> dict[str, Any]:
         """Return one line of `restore --json`."""
@@ -60,10 +62,11 @@ def restore_agent(world: World, paths: AgentPaths) -> Restored:
             locks.hold(paths.turn, wait=0, what=f"agent {paths.id}"),
             write_agent(paths, whole=True) as writer,
         ):
+            findings = (*writer.findings, *_compare_descriptor(writer))
             actions = [*end_open_turn(writer, world.now), *_suspend(writer, world.now)]
             actions += [f"rebuilt {name}" for name in writer.rebuild()]
             state = writer.state.session.state.value
-            return Restored(paths.id, state, tuple(actions), writer.findings, None)
+            return Restored(paths.id, state, tuple(actions), findings, None)
     except Busy:
         return Restored(paths.id, "active", ("held by a living process",), (), None)
     except AgentsdirError as error:
@@ -86,6 +89,19 @@ def end_open_turn(writer: AgentWriter, now: Callable[[], str]) -> list[str]:
         writer.append("message.delivered", delivered, now())
         actions.append(f"settled message {message_id}: {outcome}")
     return actions
+
+
+def _compare_descriptor(writer: AgentWriter) -> list[Finding]:
+    """Say so when descriptor.json is another than the log's; the log is right (D4)."""
+    path = writer.paths.descriptor
+    try:
+        differs = read_json(path) != writer.state.descriptor
+    except FileNotFoundError:
+        return []
+    except Invalid:
+        differs = True
+    message = "descriptor.json is not what the first event says; the event stands"
+    return [Finding("descriptor-differs", str(path), None, None, None, message)] if differs else []
 
 
 def _suspend(writer: AgentWriter, now: Callable[[], str]) -> list[str]:

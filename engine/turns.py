@@ -6,26 +6,29 @@ started is never run again by itself; each block is durable before the next one 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from agentsdir.adapters.contract import Content, ProviderSession
 from agentsdir.engine.provider_sessions import crashed, open_provider, sync_transcripts
+from agentsdir.engine.replaying import recorded_event
 from agentsdir.engine.restoring import end_open_turn
 from agentsdir.engine.world import World
+from agentsdir.formats import jsontext
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import AgentWriter, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.states import SessionState, check_transition
-from agentsdir.formats.errors import AgentsdirError, NotRecorded, ProviderError, Uncertain
-from agentsdir.formats.reading.blocks import MAIN, check_block
+from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, ProviderError, Uncertain
+from agentsdir.formats.reading.blocks import MAIN, Block, check_block
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.usage import as_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from agentsdir.formats.reading.stream import StreamEvent
 
@@ -89,7 +92,7 @@ def send(
             if mine:
                 return turn.run()
             state = turn.run_quietly()
-    return recorded_result(paths, message_id)
+    return recorded_result(paths, message_id, on_event)
 
 
 def _check_can_run(state: AgentState) -> None:
@@ -188,13 +191,24 @@ class _Turn:
         if event["type"] == "metadata_update" and "usage" in event["metadata"]:
             event = {**event, "metadata": {**event["metadata"]}}
             event["metadata"]["usage"] = as_usage(event["metadata"]["usage"])
-        self._reducer.apply(event)
         if event["type"] == "block_complete":
-            check_block(event["block"])
-            with self._writer() as writer:
-                data = {"turn_id": self._id, "block": event["block"]}
-                writer.append("block", data, self._world.now())
+            event = {**event, "block": self._record(event["block"])}
+        self._reducer.apply(event)
         self._on_event(event)
+
+    def _record(self, block: Block) -> Block:
+        """Log a completed block; return it as it was logged."""
+        check_block(block)
+        with self._writer() as writer:
+            try:
+                writer.append("block", {"turn_id": self._id, "block": block}, self._world.now())
+            except Invalid as error:
+                if error.kind != "value-refused":
+                    raise
+                # What a provider says need not round-trip; its transcript keeps the bytes (D6).
+                block = jsontext.cleaned(block)
+                writer.append("block", {"turn_id": self._id, "block": block}, self._world.now())
+        return block
 
     def _sync(self, session: ProviderSession) -> None:
         with self._writer() as writer:
@@ -207,7 +221,7 @@ class _Turn:
             self._message_id,
             self._id,
             "completed",
-            "\n\n".join(texts),
+            jsontext.clean("\n\n".join(texts), set()),
             str(metadata.get("stopReason") or "end_turn"),
             metadata.get("usage"),
         )
@@ -218,24 +232,12 @@ class _Turn:
             delivered = {"message_id": self._message_id, "outcome": outcome}
             writer.append("message.delivered", delivered, self._world.now())
 
-    def _writer(self) -> _KnownWriter:
-        return _KnownWriter(self)
-
-
-class _KnownWriter:
-    """`write_agent` that goes on from the state this turn already knows."""
-
-    def __init__(self, turn: _Turn) -> None:
-        self._turn = turn
-        self._held = write_agent(turn._paths, known=turn._state)
-
-    def __enter__(self) -> AgentWriter:
-        writer = self._held.__enter__()
-        self._turn._state = writer.state
-        return writer
-
-    def __exit__(self, *error: Any) -> None:
-        self._held.__exit__(*error)
+    @contextmanager
+    def _writer(self) -> Iterator[AgentWriter]:
+        """Write on from the state this turn already knows."""
+        with write_agent(self._paths, known=self._state) as writer:
+            self._state = writer.state
+            yield writer
 
 
 def _plain(content: list[dict[str, Any]]) -> Content:
@@ -245,13 +247,15 @@ def _plain(content: list[dict[str, Any]]) -> Content:
     return content
 
 
-def recorded_result(paths: AgentPaths, message_id: str) -> TurnResult:
+def recorded_result(
+    paths: AgentPaths, message_id: str, on_event: Callable[[StreamEvent], None]
+) -> TurnResult:
     """Return how a message ended, from the log: another process ran it.
 
-    Raises `ProviderError` when its turn failed.
+    `on_event` is called with what `replay` makes of its turn. Raises `ProviderError` when the turn
+    failed.
     """
     turn_id: str | None = None
-    result = TurnResult(message_id, None, "failed", "", None, None)
     with open_log(paths.log) as stream:
         for line in read_log(stream, str(paths.log)):
             record = line.record
@@ -262,17 +266,13 @@ def recorded_result(paths: AgentPaths, message_id: str) -> TurnResult:
                 turn_id = data["turn_id"]
             elif turn_id is None or data.get("turn_id") != turn_id:
                 continue
-            elif record.event == "turn.complete":
-                result = TurnResult(
-                    message_id,
-                    turn_id,
-                    "completed",
-                    data["response"],
-                    data["stop_reason"],
-                    data["usage"],
-                )
             elif record.event == "turn.error":
                 raise ProviderError(data["message"], kind=data["kind"])
             elif record.event == "turn.aborted":
                 raise ProviderError(f"the turn was aborted: {data['reason']}", kind="turn-aborted")
-    return result
+            elif event := recorded_event(record):
+                on_event(event)
+            if record.event == "turn.complete" and data.get("turn_id") == turn_id:
+                said, stop, usage = data["response"], data["stop_reason"], data["usage"]
+                return TurnResult(message_id, turn_id, "completed", said, stop, usage)
+    raise ProviderError(f"the log does not say how message {message_id} ended", kind="turn-unknown")

@@ -88,10 +88,18 @@ def deeper_than(value: Any, limit: int) -> bool:
     return bool(level)
 
 
+def cleaned(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block made writable, with its `lossy` saying why it is not what it was."""
+    reasons: set[str] = set(block.get("lossy", ()))
+    made: dict[str, Any] = clean(block, reasons)
+    made["lossy"] = sorted(reasons)
+    return made
+
+
 def clean(value: Any, reasons: set[str], depth: int = 1) -> Any:
     """Return `value` with everything that cannot round-trip replaced, naming each in `reasons`.
 
-    Lone surrogates become U+FFFD, integers outside 64 bits their decimal string, non-finite
+    Lone surrogates become U+FFFD, integers beyond 2^53 their decimal string, non-finite
     numbers null, anything nested deeper than `MAX_DEPTH` its JSON text (decision D6).
     """
     if isinstance(value, str):
@@ -104,7 +112,7 @@ def clean(value: Any, reasons: set[str], depth: int = 1) -> Any:
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
-        if not -(2**63) <= value < 2**64:
+        if not -MAX_INT <= value <= MAX_INT:
             reasons.add("big-integer")
             return str(value)
         return value

@@ -83,6 +83,9 @@ def _find(
             found += find_sessions(walk(path, operand), adapter, remark)
         elif path.is_file():
             files.append(Source(operand, path=path))
+        elif path.is_fifo():
+            with path.open("rb") as stream:
+                files.append(Source.from_stream(operand, stream))
         else:
             raise UsageError(f"there is no file {operand}")
     found = find_sessions(files, adapter, rejected.append) + found

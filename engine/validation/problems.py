@@ -30,7 +30,6 @@ PROBLEMS: dict[str, tuple[str, str]] = {
     "first-event": (ERROR, "session.created does not stand at the beginning, or not only there"),
     "id-differs": (ERROR, "the agent id inside is not the folder's"),
     "session-id-differs": (ERROR, "not all of an agent's files name the same session"),
-    "descriptor-differs": (ERROR, "descriptor.json is not what the first event says"),
     "illegal-transition": (ERROR, "a session went from one state to another that it cannot reach"),
     "derived-differs": (ERROR, "a derived file is not what the log says"),
     "derived-stale": (INFO, "a derived file is right, but older than the log"),

@@ -11,7 +11,7 @@ from typing import Any
 from agentsdir.formats.directory.documents import sync
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.directory.log import Position, decode_line
-from agentsdir.formats.directory.records import Record, encode_record, line_hash
+from agentsdir.formats.directory.records import NO_LINE, Record, encode_record, line_hash
 from agentsdir.formats.errors import Invalid, NotRecorded
 from agentsdir.formats.reading.lines import LINE_CAP
 
@@ -37,8 +37,7 @@ def append_record(
         size = os.fstat(descriptor).st_size
         previous, prefix = position.last_hash, b""
         if size > position.size:
-            torn = os.pread(descriptor, size - position.size, position.size)
-            previous, prefix = line_hash(torn), b"\n"
+            previous, prefix = _hash_of_tail(descriptor, position.size, size), b"\n"
         record = Record(position.next_seq, ts, event, session_id, data, previous)
         line = encode_record(record)
         if len(line) > LINE_CAP:
@@ -61,6 +60,8 @@ def end_whole_tail(path: Path, position: Position) -> bool:
     descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
     try:
         size = os.fstat(descriptor).st_size
+        if size - position.size > LINE_CAP:
+            return False
         tail = os.pread(descriptor, size - position.size, position.size)
         if not tail or tail.endswith(b"\n") or decode_line(tail, "", 0, 0)[0] is None:
             return False
@@ -69,6 +70,13 @@ def end_whole_tail(path: Path, position: Position) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _hash_of_tail(descriptor: int, start: int, size: int) -> str:
+    """Return what `prev` says of a torn tail; one too long to be read counts as no line."""
+    if size - start > LINE_CAP:
+        return NO_LINE
+    return line_hash(os.pread(descriptor, size - start, start))
 
 
 def _write_whole(descriptor: int, data: bytes, size: int, path: Path) -> None:

@@ -79,7 +79,7 @@ def read_log(
     for number, offset, length, data in read_lines(stream, cap=cap):
         number += first
         at = base + offset
-        if data is not None and not data.endswith(b"\n"):
+        if not (data or _last_byte(stream, at + length)).endswith(b"\n"):
             yield from waiting
             torn = Finding("torn-tail", file, number, at, length, "the last line is incomplete")
             yield LogLine(None, (torn,), number, at, length, here)
@@ -103,6 +103,15 @@ def read_log(
             here = Position(at + length, record.seq, line, 0, number)
             yield LogLine(record, findings, number, at, length, here)
     yield from waiting
+
+
+def _last_byte(stream: BinaryIO, end: int) -> bytes:
+    """Return the byte before `end`, of a line that was too long to be kept."""
+    here = stream.tell()
+    stream.seek(end - 1)
+    last = stream.read(1)
+    stream.seek(here)
+    return last
 
 
 def _stubs(lines: list[LogLine]) -> Iterator[LogLine]:

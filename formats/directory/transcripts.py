@@ -73,8 +73,7 @@ def _append(path: Path, tail: bytes, size: int) -> None:
     try:
         descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
     except FileNotFoundError:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, FILE_MODE)
+        descriptor = _create(path)
         sync_folder(path.parent)
     try:
         view = memoryview(tail)
@@ -86,6 +85,14 @@ def _append(path: Path, tail: bytes, size: int) -> None:
         raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
     finally:
         os.close(descriptor)
+
+
+def _create(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, FILE_MODE)
+    except OSError as error:
+        raise NotRecorded(f"cannot create {path}: {error.strerror}") from error
 
 
 def load(paths: AgentPaths, natives: list[str]) -> dict[str, bytes]:

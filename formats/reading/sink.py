@@ -173,7 +173,4 @@ def _encode(block: Block) -> bytes:
 
 
 def _encode_lossy(block: Block) -> bytes:
-    reasons: set[str] = set()
-    cleaned = jsontext.clean(block, reasons)
-    cleaned["lossy"] = sorted(reasons | set(block.get("lossy", ())))
-    return orjson.dumps(cleaned, option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(jsontext.cleaned(block), option=orjson.OPT_APPEND_NEWLINE)

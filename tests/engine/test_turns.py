@@ -250,10 +250,6 @@ BAD_EVENTS = {
         block = self.transcript.block("poem", "answer", self.spec.now(), content="x")
         yield stream.block_complete("x", block)
         """,
-    "a block that would not come back": """
-        block = self.transcript.block("assistant_text", "a", self.spec.now(), content="\\ud800")
-        yield stream.block_complete("x", block)
-        """,
     "no event at all": "yield None",
     "an event without its block": "yield {'type': 'block_complete', 'conversationId': 'main'}",
 }
@@ -270,6 +266,25 @@ def test_a_stream_that_breaks_the_contract_fails_its_turn(
         stage.send(paths)
     assert shape(stage, paths)[-2:] == ["turn.error", "message.delivered"]
     assert read_agent(paths, whole=True).findings == ()
+
+
+def test_a_block_that_would_not_come_back_is_logged_as_lossy(stage: Any, plugin: Any) -> None:
+    """A lone surrogate and a 64-bit integer are no reason to fail a turn."""
+    plugin(
+        "rough",
+        body="""
+        block = self.transcript.block("assistant_text", "a", self.spec.now(), content="\\ud800")
+        yield stream.block_complete("x", block)
+        fields = {"toolName": "t", "toolUseId": "1", "input": {"id": 2**60}, "status": "success"}
+        block = self.transcript.block("tool_use", "b", self.spec.now(), **fields)
+        yield stream.block_complete("y", block)
+        """,
+    )
+    paths = stage.new(provider="rough")
+    assert stage.send(paths).response == "\ufffd"
+    blocks = [e["data"]["block"] for e in stage.log(paths) if e["event"] == "block"]
+    assert [block.get("lossy") for block in blocks[-2:]] == [["lone-surrogate"], ["big-integer"]]
+    assert blocks[-1]["input"] == {"id": str(2**60)}
 
 
 def test_metadata_of_any_shape_leaves_a_sound_log(stage: Any, plugin: Any) -> None:
@@ -334,7 +349,7 @@ def test_the_failure_of_an_earlier_message_is_not_ones_own(stage: Any, tmp_path:
 def test_a_message_that_another_process_ran_gives_the_recorded_result(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer, usage and turn come from the log, and nothing is streamed."""
+    """Its answer, usage, turn and blocks come from the log."""
     paths = stage.new()
     genuine = locks.hold
     raced = []
@@ -350,7 +365,7 @@ def test_a_message_that_another_process_ran_gives_the_recorded_result(
     result = stage.send(paths, "ours", on_event=events.append)
     assert (result.outcome, result.response) == ("completed", "ours")
     assert result.usage["totalTokens"] == 2
-    assert events == []
+    assert [event["type"] for event in events] == ["block_complete"] * 2 + ["metadata_update"]
     assert stage.events(paths).count("turn.start") == 2
 
 
