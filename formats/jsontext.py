@@ -16,7 +16,7 @@ from agentsdir.formats.errors import Invalid
 MAX_DEPTH = 128  # jq 1.6 stops at 256, orjson writes at most 254
 MAX_INT = 2**53 - 1  # what a double holds exactly
 
-_CONTAINERS = frozenset({dict, list})
+CONTAINERS = frozenset({dict, list})
 
 decode = orjson.loads
 JSONDecodeError = orjson.JSONDecodeError
@@ -75,7 +75,7 @@ def _check(value: Any, depth: int) -> None:
 
 def deeper_than(value: Any, limit: int) -> bool:
     """Tell whether lists and objects in `value` nest more than `limit` levels."""
-    level = [value] if type(value) in _CONTAINERS else []
+    level = [value] if type(value) in CONTAINERS else []
     for _ in range(limit + 1):
         if not level:
             return False
@@ -83,7 +83,7 @@ def deeper_than(value: Any, limit: int) -> bool:
             child
             for item in level
             for child in (item.values() if type(item) is dict else item)
-            if type(child) in _CONTAINERS
+            if type(child) in CONTAINERS
         ]
     return bool(level)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,17 +24,7 @@ def from_text(text: str) -> datetime:
 MINUTES = 4096
 _minutes: set[str] = set()
 
-
-def _seconds_fit(text: str) -> bool:
-    """Check the rest of ``2026-01-02T03:04:05.678Z``."""
-    digits = text[17:19] + text[20:23]
-    return (
-        text[19] == "."
-        and text[23] == "Z"
-        and digits < "6"
-        and digits.isdecimal()
-        and digits.isascii()
-    )
+_seconds_fit = re.compile(r"[0-5][0-9]\.[0-9]{3}Z").fullmatch
 
 
 def native(value: Any) -> str | None:
@@ -43,7 +34,7 @@ def native(value: Any) -> str | None:
     or milliseconds from 10^11 on.
     """
     if isinstance(value, str):
-        if len(value) == 24 and value[:17] in _minutes and _seconds_fit(value):
+        if value[:17] in _minutes and len(value) == 24 and _seconds_fit(value, 17):
             return value
         if is_rfc3339(value):
             if len(_minutes) < MINUTES:

@@ -22,7 +22,9 @@ _ERROR_FIELDS = ("error", "apiError", "apiErrorStatus", "apiErrorType", "errorDe
 
 def read_assistant(reading: Reading, value: dict[str, Any], place: Place) -> int:
     """Turn an `assistant` row into blocks; return what became of it."""
-    message = mapping(value.get("message"))
+    message = value.get("message")
+    if type(message) is not dict:
+        message = {}
     content = message.get("content")
     if message.get("model") == SYNTHETIC or value.get("isApiErrorMessage") is True:
         return _synthetic(reading, value, place, content)

@@ -30,18 +30,14 @@ class Place(NamedTuple):
 class Emitter:
     """Adds blocks to the sink, and knows which ones the current row gave.
 
-    `first` and `count` tell the run of handles since `begin`; a row's blocks are adjacent.
+    `first` and `count` tell the run of handles of one row, whose reader sets them back before it;
+    a row's blocks are adjacent.
     """
 
     __slots__ = ("count", "first", "sink")
 
     def __init__(self, sink: ParseSink) -> None:
         self.sink = sink
-        self.first = DROPPED
-        self.count = 0
-
-    def begin(self) -> None:
-        """Start counting a new row's blocks."""
         self.first = DROPPED
         self.count = 0
 

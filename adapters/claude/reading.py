@@ -16,6 +16,7 @@ from agentsdir.formats import times
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.rows import Row, read_rows
+from agentsdir.formats.reading.sink import DROPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,10 +95,15 @@ class Reading:
 
     def run(self) -> None:
         """Read the file from start to end."""
-        sink, settle = self._sink, self.settle
+        sink, read, settlers = self._sink, self._read, self._settlers
+        tally = sink.tally
         with self._source.open() as stream:
             for row in read_rows(stream, self._file, sink.tally, sink.finding):
-                settle(row, self._read(row))
+                outcome = read(row)
+                if outcome == PARSED and not row.salvaged:
+                    tally.parsed += 1  # by far the most, so without a call
+                elif outcome != LATER:
+                    settlers[outcome](row)
         self.queue.finish(self)
         for handle in self.tree.superseded():
             sink.supersede(handle)
@@ -127,7 +133,9 @@ class Reading:
         version = value.get("version")
         if type(version) is str:
             self.version = version
-        uuid = identifier(value.get("uuid"))
+        uuid = value.get("uuid")
+        if type(uuid) is not str or len(uuid) != 36 or not uuid.isascii():
+            uuid = identifier(uuid)
         tree = self.tree
         if uuid is not None and uuid in tree.numbers:
             self.emitter.log(self._place(row, value, None, MAIN), 0, row.value)
@@ -144,7 +152,7 @@ class Reading:
         emitter = self.emitter
         if thread is not MAIN:
             self._open(thread, place, kind, value)
-        emitter.begin()
+        emitter.first, emitter.count = DROPPED, 0
         self.mark = PLAIN
         outcome = reader(self, value, place)
         if thread is MAIN:

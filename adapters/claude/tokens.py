@@ -18,13 +18,19 @@ _Counts: TypeAlias = tuple[Any, Any, Any, Any, Any]
 class _Message:
     """What is known of one model message: its latest block and counts."""
 
-    __slots__ = ("conversation", "counts", "final", "handle")
+    __slots__ = ("conversation", "counts", "final", "handle", "raw")
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
         self.handle = -1
+        self.raw: dict[str, Any] | None = None
         self.counts: _Counts | None = None
         self.final = False
+
+    def count(self) -> None:
+        """Take the counts of the latest row, and let the row go."""
+        if self.raw is not None:
+            self.counts, self.raw = _counts(self.raw), None
 
 
 class _Sum:
@@ -61,6 +67,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._messages: dict[Any, _Message] = {}
+        self._latest: _Message | None = None
         self._results: Usage | None = None
 
     def note(self, conversation: str, message: dict[str, Any], handle: int) -> None:
@@ -71,11 +78,15 @@ class Ledger:
         known = self._messages.get(key)
         if known is None:
             known = self._messages[key] = _Message(conversation)
+        if known is not self._latest:
+            if self._latest is not None:
+                self._latest.count()
+            self._latest = known
         if handle >= 0:
             known.handle = handle
         raw = message.get("usage")
         if type(raw) is dict:
-            known.counts = _counts(raw)
+            known.raw = raw  # every row repeats it, so only the last one is looked into
         if message.get("stop_reason") is not None:
             known.final = True
 
@@ -91,6 +102,8 @@ class Ledger:
     def state(self, sink: ParseSink, main: str) -> None:
         """Put each message's usage on its last block, and the sums on the conversations."""
         sums: dict[str, _Sum] = {}
+        if self._latest is not None:
+            self._latest.count()
         for message in self._messages.values():
             conversation = message.conversation
             if self._results is not None and conversation == main:

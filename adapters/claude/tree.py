@@ -44,10 +44,8 @@ class Tree:
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self._parents = array("l")
-        self._groups = array("l")
-        self._first = array("l")
-        self._counts = array("l")
+        # Per row four numbers: its parent and its group, its first block and how many it has.
+        self._rows = array("l")
         self._kinds = bytearray()
         # Per group: the group it hangs from, and the row of its prompt.
         self._above: list[int] = []
@@ -65,10 +63,7 @@ class Tree:
         if uuid is not None:
             self.numbers[uuid] = len(self._kinds)
         self._kinds.append(ASIDE)
-        self._parents.append(_NONE)
-        self._groups.append(_NONE)
-        self._first.append(_NONE)
-        self._counts.append(0)
+        self._rows.extend((_NONE, _NONE, _NONE, 0))
 
     def add(
         self, uuid: str | None, row: Row, kind: int, session: str, first: int, count: int
@@ -93,7 +88,7 @@ class Tree:
                 parent = self.numbers.get(logical, bridge)
             elif kind != PROMPT and value.get("subtype") != "compact_boundary":
                 self._loose = True
-        group = self._groups[parent] if parent != _NONE else _NONE
+        group = self._rows[4 * parent + 1] if parent != _NONE else _NONE
         if kind == PROMPT:
             if named is None and "parentUuid" in value:
                 self._roots.append((len(self._prompts), group, session))
@@ -107,10 +102,7 @@ class Tree:
         if uuid is not None:
             self.numbers[uuid] = number
         self._kinds.append(kind)
-        self._parents.append(parent)
-        self._groups.append(group)
-        self._first.append(first)
-        self._counts.append(count)
+        self._rows.extend((parent, group, first, count))
 
     def name_leaf(self, uuid: str) -> None:
         """Take a `last-prompt` row, which says where the conversation stood."""
@@ -122,13 +114,14 @@ class Tree:
         leaf = self._leaf_row()
         if leaf == _NONE:
             return
-        off = self._off(self._groups[leaf])
+        off = self._off(self._rows[4 * leaf + 1])
         gone = self._overtaken(leaf) if self._fillers else set()
         if not gone and not any(off):
             return
-        for row, group in enumerate(self._groups):
+        for row, group in enumerate(self._rows[1::4]):
             if (group != _NONE and off[group]) or row in gone:
-                yield from range(self._first[row], self._first[row] + self._counts[row])
+                first, count = self._rows[4 * row + 2 : 4 * row + 4]
+                yield from range(first, first + count)
 
     def findings(self, file: str) -> Iterator[Finding]:
         """Yield what is wrong with the parents that rows name."""
@@ -140,7 +133,7 @@ class Tree:
             message = f"parent {entry.parent} is not in the file; joined to the row before"
             yield Finding("missing-parent", file, entry.line, entry.offset, entry.length, message)
         # Only a parent further down can close a circle.
-        parents = self._parents[:]
+        parents = self._rows[::4]
         for entry in ahead:
             parents[entry.row] = self.numbers[entry.parent]
         for entry in ahead:
@@ -185,14 +178,15 @@ class Tree:
 
     def _overtaken(self, leaf: int) -> set[int]:
         """Return the rows of answers that a second client, resuming meanwhile, did not see."""
+        parents = self._rows[::4]
         path: set[int] = set()
         row = leaf
         while row != _NONE:
             path.add(row)
-            row = self._parents[row]
-        forks = {self._parents[filler]: filler for filler in self._fillers if filler in path}
+            row = parents[row]
+        forks = {parents[filler]: filler for filler in self._fillers if filler in path}
         gone: set[int] = set()
-        for row, parent in enumerate(self._parents):
+        for row, parent in enumerate(parents):
             # An answer before the filler was there to be seen, and was delivered.
             beside = self._kinds[row] == ANSWER and row > forks.get(parent, row)
             if beside or (parent != _NONE and parent in gone):

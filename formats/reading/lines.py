@@ -22,22 +22,18 @@ class Line(NamedTuple):
 
 def read_lines(stream: BinaryIO, *, cap: int = LINE_CAP) -> Iterator[Line]:
     """Yield every physical line of `stream`; memory is bounded by `cap` bytes."""
-    readline = stream.readline
-    # What `Line(…)` does, without the Python call around it: this runs once per line.
-    new = tuple.__new__
     number = offset = 0
-    while data := readline(cap):
+    while data := stream.readline(cap):
         number += 1
-        length = len(data)
-        if length == cap and not data.endswith(b"\n"):
-            rest = readline(cap)
-            if rest:
-                length += len(rest)
-                while rest and not rest.endswith(b"\n"):
-                    rest = readline(cap)
-                    length += len(rest)
-                yield Line(number, offset, length, None)
-                offset += length
-                continue
-        yield new(Line, (number, offset, length, data))
+        rest = skip_line(stream, data, cap)
+        length = len(data) + rest
+        yield Line(number, offset, length, None if rest else data)
         offset += length
+
+
+def skip_line(stream: BinaryIO, data: bytes, cap: int) -> int:
+    """Pass over what a line has beyond `data`, its first `cap` bytes; return how many bytes."""
+    skipped = 0
+    while len(data) == cap and not data.endswith(b"\n") and (data := stream.readline(cap)):
+        skipped += len(data)
+    return skipped

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, NamedTuple
 import orjson
 
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.lines import LINE_CAP, read_lines
+from agentsdir.formats.reading.lines import LINE_CAP, skip_line
 from agentsdir.formats.reading.salvage import salvage
 
 TYPE_CHECKING = False
@@ -88,9 +88,14 @@ def read_rows(
     loads = orjson.loads
     # What `Row(…)` does, without the Python call around it: this runs once per line.
     new = tuple.__new__
-    for number, offset, length, data in read_lines(stream, cap=cap):
+    number = offset = length = 0
+    while data := stream.readline(cap):
+        number += 1
+        offset += length
+        length = len(data)
         tally.lines += 1
-        if data is None:
+        if length == cap and (rest := skip_line(stream, data, cap)):
+            length += rest
             tally.damaged += 1
             message = f"the line has {length} bytes, the limit is {cap}"
             report(Finding("oversize", file, number, offset, length, message))

@@ -16,7 +16,7 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.reading.blocks import MAIN, Block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
-from agentsdir.formats.reading.spool import Spool
+from agentsdir.formats.reading.spool import LineSpool
 from agentsdir.formats.reading.usage import Usage, add_usage, no_usage
 
 TYPE_CHECKING = False
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 View: TypeAlias = Literal["live", "all"]
 DROPPED = -1
-# Where foreign values of any depth can stand, by block type; None is what comes late.
-_NESTED: dict[str | None, tuple[str, ...]] = {
+# Where foreign values of any depth can stand: by block type, and in what comes late.
+_NESTED = {
     "user_message": ("content",),
     "tool_use": ("input",),
     "tool_result": ("output", "display"),
     "system": ("metadata",),
-    None: ("output", "metadata"),
 }
+_LATE = ("output", "metadata")
 _DEEPEST = jsontext.MAX_DEPTH - 2
 
 
@@ -67,7 +67,7 @@ class ParseSink:
         self.findings: list[Finding] = []
         self.conversations: dict[str, Conversation] = {}
         self.client_version: str | None = None
-        self._spool = Spool()
+        self._spool = LineSpool()
         self._late: dict[int, bytes] = {}
         self._superseded: set[int] = set()
         # For each block, an index into `_kinds`: its (conversation, type), for the counts.
@@ -76,21 +76,31 @@ class ParseSink:
 
     def add(self, block: Block) -> int:
         """Append a block; return its handle for `amend`, `DROPPED` for an unwanted hidden one."""
-        if block.get("hidden") and not self.wants_hidden:
+        if "hidden" in block and block["hidden"] and not self.wants_hidden:
             return DROPPED
-        self._spool.write(_encode(block))
-        conversation = block["conversationId"]
-        if conversation not in self.conversations:
-            self.conversation(conversation)
-        key = (conversation, block["type"])
-        self._kind_of.append(self._kinds.setdefault(key, len(self._kinds)))
-        return len(self._kind_of) - 1
+        kind = block["type"]
+        try:
+            line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
+        except TypeError:
+            line = _encode_lossy(block)
+        if kind in _NESTED and _is_too_deep(block, _NESTED[kind]):
+            line = _encode_lossy(block)
+        self._spool.add(line)
+        key = (block["conversationId"], kind)
+        number = self._kinds.get(key)
+        if number is None:
+            self.conversation(key[0])
+            number = self._kinds[key] = len(self._kinds)
+        handles = self._kind_of
+        handles.append(number)
+        return len(handles) - 1
 
     def amend(self, handle: int, **late: Any) -> None:
         """State fields of a block that were unknown when it was added, each at most once."""
         if handle != DROPPED and late:
-            suffix = b"," + _encode(late)[1:-2]
-            self._late[handle] = self._late.get(handle, b"") + suffix
+            suffix = b"," + _encode_late(late)[1:-1]
+            known = self._late.get(handle)
+            self._late[handle] = suffix if known is None else known + suffix
 
     def supersede(self, handle: int) -> None:
         """Mark a block as replaced by a rewind, a compaction or a duplicate."""
@@ -120,7 +130,7 @@ class ParseSink:
     def lines(self, view: View = "live") -> Iterator[bytes]:
         """Yield each block of the view as one line of JSON, LF included."""
         late, superseded = self._late, self._superseded
-        for handle, line in enumerate(self._spool.open()):
+        for handle, line in enumerate(self._spool.lines()):
             if handle in superseded:
                 if view == "live":
                     continue
@@ -160,16 +170,20 @@ class ParseSink:
         return self.conversation(MAIN)
 
 
-def _encode(block: Block) -> bytes:
-    """Return one line of JSON, LF included."""
+def _is_too_deep(block: Block, names: tuple[str, ...]) -> bool:
+    for name in names:
+        value = block.get(name)
+        if type(value) in jsontext.CONTAINERS and jsontext.deeper_than(value, _DEEPEST):
+            return True
+    return False
+
+
+def _encode_late(late: dict[str, Any]) -> bytes:
     try:
-        line = orjson.dumps(block, option=orjson.OPT_APPEND_NEWLINE)
+        line = orjson.dumps(late)
     except TypeError:
-        return _encode_lossy(block)
-    for name in _NESTED.get(block.get("type"), ()):
-        if jsontext.deeper_than(block.get(name), _DEEPEST):
-            return _encode_lossy(block)
-    return line
+        return _encode_lossy(late)[:-1]
+    return _encode_lossy(late)[:-1] if _is_too_deep(late, _LATE) else line
 
 
 def _encode_lossy(block: Block) -> bytes:

@@ -6,7 +6,7 @@ import io
 from typing import BinaryIO
 
 from agentsdir.formats.errors import AgentsdirError
-from agentsdir.formats.reading.spool import CHUNK, Spool
+from agentsdir.formats.reading.spool import ByteSpool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,15 +30,13 @@ class Source:
         self.name = name
         self.path = path
         self._data = data
-        self._spool: Spool | None = None
+        self._spool: ByteSpool | None = None
 
     @classmethod
     def from_stream(cls, name: str, stream: BinaryIO) -> Source:
         """Spool a stream that can be read only once (decision D30)."""
         source = cls(name)
-        source._spool = Spool()
-        while chunk := stream.read(CHUNK):
-            source._spool.write(chunk)
+        source._spool = ByteSpool(stream)
         return source
 
     def open(self) -> BinaryIO:

@@ -1,63 +1,50 @@
-"""Scratch bytes: in memory while they are few, in an unlinked file when they are not."""
+"""Scratch bytes: in memory while they are few, in an unlinked file from there on."""
 
 from __future__ import annotations
 
 import io
 import os
+from itertools import chain
 from typing import BinaryIO
 
 from agentsdir.formats.errors import AgentsdirError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 CHUNK = 1024 * 1024
-# The pieces are as loose in memory as their maker left them, so few are kept there.
-LIMIT = 4 * CHUNK
+LIMIT = 16 * CHUNK
 GATHERED = 512  # pieces per system call; POSIX allows 1024
 
 
-class Spool:
-    """One writer first, then any number of readers, one at a time.
+class _Scratch:
+    """A temporary file without a name, made when first written to."""
 
-    Args:
-        limit: how many bytes to keep in memory.
-    """
-
-    def __init__(self, limit: int = LIMIT) -> None:
-        self._limit = limit
-        self._pieces: list[bytes] = []
-        self._held = 0
+    def __init__(self) -> None:
         self._file: io.FileIO | None = None
 
-    def write(self, data: bytes) -> None:
-        """Append `data`. Raises `AgentsdirError` when the scratch disk refuses."""
-        self._pieces.append(data)
-        self._held += len(data)
-        if self._held > self._limit:
-            self._spill()
-
-    def _spill(self) -> None:
+    def write(self, pieces: list[bytes]) -> None:
+        """Append all pieces. Raises `AgentsdirError` when the disk refuses."""
         try:
             if self._file is None:
                 import tempfile  # costs a third of a start-up, and small inputs never need it
 
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115, lives with us
-                self._limit = CHUNK
-            for at in range(0, len(self._pieces), GATHERED):
-                _write_all(self._file.fileno(), self._pieces[at : at + GATHERED])
+            for at in range(0, len(pieces), GATHERED):
+                _write_all(self._file.fileno(), pieces[at : at + GATHERED])
         except OSError as error:
             raise AgentsdirError(f"cannot spool to a scratch file: {error.strerror}") from error
-        self._pieces.clear()
-        self._held = 0
 
     def open(self) -> BinaryIO:
-        """Return a stream over all bytes, at its start. Closing it keeps the spool."""
+        """Return a stream over what was written, at its start; one reader at a time."""
         if self._file is None:
-            return io.BytesIO(b"".join(self._pieces))
-        self._spill()
+            return io.BytesIO()
         self._file.seek(0)
         return _Unclosing(self._file, CHUNK)
 
     def __del__(self) -> None:
-        """Close the scratch file."""
+        """Close the file, which is then gone."""
         if self._file is not None:
             self._file.close()
 
@@ -74,3 +61,71 @@ class _Unclosing(io.BufferedReader):
 
     def close(self) -> None:
         """Do nothing."""
+
+
+class LineSpool:
+    """Lines, written one by one and read back in order, any number of times.
+
+    Args:
+        limit: how many bytes to keep in memory; the lines after that go to the scratch file.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._room = limit
+        self._kept: list[bytes] = []
+        self._late: list[bytes] = []
+        self._late_size = 0
+        self._scratch = _Scratch()
+
+    def add(self, line: bytes) -> None:
+        """Append a line, its LF included. Raises `AgentsdirError` when the disk refuses."""
+        if self._room > 0:
+            self._room -= len(line)
+            # A copy is as large as it has to be; what an encoder returns often is far larger.
+            self._kept.append(bytes(memoryview(line)))
+            return
+        self._late.append(line)
+        self._late_size += len(line)
+        if self._late_size > CHUNK:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._late:
+            self._scratch.write(self._late)
+        self._late = []
+        self._late_size = 0
+
+    def lines(self) -> Iterable[bytes]:
+        """Return all lines; nothing may be added while they are read."""
+        if self._room > 0:
+            return self._kept
+        self._flush()
+        return chain(self._kept, self._scratch.open())
+
+
+class ByteSpool:
+    """A stream that could be read only once, made readable again.
+
+    Args:
+        stream: is read to its end.
+        limit: how many bytes to keep in memory; larger streams go to the scratch file whole.
+    """
+
+    def __init__(self, stream: BinaryIO, limit: int = LIMIT) -> None:
+        pieces: list[bytes] = []
+        size = 0
+        self._scratch = _Scratch()
+        while piece := stream.read(CHUNK):
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                self._scratch.write(pieces)
+                pieces.clear()
+        if size > limit:
+            self._scratch.write(pieces)
+            pieces.clear()
+        self._data = b"".join(pieces)
+
+    def open(self) -> BinaryIO:
+        """Return a stream over all bytes, at its start; one reader at a time."""
+        return io.BytesIO(self._data) if self._data else self._scratch.open()

@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.formats.reading import source
+from agentsdir.formats.reading import spool as spool_module
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import DROPPED, Link, ParseSink
 from agentsdir.formats.reading.source import Source
-from agentsdir.formats.reading.spool import Spool
+from agentsdir.formats.reading.spool import ByteSpool, LineSpool
 from agentsdir.formats.reading.usage import usage
 
 
@@ -155,20 +155,28 @@ def test_more_than_the_memory_limit_spills_to_a_file_and_reads_the_same() -> Non
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5, 6, 1000])
-def test_a_spool_gives_back_its_bytes_whether_or_not_it_spilled(limit: int) -> None:
+def test_a_spool_gives_back_its_lines_whether_or_not_it_spilled(limit: int) -> None:
     """Also when it is written to after it was read, from memory or from a file."""
-    spool = Spool(limit)
-    spool.write(b"abc\n")
-    assert spool.open().read() == b"abc\n"
-    spool.write(b"de\n")
-    assert spool.open().readlines() == [b"abc\n", b"de\n"]
+    spool = LineSpool(limit)
+    spool.add(b"abc\n")
+    assert list(spool.lines()) == [b"abc\n"]
+    spool.add(b"de\n")
+    assert list(spool.lines()) == list(spool.lines()) == [b"abc\n", b"de\n"]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 9, 10, 1000])
+def test_a_byte_spool_can_be_opened_again(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From memory or from a file."""
+    monkeypatch.setattr(spool_module, "CHUNK", 3)
+    spool = ByteSpool(io.BytesIO(b"0123456789"), limit)
+    assert spool.open().read() == spool.open().read() == b"0123456789"
 
 
 def test_a_stream_is_spooled_once_and_opened_often(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Standard input too can be looked at first and read afterwards."""
-    monkeypatch.setattr(source, "CHUNK", 4)
+    monkeypatch.setattr(spool_module, "CHUNK", 4)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     stdin = Source.from_stream("-", io.BytesIO(b"0123456789"))
     assert stdin.head(3) == b"012"
