@@ -102,56 +102,70 @@ def walk(folder: Path, name: str) -> Iterator[Source]:
 
 
 class ParseReport:
-    """The one JSON document of `parse --report`, over any number of sessions."""
+    """The one JSON document of `parse --report`, over any number of sessions.
 
-    def __init__(self) -> None:
+    Args:
+        view: which blocks are counted.
+    """
+
+    def __init__(self, view: View = "live") -> None:
+        self.view = view
         self.tally = Tally()
         self.findings: list[Finding] = []
-        self._sessions: list[tuple[Architecture, ParseSink, str]] = []
-        self._view: View = "live"
+        self._adapters: set[str] = set()
+        self._versions: set[str] = set()
+        self._blocks: dict[str, int] = {}
+        self._usage = no_usage()
+        # By session: its name, and its conversations as the report shows them.
+        self._sessions: list[tuple[str, dict[str, Any]]] = []
 
     def remark(self, finding: Finding) -> None:
         """Record a finding that belongs to no session."""
         self.findings.append(finding)
 
-    def add(self, architecture: Architecture, sink: ParseSink, session_name: str) -> None:
-        """Take over what one parsed session says."""
+    def add(self, architecture: Architecture, sink: ParseSink, name: str) -> None:
+        """Take over what one parsed session says; its blocks are not kept."""
         self.tally.add(sink.tally)
         self.findings += sink.findings
-        self._sessions.append((architecture, sink, session_name))
+        self._adapters.add(architecture.name)
+        if sink.client_version:
+            self._versions.add(sink.client_version)
+        self._usage = add_usage(self._usage, sink.usage())
+        blocks: dict[str, int] = {}
+        for (conversation, kind), count in sink.counts(self.view).items():
+            self._blocks[kind] = self._blocks.get(kind, 0) + count
+            blocks[conversation] = blocks.get(conversation, 0) + count
+        conversations = {
+            conversation: {
+                "blocks": blocks.get(conversation, 0),
+                "usage": thread.usage,
+                "parent": thread.parent,
+                "link": thread.link._asdict() if thread.link else None,
+            }
+            for conversation, thread in sink.conversations.items()
+        }
+        self._sessions.append((name, conversations))
 
     @property
     def damaged(self) -> bool:
         """Whether some input was damaged, so that the command exits 3."""
         return any(finding.is_damage for finding in self.findings)
 
-    def as_json(self, view: View) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the report. Conversations of several sessions are told apart by session name."""
-        adapters = sorted({architecture.name for architecture, _, _ in self._sessions})
-        versions = sorted({s.client_version for _, s, _ in self._sessions if s.client_version})
-        blocks: dict[str, int] = {}
-        conversations: dict[str, Any] = {}
-        total = no_usage()
-        for _, sink, session_name in self._sessions:
-            counts = sink.counts(view)
-            for (_, kind), count in counts.items():
-                blocks[kind] = blocks.get(kind, 0) + count
-            for name, thread in sink.conversations.items():
-                key = name if len(self._sessions) == 1 else f"{session_name}/{name}"
-                conversations[key] = {
-                    "blocks": sum(n for (owner, _), n in counts.items() if owner == name),
-                    "usage": thread.usage,
-                    "parent": thread.parent,
-                    "link": thread.link._asdict() if thread.link else None,
-                }
-            total = add_usage(total, sink.usage())
+        adapters = sorted(self._adapters)
+        alone = len(self._sessions) == 1
         return {
             "adapter": adapters[0] if len(adapters) == 1 else ("mixed" if adapters else None),
-            "clientVersion": ", ".join(versions) or None,
+            "clientVersion": ", ".join(sorted(self._versions)) or None,
             **self.tally.as_json(),
-            "blocks": blocks,
-            "conversations": conversations,
-            "usage": total,
+            "blocks": self._blocks,
+            "conversations": {
+                conversation if alone else f"{name}/{conversation}": thread
+                for name, conversations in self._sessions
+                for conversation, thread in conversations.items()
+            },
+            "usage": self._usage,
             "findings": [finding.as_json() for finding in self.findings],
         }
 
@@ -168,11 +182,9 @@ def session_name(found: Found) -> str:
     return found.files.transcripts[0].source.name
 
 
-def parse_all(
-    found: Iterable[Found], report: ParseReport, *, view: View, hidden: bool
-) -> Iterator[bytes]:
+def parse_all(found: Iterable[Found], report: ParseReport, *, hidden: bool) -> Iterator[bytes]:
     """Yield every block of every session as a line of JSON, filling `report` on the way."""
     for one in found:
         sink = parse_session(one, hidden=hidden)
-        yield from sink.lines(view)
+        yield from sink.lines(report.view)
         report.add(one.architecture, sink, session_name(one))

@@ -50,12 +50,12 @@ def run(
     env: Environment = ctx.obj
     if view not in ("live", "all"):
         raise UsageError(f"there is no view {view!r}", hint="live or all")
-    summary = ParseReport()
-    found, failed = _find(env, paths, adapter, summary)
     chosen: View = "all" if view == "all" else "live"
-    print_lines(env, parse_all(found, summary, view=chosen, hidden=hidden))
+    summary = ParseReport(chosen)
+    found, failed = _find(env, paths, adapter, summary)
+    print_lines(env, parse_all(found, summary, hidden=hidden))
     env.stdout.flush()
-    _finish(env, report, summary, chosen)
+    _finish(env, report, summary)
     return Exit.PARTIAL if failed or summary.damaged else Exit.OK
 
 
@@ -96,14 +96,14 @@ def _find(
     return found, bool(rejected)
 
 
-def _finish(env: Environment, path: str, summary: ParseReport, view: View) -> None:
+def _finish(env: Environment, path: str, summary: ParseReport) -> None:
     """Write the report where it was asked for, and name damage on stderr otherwise."""
     if path == "-":
-        env.stderr.write(orjson.dumps(summary.as_json(view), option=orjson.OPT_INDENT_2).decode())
+        env.stderr.write(orjson.dumps(summary.as_json(), option=orjson.OPT_INDENT_2).decode())
         env.stderr.write("\n")
         return
     if path:
-        data = orjson.dumps(summary.as_json(view), option=orjson.OPT_INDENT_2) + b"\n"
+        data = orjson.dumps(summary.as_json(), option=orjson.OPT_INDENT_2) + b"\n"
         try:
             (env.cwd / path).write_bytes(data)
         except OSError as error:

@@ -91,7 +91,7 @@ def blocks_of(*sources: Source, adapter: str = "auto", view: Any = "live") -> li
     rejected: list[NotATranscript] = []
     found = find_sessions(sources, adapter, rejected.append)
     assert rejected == []
-    return [orjson.loads(line) for line in parse_all(found, ParseReport(), view=view, hidden=False)]
+    return [orjson.loads(line) for line in parse_all(found, ParseReport(view), hidden=False)]
 
 
 @pytest.mark.feature("C-07")
@@ -143,8 +143,8 @@ def test_a_report_accounts_for_every_line_of_every_session(stage: Any, tmp_path:
     found = find_sessions(
         [Source(path.name, path=path) for path in names], "auto", lambda error: None
     )
-    printed = list(parse_all(found, report, view="live", hidden=False))
-    document = report.as_json("live")
+    printed = list(parse_all(found, report, hidden=False))
+    document = report.as_json()
     total = sum(path.read_bytes().count(b"\n") for path in names) + 1
     counts = ("parsed", "hidden", "folded", "damaged")
     assert document["lines"] == total == sum(document[name] for name in counts)

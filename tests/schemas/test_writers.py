@@ -437,8 +437,8 @@ def outputs_are_valid(world: World, paths: Any) -> None:
     for event in replay(paths, lambda _: None):
         assert check("stream-event", event) == []
     stored = [Source(path.name, path=path) for path in paths.transcripts.glob("*-*.jsonl")]
-    report = ParseReport()
+    report = ParseReport("all")
     found = find_sessions(stored, "auto", lambda _: None)
-    for line in parse_all(found, report, view="all", hidden=True):
+    for line in parse_all(found, report, hidden=True):
         assert check("block", orjson.loads(line)) == []
-    assert check("parse-report", report.as_json("all")) == []
+    assert check("parse-report", report.as_json()) == []
