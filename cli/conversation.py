@@ -10,6 +10,18 @@ INDENT = "    "
 LONG = 2000
 
 
+def render_event(event: dict[str, Any]) -> str:
+    """Return what a replayed event says to a person: a block, or how a turn failed."""
+    if event["type"] == "block_complete":
+        return render(event["block"])
+    metadata = event.get("metadata", {})
+    if "error" in metadata:
+        return f"-- the turn failed: {metadata['error']['message']}\n\n"
+    if "aborted" in metadata:
+        return f"-- the turn was aborted: {metadata['aborted']}\n\n"
+    return ""
+
+
 def render(block: dict[str, Any]) -> str:
     """Return one block as a paragraph, or nothing for a block that people need not see."""
     if block.get("hidden") or block.get("superseded"):

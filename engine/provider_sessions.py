@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterator[ProviderSession]:
     """Open the agent's provider session, and stop it in any case.
 
-    Raises `ProviderError` when there is no such provider or it will not open.
+    Raises `ProviderError` when there is no such provider or it will not open, and `Invalid` when a
+    stored transcript is damaged.
     """
     try:
         architecture = registry.get(state.session.provider_name)
@@ -33,7 +34,7 @@ def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterato
     provider = architecture.provider
     if provider is None:
         raise ProviderError(f"{architecture.name!r} runs no sessions", kind="no-provider")
-    saved = transcripts.load(paths, list(state.transcripts))
+    saved = transcripts.load_sound(paths, state.transcripts)
     created = _created(paths)
     spec = SessionSpec(
         native_id=state.native["id"],

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def replay(paths: AgentPaths, report: Callable[[Finding], None]) -> Iterator[StreamEvent]:
     """Yield the recorded session as stream events, each with its recorded `timestamp`.
 
-    One `block_complete` for each block and one `metadata_update` for each completed turn. Damage
+    One `block_complete` for each block and one `metadata_update` for each turn that ended. Damage
     in the log is reported and passed over; it never ends the replay.
     """
     with open_log(paths.log) as opened:
@@ -46,6 +46,12 @@ def recorded_event(record: Record) -> StreamEvent | None:
             "stopReason": data.get("stop_reason"),
             "usage": data.get("usage"),
         }
+        event = stream.metadata_update(metadata, MAIN)
+    elif record.event == "turn.error":
+        error = {"kind": data.get("kind"), "message": data.get("message")}
+        event = stream.metadata_update({"turnId": data.get("turn_id"), "error": error}, MAIN)
+    elif record.event == "turn.aborted":
+        metadata = {"turnId": data.get("turn_id"), "aborted": data.get("reason")}
         event = stream.metadata_update(metadata, MAIN)
     if event is not None:
         event["timestamp"] = record.ts

@@ -22,6 +22,7 @@ from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, ProviderError, Uncertain
+from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, Block, check_block
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.usage import as_usage
@@ -133,6 +134,7 @@ class _Turn:
                     for event in session.send(self._content):
                         self._take(event)
                 finally:
+                    self._complete_open()
                     self._sync(session)
         except (NotRecorded, Uncertain):
             raise  # the disk refuses, so nothing more is written; `restore` ends the turn
@@ -196,6 +198,11 @@ class _Turn:
         self._reducer.apply(event)
         self._on_event(event)
 
+    def _complete_open(self) -> None:
+        """Keep what was streamed of blocks that the provider did not complete."""
+        for handle, block in self._reducer.open_blocks:
+            self._take(stream.block_complete(handle, block))
+
     def _record(self, block: Block) -> Block:
         """Log a completed block; return it as it was logged."""
         check_block(block)
@@ -256,8 +263,8 @@ def recorded_result(
     failed.
     """
     turn_id: str | None = None
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
+    with open_log(paths.log) as opened:
+        for line in read_log(opened, str(paths.log)):
             record = line.record
             if record is None:
                 continue

@@ -29,7 +29,7 @@ def run(
       agentsdir replay $id --events | jq -r .type | sort | uniq -c
       agentsdir replay $id --events > talk.jsonl    # a script for --provider script
     """
-    from agentsdir.cli.conversation import render
+    from agentsdir.cli.conversation import render_event
     from agentsdir.engine.agents import find_agent
     from agentsdir.engine.replaying import replay
 
@@ -39,8 +39,8 @@ def run(
     for event in recorded:
         if events or as_json:
             print_json(env, event)
-        elif event["type"] == "block_complete" and (text := render(event["block"])):
-            print_text(env, text)
+        else:
+            print_text(env, render_event(event))
     for finding in found:
         note(env, str(finding))
     return Exit.PARTIAL if any(finding.is_damage for finding in found) else Exit.OK

@@ -26,7 +26,6 @@ PROBLEMS: dict[str, tuple[str, str]] = {
     "foreign-entry": (INFO, "an entry among the agents is none"),
     "missing": (WARNING, "a file that belongs here is not there, but can be made again"),
     "no-log": (ERROR, "an agent has no events.jsonl, and cannot be known"),
-    "log-shorter": (ERROR, "a log ends before what was already read from it: records are lost"),
     "first-event": (ERROR, "session.created does not stand at the beginning, or not only there"),
     "id-differs": (ERROR, "the agent id inside is not the folder's"),
     "session-id-differs": (ERROR, "not all of an agent's files name the same session"),

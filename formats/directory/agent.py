@@ -57,7 +57,8 @@ def read_agent(
 
     Raises `Invalid` when the log is missing or does not begin with who the agent is.
     """
-    state = None if whole else known or _cached(paths)
+    earlier = known or _cached(paths)
+    state = None if whole else earlier
     findings: list[Finding] = []
     torn = False
     try:
@@ -82,6 +83,11 @@ def read_agent(
             f"{paths.log} does not begin with a readable session.created record",
             hint="`agentsdir validate` shows what stands there",
         )
+    if earlier is not None and earlier.position.last_seq > state.position.last_seq:
+        # state.json remembers more of the log than there is.
+        lost = earlier.position.last_seq - state.position.last_seq
+        message = f"the log ends {lost} acknowledged records short of what was read from it before"
+        findings.append(Finding("log-shorter", str(paths.log), None, None, None, message))
     return Reading(state, tuple(findings), torn)
 
 
@@ -172,15 +178,27 @@ def write_agent(
 ) -> Iterator[AgentWriter]:
     """Hold an agent's `.lock` and hand out its writer; the state is read anew under the lock.
 
-    Raises what `read_agent` raises (`whole` and `known` are its arguments).
+    Raises what `read_agent` raises (`whole` and `known` are its arguments), and `Invalid` (kind
+    ``log-shorter``) when acknowledged records are gone: to write on would hide it. `restore`,
+    which folds the whole log, says what is lost and goes on.
     """
     with locks.undisturbed(), locks.hold(paths.lock, what=f"agent {paths.id}"):
         reading = read_agent(paths, whole=whole, known=known)
         if reading.torn and journal.end_whole_tail(paths.log, reading.state.position):
-            after = read_agent(paths, known=reading.state)
-            before = tuple(f for f in reading.findings if f.id != "torn-tail")
-            reading = after._replace(findings=before + after.findings)
+            reading = read_agent(paths, whole=whole, known=known)
+        if not whole:
+            _refuse_shortened(paths, reading)
         yield AgentWriter(paths, reading)
+
+
+def _refuse_shortened(paths: AgentPaths, reading: Reading) -> None:
+    for finding in reading.findings:
+        if finding.id == "log-shorter":
+            raise Invalid(
+                f"{paths.log}: {finding.message}",
+                hint=f"put the log back from a copy, or `agentsdir restore {paths.id}` goes on",
+                kind="log-shorter",
+            )
 
 
 class AgentWriter:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentsdir.formats.directory.documents import make_folder, sync, sync_folder
 from agentsdir.formats.directory.layout import FILE_MODE, AgentPaths, open_plain, read_bytes
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 
 class Synced(NamedTuple):
@@ -95,7 +99,7 @@ def _create(path: Path) -> int:
         raise NotRecorded(f"cannot create {path}: {error.strerror}") from error
 
 
-def load(paths: AgentPaths, natives: list[str]) -> dict[str, bytes]:
+def load(paths: AgentPaths, natives: Iterable[str]) -> dict[str, bytes]:
     """Return the stored transcripts by native path; those that are missing are left out."""
     found = {}
     for native in natives:
@@ -103,4 +107,26 @@ def load(paths: AgentPaths, natives: list[str]) -> dict[str, bytes]:
             found[native] = read_bytes(store_path(paths, native))
         except FileNotFoundError:
             continue
+    return found
+
+
+def load_sound(paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+    """Return the stored transcripts, each of which must begin with what was last synced.
+
+    Args:
+        synced: size and sha256 by native path, as the log has them.
+
+    Raises `Invalid` (kind ``transcript-damaged``) for one that is missing or was changed: a session
+    that went on without it would have lost its context in silence.
+    """
+    found = load(paths, synced)
+    for native, entry in synced.items():
+        data = found.get(native)
+        if data is None or sha256(data[: entry["size"]]).hexdigest() != entry["sha256"]:
+            what = "is missing" if data is None else "is not what was synced"
+            raise Invalid(
+                f"the stored transcript {store_path(paths, native)} {what}",
+                hint="put it back from a copy; nothing was overwritten",
+                kind="transcript-damaged",
+            )
     return found

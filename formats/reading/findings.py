@@ -24,6 +24,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "not-a-record": (ERROR, "a line of a log is JSON, but no event record"),
     "bad-data": (ERROR, "a record does not hold what its event needs"),
     "descriptor-differs": (ERROR, "descriptor.json is not what the first event says"),
+    "log-shorter": (ERROR, "a log ends before what was read from it earlier: records are lost"),
     "seq-gap": (ERROR, "the sequence of a log skips or repeats a number"),
     "chain-break": (ERROR, "a record does not name the line that stands before it"),
     "stub": (INFO, "an unreadable line of a log is a write that was never acknowledged"),

@@ -19,7 +19,16 @@ class Reducer:
     def __init__(self) -> None:
         self._conversations: dict[str, dict[str, Block]] = {}
         self._keys: dict[tuple[str, str], str] = {}
+        self._open: dict[tuple[str, str], None] = {}
         self.metadata: dict[str, dict[str, Any]] = {}
+
+    @property
+    def open_blocks(self) -> list[tuple[str, Block]]:
+        """Handle and block of each block that began and was not completed, in order."""
+        return [
+            (handle, self._conversations[conversation][self._keys[conversation, handle]])
+            for conversation, handle in self._open
+        ]
 
     @property
     def conversations(self) -> dict[str, list[Block]]:
@@ -44,7 +53,12 @@ class Reducer:
         blocks = self._conversations.setdefault(conversation, {})
         handle = event.get("blockId", "")
         if kind in ("block_start", "block_complete"):
-            return self._put(blocks, conversation, handle, event["block"])
+            block = self._put(blocks, conversation, handle, event["block"])
+            if kind == "block_start":
+                self._open[conversation, handle] = None
+            else:
+                self._open.pop((conversation, handle), None)
+            return block
         if kind not in ("text_delta", "block_update"):
             raise Invalid(f"unknown stream event type {kind!r}", kind="bad-event")
         key = self._keys.get((conversation, handle))

@@ -513,7 +513,7 @@ def test_a_transcript_that_was_cut_or_changed_stops_the_turn_and_is_not_overwrit
     stored.write_bytes(b"other bytes\n")
     with pytest.raises(Invalid) as refused:
         stage.send(paths)
-    assert refused.value.kind == "transcript-differs"
+    assert refused.value.kind == "transcript-damaged"
     assert stored.read_bytes() == b"other bytes\n"
     assert stage.events(paths)[-2:] == ["turn.error", "message.delivered"]
 
