@@ -67,6 +67,11 @@ class AgentPaths:
         return self.folder / "transcripts"
 
     @property
+    def manifest(self) -> Path:
+        """What the transcripts were when they were last synced; derived."""
+        return self.transcripts / "manifest.json"
+
+    @property
     def lock(self) -> Path:
         """Held for one append (decision D10)."""
         return self.folder / ".lock"

@@ -8,7 +8,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from agentsdir.formats.directory.documents import make_folder, sync, sync_folder
-from agentsdir.formats.directory.layout import FILE_MODE, AgentPaths, open_plain, read_bytes
+from agentsdir.formats.directory.layout import (
+    FILE_MODE,
+    TEMPORARY,
+    AgentPaths,
+    open_plain,
+    read_bytes,
+)
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 
 TYPE_CHECKING = False
@@ -110,8 +116,22 @@ def load(paths: AgentPaths, natives: Iterable[str]) -> dict[str, bytes]:
     return found
 
 
+def _stored(paths: AgentPaths) -> list[str]:
+    """Return the native path of each regular file among the transcripts, sorted."""
+    return [
+        path.relative_to(paths.transcripts).as_posix()
+        for path in sorted(paths.transcripts.rglob("*"))
+        if path.is_file()
+        and not path.is_symlink()
+        and path != paths.manifest
+        and not path.name.startswith(TEMPORARY)
+    ]
+
+
 def load_sound(paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
-    """Return the stored transcripts, each of which must begin with what was last synced.
+    """Return all stored transcripts, each of which must begin with what was last synced of it.
+
+    One that the log does not know yet was stored just before a crash, and is as good as the others.
 
     Args:
         synced: size and sha256 by native path, as the log has them.
@@ -119,7 +139,7 @@ def load_sound(paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]) -> di
     Raises `Invalid` (kind ``transcript-damaged``) for one that is missing or was changed: a session
     that went on without it would have lost its context in silence.
     """
-    found = load(paths, synced)
+    found = load(paths, [*_stored(paths), *synced])
     for native, entry in synced.items():
         data = found.get(native)
         if data is None or sha256(data[: entry["size"]]).hexdigest() != entry["sha256"]:
