@@ -6,6 +6,7 @@ Everything below `cli` is handed what it needs from here; tests hand in their ow
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 from dataclasses import dataclass, field
 from io import TextIOWrapper
@@ -43,7 +44,7 @@ class Environment:
         """Return this process's own."""
         variables = os.environ
         home = Path(variables.get("HOME") or "~").expanduser()
-        login = variables.get("USER") or variables.get("LOGNAME") or str(os.getuid())
+        login = variables.get("USER") or variables.get("LOGNAME") or _login()
         _open_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             # JSON is UTF-8 whatever the locale says.
@@ -77,6 +78,13 @@ class Environment:
         from agentsdir.engine.world import World
 
         return World(self.layout, now, time.sleep, FreshIds())
+
+
+def _login() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container often knows its user by number only
+        return str(os.getuid())
 
 
 def _open_closed_streams() -> None:

@@ -98,7 +98,9 @@ def run(arguments: list[str], env: Environment) -> int:
     except AgentsdirError as error:
         failure = error
     except typer.TyperException as error:
-        failure = UsageError(error.format_message(), hint="see `agentsdir --help`")
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "agentsdir"
+        failure = UsageError(error.format_message(), hint=f"see `{command} --help`")
     except OSError as error:
         what = error.filename or "standard output"
         failure = AgentsdirError(f"{what}: {error.strerror or error}")

@@ -75,7 +75,7 @@ def find_agent(layout: Layout, reference: str) -> AgentPaths:
     if len(found) > 1:
         raise UsageError(
             f"{reference!r} is ambiguous: {', '.join(paths.id for paths in found)}",
-            hint="give more characters",
+            hint="give the whole id",
             kind="ambiguous",
         )
     return found[0]
@@ -93,7 +93,7 @@ def list_row(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     document = derived.state_document(state)
     row = {name: document[name] for name in _LIST_FIELDS}
     row["status"] = status_of(paths, state)
-    row["pending"] = len(state.pending)
+    row["pendingCount"] = len(state.pending)
     return row
 
 

@@ -67,9 +67,9 @@ def _owner(source: Source, names: Iterable[str], *, forced: bool) -> str:
         if forced or _reader(registry.get(name)).detect(head, source.name):
             return name
     raise NotATranscript(
-        f"{source.name} is no transcript that any adapter knows",
+        f"{source.name} is no transcript that a built-in adapter knows",
         file=source.name,
-        hint="`agentsdir adapters` lists them; --adapter NAME forces one",
+        hint="`agentsdir adapters` lists all; --adapter NAME names one",
     )
 
 

@@ -86,6 +86,8 @@ def _find(
         elif path.is_fifo():
             with path.open("rb") as stream:
                 files.append(Source.from_stream(operand, stream))
+        elif path.exists():
+            raise UsageError(f"{operand} is no file, folder or pipe")
         else:
             raise UsageError(f"there is no file {operand}")
     found = find_sessions(files, adapter, rejected.append) + found

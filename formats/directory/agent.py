@@ -86,7 +86,7 @@ def read_agent(
     if earlier is not None and earlier.position.last_seq > state.position.last_seq:
         # state.json remembers more of the log than there is.
         lost = earlier.position.last_seq - state.position.last_seq
-        message = f"the log ends {lost} acknowledged records short of what was read from it before"
+        message = f"acknowledged records lost at the end, which were read before: {lost}"
         findings.append(Finding("log-shorter", str(paths.log), None, None, None, message))
     return Reading(state, tuple(findings), torn)
 

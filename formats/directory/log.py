@@ -147,7 +147,7 @@ def _check_order(
     lost = record.seq - here.last_seq - 1
     if lost:
         message = (
-            f"{lost} acknowledged records before seq {record.seq} are lost"
+            f"acknowledged records lost before seq {record.seq}: {lost}"
             if lost > 0
             else f"seq {record.seq} follows seq {here.last_seq}"
         )

@@ -63,7 +63,7 @@ def salvage(data: bytes) -> Salvage:
         return Salvage([], "too-deep", "nesting deeper than the parser allows", ())
     if finding is None and (not clean or len(values) > 1):
         if values:
-            finding, message = "splice", f"{len(values)} whole records on a damaged line"
+            finding, message = "splice", f"whole records on a damaged line: {len(values)}"
         else:
             finding, message = "bad-json", _why(text)
     if nonfinite:
@@ -97,7 +97,9 @@ def _why(text: str) -> str:
     try:
         json.loads(text)
     except ValueError as error:
-        return f"not JSON: {error}"
+        return (
+            "not JSON" if not isinstance(error, json.JSONDecodeError) else f"not JSON: {error.msg}"
+        )
     return "not JSON"
 
 

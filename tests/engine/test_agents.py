@@ -136,7 +136,7 @@ def test_a_list_row_has_the_fields_of_the_design(stage: Any) -> None:
     assert row["agentProfileReference"] == "code-reviewer"
     assert row["status"] == "idle"
     assert row["createdAt"] < row["lastActivity"]
-    assert (row["title"], row["state"], row["pending"]) == ("hello world", "active", 0)
+    assert (row["title"], row["state"], row["pendingCount"]) == ("hello world", "active", 0)
     assert row["counters"] == {"turns": 1, "failedTurns": 0, "messages": 1, "blocks": 2}
 
 

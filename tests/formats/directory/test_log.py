@@ -164,7 +164,7 @@ def test_a_missing_line_is_a_gap_and_a_break_of_the_chain(log: Log) -> None:
     lines = log.data.splitlines(keepends=True)
     found = [f for line in read(lines[0] + lines[2]) for f in line.findings]
     assert [(f.id, f.line) for f in found] == [("seq-gap", 2), ("chain-break", 2)]
-    assert "1 acknowledged record" in found[0].message
+    assert "acknowledged records lost before seq 3: 1" in found[0].message
 
 
 def test_a_repeated_line_is_named_twice_over(log: Log) -> None:
