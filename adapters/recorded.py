@@ -20,8 +20,9 @@ from agentsdir.adapters.contract import (
 )
 from agentsdir.formats import jsontext
 from agentsdir.formats.digest import short_hash
+from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import BLOCK_TYPES, MAIN, Block, make_block
+from agentsdir.formats.reading.blocks import MAIN, Block, check_block, make_block
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.rows import Row, read_rows
 from agentsdir.formats.reading.usage import as_usage
@@ -181,13 +182,16 @@ class _Reading:
     def _add(self, block: Block, row: Row) -> None:
         block["source"] = _place(self._source, row)
         superseded = block.pop("superseded", False)
+        used = as_usage(block.pop("usage", None))
+        if used:
+            block["usage"] = used
         key = (block["conversationId"], block["id"])
         if key in self._handles:
             self._sink.supersede(self._handles[key])
         self._handles[key] = handle = self._sink.add(block)
         if superseded:
             self._sink.supersede(handle)
-        elif used := as_usage(block.get("usage")):
+        elif used:
             self._sink.use(block["conversationId"], used)
 
     def _add_unknown(self, row: Row) -> None:
@@ -224,10 +228,11 @@ def _is_event(event: dict[str, Any]) -> bool:
     if kind == "block_update":
         return isinstance(event.get("updates"), dict)
     block = event.get("block")
-    return (
-        isinstance(block, dict)
-        and block.get("type") in BLOCK_TYPES
-        and isinstance(block.get("id"), str)
-        and isinstance(block.get("conversationId"), str)
-        and isinstance(block.get("sessionId"), str)
-    )
+    if not isinstance(block, dict):
+        return False
+    try:
+        # Counts that make no sense are left out of the block; the rest of it stands.
+        check_block({name: value for name, value in block.items() if name != "usage"})
+    except Invalid:
+        return False
+    return True

@@ -24,10 +24,15 @@ def render_event(event: dict[str, Any]) -> str:
 
 def render(block: dict[str, Any]) -> str:
     """Return one block as a paragraph, or nothing for a block that people need not see."""
+    if not isinstance(block.get("type"), str):
+        return ""
     if block.get("hidden") or block.get("superseded"):
         return ""
     writer = _WRITERS.get(block["type"])
-    text = writer(block) if writer else ""
+    try:
+        text = writer(block) if writer else ""
+    except (KeyError, TypeError):
+        text = f"-- a {block['type']} block that lacks its parts"
     thread = block["conversationId"]
     mark = "" if thread == "main" else f"[{thread}] "
     return f"{mark}{text}\n\n" if text else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, TextIO
 
 import orjson
@@ -24,13 +25,13 @@ def wants_json(environment: Environment, asked: bool) -> bool:
     return asked or not environment.stdout.isatty()
 
 
-def json_text(value: Any, stream: TextIO, option: int = 0) -> str:
+def json_text(value: Any, stream: TextIO | None, option: int = 0) -> str:
     """Return a value as JSON for `stream`, on a terminal without characters that drive it."""
     try:
         text = orjson.dumps(value, option=option).decode()
     except TypeError:  # half of a surrogate pair, in a delta that a client cut there
         text = orjson.dumps(jsontext.clean(value, set()), option=option).decode()
-    if not stream.isatty():
+    if stream is None or not stream.isatty():
         return text
     # orjson leaves DEL, C1, bidirectional controls and tags as they are; JSON may escape them.
     return "".join(_escaped(c) if inert(c) != c else c for c in text)
@@ -79,7 +80,8 @@ def print_text(environment: Environment, text: str) -> None:
 
 def note(environment: Environment, text: str) -> None:
     """Say something to the person at the terminal."""
-    environment.stderr.write(f"agentsdir: {inert(text)}\n")
+    with suppress(OSError):  # nobody hears it; the exit code says it too
+        environment.stderr.write(f"agentsdir: {inert(text)}\n")
 
 
 def print_error(environment: Environment, error: AgentsdirError, *, as_json: bool) -> None:
@@ -92,8 +94,13 @@ def print_error(environment: Environment, error: AgentsdirError, *, as_json: boo
             "hint": error.hint,
             "exitCode": int(code_of(error)),
         }
-        environment.stderr.write(json_text(document, environment.stderr) + "\n")
+        _complain(environment, json_text(document, environment.stderr))
         return
     hint = f" ({error.hint})" if error.hint else ""
     text = inert(f"{error.message}{hint}").replace("\n", " ")
-    environment.stderr.write(f"agentsdir: {text}\n")
+    _complain(environment, f"agentsdir: {text}")
+
+
+def _complain(environment: Environment, text: str) -> None:
+    with suppress(OSError):  # nobody hears it; the exit code says it too
+        environment.stderr.write(text + "\n")

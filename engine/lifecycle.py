@@ -43,7 +43,7 @@ def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
             with write_agent(paths, known=state) as writer:
                 sync_transcripts(writer, session, world.now())
             with provider_errors():
-                return session.suspend()
+                return bytes(session.suspend())
     except ProviderError:
         return b""
 

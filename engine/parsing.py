@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import Architecture, SessionFiles, TranscriptReader
-from agentsdir.formats.errors import NotATranscript, UsageError
+from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.sink import ParseSink, View
@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+GZIP = b"\x1f\x8b"
 SUFFIXES = (".jsonl", ".json")
 
 
@@ -30,20 +31,25 @@ class Found(NamedTuple):
 
 
 def find_sessions(
-    sources: Iterable[Source], adapter: str, reject: Callable[[NotATranscript], None]
+    sources: Iterable[Source],
+    adapter: str,
+    reject: Callable[[NotATranscript], None],
+    *,
+    forced: bool = False,
 ) -> list[Found]:
     """Sort `sources` by architecture and group them into sessions, in the order given.
 
     Args:
         sources: every file handed in, or every candidate of a folder.
-        adapter: an adapter's name, or "auto" to go by content.
+        adapter: the name of the only adapter to ask, or "auto" for all built-in ones.
+        forced: give the adapter every file, also one that it does not recognise.
         reject: is told of each file that no adapter recognises; it may raise.
     """
     names = registry.BUILT_IN if adapter == "auto" else (adapter,)
     claimed: dict[str, list[Source]] = {}
     for source in sources:
         try:
-            owner = _owner(source, names, forced=adapter != "auto")
+            owner = _owner(source, names, forced=forced)
         except NotATranscript as error:
             reject(error)
         else:
@@ -59,18 +65,30 @@ def find_sessions(
 
 def _owner(source: Source, names: Iterable[str], *, forced: bool) -> str:
     """Name the architecture that takes the file; those after it are not even imported."""
-    head = source.head()
+    try:
+        head = source.head()
+    except AgentsdirError as error:
+        raise NotATranscript(error.message, file=source.name, kind="unreadable") from error
     if not head:
         message = f"{source.name} is empty: no session is stored in it"
         raise NotATranscript(message, file=source.name, kind="empty-file")
     for name in names:
         if forced or _reader(registry.get(name)).detect(head, source.name):
             return name
+    if head.startswith(GZIP):
+        message = f"{source.name} is compressed"
+        hint = f"`zcat {source.name} | agentsdir parse -` reads it"
+        raise NotATranscript(message, file=source.name, hint=hint)
     raise NotATranscript(
         f"{source.name} is no transcript that a built-in adapter knows",
         file=source.name,
         hint="`agentsdir adapters` lists all; --adapter NAME names one",
     )
+
+
+def recognises(adapter: str, source: Source) -> bool:
+    """Tell whether an adapter takes a file for its own."""
+    return _reader(registry.get(adapter)).detect(source.head(), source.name)
 
 
 def _reader(architecture: Architecture) -> TranscriptReader:
@@ -145,6 +163,11 @@ class ParseReport:
             for conversation, thread in sink.conversations.items()
         }
         self._sessions.append((name, conversations))
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether any session gave a block of the view."""
+        return bool(self._blocks)
 
     @property
     def damaged(self) -> bool:

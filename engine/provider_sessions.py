@@ -53,7 +53,8 @@ def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterato
     try:
         yield session
     finally:
-        session.stop()
+        with provider_errors():
+            session.stop()
 
 
 def crashed(error: Exception) -> ProviderError:

@@ -63,7 +63,8 @@ def restore_agent(world: World, paths: AgentPaths) -> Restored:
             write_agent(paths, whole=True) as writer,
         ):
             findings = (*writer.findings, *_compare_descriptor(writer))
-            actions = [*end_open_turn(writer, world.now), *_suspend(writer, world.now)]
+            actions = [*_record_losses(writer, world.now), *end_open_turn(writer, world.now)]
+            actions += _suspend(writer, world.now)
             actions += [f"rebuilt {name}" for name in writer.rebuild()]
             state = writer.state.session.state.value
             return Restored(paths.id, state, tuple(actions), findings, None)
@@ -89,6 +90,14 @@ def end_open_turn(writer: AgentWriter, now: Callable[[], str]) -> list[str]:
         writer.append("message.delivered", delivered, now())
         actions.append(f"settled message {message_id}: {outcome}")
     return actions
+
+
+def _record_losses(writer: AgentWriter, now: Callable[[], str]) -> list[str]:
+    """Put into the log what only state.json still knew: that the log was longer."""
+    lost = [finding for finding in writer.findings if finding.id == "log-shorter"]
+    for finding in lost:
+        writer.append("restore", {"notice": finding.message}, now())
+    return ["recorded the loss"] if lost else []
 
 
 def _compare_descriptor(writer: AgentWriter) -> list[Finding]:

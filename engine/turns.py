@@ -7,21 +7,26 @@ started is never run again by itself; each block is durable before the next one 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentsdir.adapters.contract import Content, ProviderSession
 from agentsdir.engine.provider_sessions import crashed, open_provider, sync_transcripts
-from agentsdir.engine.replaying import recorded_event
 from agentsdir.engine.restoring import end_open_turn
+from agentsdir.engine.results import TurnResult, recorded_result
 from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import AgentWriter, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.states import SessionState, check_transition
-from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, ProviderError, Uncertain
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    Invalid,
+    NotRecorded,
+    ProviderError,
+    Uncertain,
+)
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, Block, check_block
 from agentsdir.formats.reading.reducer import Reducer
@@ -32,29 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agentsdir.formats.reading.stream import StreamEvent
-
-
-class TurnResult(NamedTuple):
-    """How a message ended: `outcome` is completed, failed or aborted."""
-
-    message_id: str
-    turn_id: str | None
-    outcome: str
-    response: str
-    stop_reason: str | None
-    usage: dict[str, Any] | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object that `send --json` prints."""
-        return {
-            "type": "turn",
-            "messageId": self.message_id,
-            "turnId": self.turn_id,
-            "outcome": self.outcome,
-            "response": self.response,
-            "stopReason": self.stop_reason,
-            "usage": self.usage,
-        }
 
 
 def send(
@@ -142,7 +124,11 @@ class _Turn:
             if not self._started:
                 raise
             failed = error if isinstance(error, AgentsdirError) else crashed(error)
-            failure = {"turn_id": self._id, "kind": failed.kind, "message": failed.message}
+            failure = {
+                "turn_id": self._id,
+                "kind": jsontext.clean(failed.kind, set()) or ProviderError.kind,
+                "message": jsontext.clean(failed.message, set()) or "no reason was given",
+            }
             self._end("turn.error", failure, "failed")
             raise failed from error
         except BaseException:
@@ -252,34 +238,3 @@ def _plain(content: list[dict[str, Any]]) -> Content:
     if len(content) == 1 and content[0].get("type") == "text" and "text" in content[0]:
         return str(content[0]["text"])
     return content
-
-
-def recorded_result(
-    paths: AgentPaths, message_id: str, on_event: Callable[[StreamEvent], None]
-) -> TurnResult:
-    """Return how a message ended, from the log: another process ran it.
-
-    `on_event` is called with what `replay` makes of its turn. Raises `ProviderError` when the turn
-    failed.
-    """
-    turn_id: str | None = None
-    with open_log(paths.log) as opened:
-        for line in read_log(opened, str(paths.log)):
-            record = line.record
-            if record is None:
-                continue
-            data = record.data
-            if record.event == "turn.start" and message_id in data.get("message_ids", ()):
-                turn_id = data["turn_id"]
-            elif turn_id is None or data.get("turn_id") != turn_id:
-                continue
-            elif record.event == "turn.error":
-                raise ProviderError(data["message"], kind=data["kind"])
-            elif record.event == "turn.aborted":
-                raise ProviderError(f"the turn was aborted: {data['reason']}", kind="turn-aborted")
-            elif event := recorded_event(record):
-                on_event(event)
-            if record.event == "turn.complete" and data.get("turn_id") == turn_id:
-                said, stop, usage = data["response"], data["stop_reason"], data["usage"]
-                return TurnResult(message_id, turn_id, "completed", said, stop, usage)
-    raise ProviderError(f"the log does not say how message {message_id} ended", kind="turn-unknown")

@@ -9,7 +9,7 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.output import note, print_lines
+from agentsdir.cli.output import json_text, note, print_lines
 from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
 
 TYPE_CHECKING = False
@@ -55,6 +55,8 @@ def run(
     found, failed = _find(env, paths, adapter, summary)
     print_lines(env, parse_all(found, summary, hidden=hidden))
     env.stdout.flush()
+    if adapter != "auto" and not summary.has_blocks:
+        _check_adapter(found, adapter)
     _finish(env, report, summary)
     return Exit.PARTIAL if failed or summary.damaged else Exit.OK
 
@@ -90,7 +92,8 @@ def _find(
             raise UsageError(f"{operand} is no file, folder or pipe")
         else:
             raise UsageError(f"there is no file {operand}")
-    found = find_sessions(files, adapter, rejected.append) + found
+    forced = adapter != "auto"
+    found = find_sessions(files, adapter, rejected.append, forced=forced) + found
     if not found:
         raise rejected[0] if rejected else NotATranscript(f"no transcripts in {operands[0]}")
     for error in rejected:
@@ -98,16 +101,26 @@ def _find(
     return found, bool(rejected)
 
 
+def _check_adapter(found: list[Found], adapter: str) -> None:
+    """Refuse an adapter that was forced on files it does not know, and found nothing in them."""
+    from agentsdir.engine.parsing import recognises
+
+    for one in found:
+        source = one.files.transcripts[0].source
+        if not recognises(adapter, source):
+            message = f"{source.name} holds nothing that the adapter {adapter!r} can read"
+            raise NotATranscript(message, file=source.name, hint="without --adapter, content tells")
+
+
 def _finish(env: Environment, path: str, summary: ParseReport) -> None:
     """Write the report where it was asked for, and name damage on stderr otherwise."""
     if path == "-":
-        env.stderr.write(orjson.dumps(summary.as_json(), option=orjson.OPT_INDENT_2).decode())
-        env.stderr.write("\n")
+        env.stderr.write(json_text(summary.as_json(), env.stderr, orjson.OPT_INDENT_2) + "\n")
         return
     if path:
-        data = orjson.dumps(summary.as_json(), option=orjson.OPT_INDENT_2) + b"\n"
+        text = json_text(summary.as_json(), None, orjson.OPT_INDENT_2) + "\n"
         try:
-            (env.cwd / path).write_bytes(data)
+            (env.cwd / path).write_text(text, encoding="utf-8")
         except OSError as error:
             raise AgentsdirError(f"cannot write the report {path}: {error.strerror}") from error
     for finding in summary.findings:

@@ -9,6 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
+from agentsdir.formats.errors import NotRecorded, Uncertain
 
 
 def run(
@@ -38,14 +39,19 @@ def run(
         chosen = [find_agent(layout, reference) for reference in agents]
     else:
         chosen = [layout.agent(agent_id) for agent_id in layout.agent_ids()]
-    lossy = False
+    lossy = refused = False
     for restored in restore_all(env.world, chosen):
         lossy = lossy or restored.lossy
+        refused = refused or isinstance(restored.error, (NotRecorded, Uncertain))
         if as_json:
             print_json(env, restored.as_json())
             continue
         for finding in restored.findings:
             note(env, str(finding))
-        said = restored.error.message if restored.error else ", ".join(restored.actions)
+        if restored.error:
+            note(env, restored.error.message)
+        said = restored.error.kind if restored.error else ", ".join(restored.actions)
         print_text(env, f"{restored.agent_id}  {restored.state or 'unreadable'}  {said or 'ok'}\n")
+    if refused:
+        return Exit.NOT_RECORDED
     return Exit.PARTIAL if lossy else Exit.OK

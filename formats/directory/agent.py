@@ -22,7 +22,7 @@ from agentsdir.formats.directory.layout import (
     read_bytes,
     read_json,
 )
-from agentsdir.formats.directory.log import Position, open_log, read_log
+from agentsdir.formats.directory.log import Position, ends_at, open_log, read_log
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
 from agentsdir.formats.reading.findings import Finding
@@ -62,13 +62,13 @@ def read_agent(
     findings: list[Finding] = []
     torn = False
     try:
-        stream = open_log(paths.log, state.position.size if state else 0)
+        stream = open_log(paths.log)
     except FileNotFoundError:
         raise Invalid(f"{paths.log} is missing; the agent cannot be known without it") from None
     with stream:
-        if state is not None and os.fstat(stream.fileno()).st_size < state.position.size:
-            stream.seek(0)
+        if state is not None and not ends_at(stream, state.position):
             state = None
+        stream.seek(state.position.size if state else 0)
         for line in read_log(stream, str(paths.log), state.position if state else None):
             findings += line.findings
             if not line.length or line.after == (state.position if state else Position()):
@@ -83,9 +83,9 @@ def read_agent(
             f"{paths.log} does not begin with a readable session.created record",
             hint="`agentsdir validate` shows what stands there",
         )
-    if earlier is not None and earlier.position.last_seq > state.position.last_seq:
+    lost = earlier.position.last_seq - state.position.last_seq if earlier else 0
+    if earlier is not None and earlier.position.size > state.position.size and lost > 0:
         # state.json remembers more of the log than there is.
-        lost = earlier.position.last_seq - state.position.last_seq
         message = f"acknowledged records lost at the end, which were read before: {lost}"
         findings.append(Finding("log-shorter", str(paths.log), None, None, None, message))
     return Reading(state, tuple(findings), torn)
@@ -182,7 +182,7 @@ def write_agent(
     ``log-shorter``) when acknowledged records are gone: to write on would hide it. `restore`,
     which folds the whole log, says what is lost and goes on.
     """
-    with locks.undisturbed(), locks.hold(paths.lock, what=f"agent {paths.id}"):
+    with locks.hold_undisturbed(paths.lock, what=f"agent {paths.id}"):
         reading = read_agent(paths, whole=whole, known=known)
         if reading.torn and journal.end_whole_tail(paths.log, reading.state.position):
             reading = read_agent(paths, whole=whole, known=known)

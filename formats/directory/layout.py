@@ -139,12 +139,14 @@ class Layout:
         Raises `UnknownVersion` for another format version, and, when `writing`, for a feature this
         program does not know: it could break what it does not understand.
         """
+        if self.agents.is_symlink():
+            raise UnsafePath(f"{self.agents} is a link")
         try:
             document = read_json(self.document)
         except FileNotFoundError:
             return False
         version = document.get("version")
-        if document.get("format") != FORMAT or version != VERSION:
+        if document.get("format") != FORMAT or type(version) is not int or version != VERSION:
             raise UnknownVersion(
                 f"{self.document} says format {document.get('format')!r} version {version!r}; "
                 f"this program knows {FORMAT!r} version {VERSION}",

@@ -6,13 +6,16 @@ Order, never reversed: root create lock, slots, an agent's `.turn`, an agent's `
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import signal
-from contextlib import contextmanager
+import stat
+import time
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from agentsdir.formats.directory.layout import FILE_MODE
-from agentsdir.formats.errors import Busy, NotRecorded
+from agentsdir.formats.errors import Busy, NotRecorded, UnsafePath, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +37,11 @@ def hold(
 
     Raises `Busy` when the time is over, `NotRecorded` where the system cannot lock.
     """
+    if math.isnan(wait):
+        raise UsageError("a time to wait is a number of seconds")
+    with suppress(OSError):  # what cannot be looked at cannot be locked either, which is said below
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise UnsafePath(f"{path} is no regular file")
     from filelock import Timeout, UnixFileLock  # imports asyncio; only writers pay for it
 
     lock = UnixFileLock(str(path), mode=FILE_MODE, timeout=wait, fallback_to_soft=False)
@@ -64,6 +72,22 @@ def undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def hold_undisturbed(path: Path, *, what: str) -> Iterator[None]:
+    """Hold a lock for a short block that no signal interrupts; waiting for it, they do."""
+    while True:
+        with ExitStack() as stack:
+            stack.enter_context(undisturbed())
+            try:
+                stack.enter_context(hold(path, wait=0, what=what))
+            except Busy:
+                pass
+            else:
+                yield
+                return
+        time.sleep(0.005)
 
 
 def is_held(path: Path) -> bool:

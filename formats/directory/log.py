@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # How many unreadable lines in a row are held back before they are called damage.
 MAX_WAITING = 1000
+TAIL = 64 * 1024
 
 
 class Position(NamedTuple):
@@ -103,6 +104,30 @@ def read_log(
             here = Position(at + length, record.seq, line, 0, number)
             yield LogLine(record, findings, number, at, length, here)
     yield from waiting
+
+
+def ends_at(stream: BinaryIO, position: Position) -> bool:
+    """Tell whether the log really has at `position` the line that it speaks of.
+
+    state.json may be stale, damaged or edited; what is appended after it would be so for ever.
+    """
+    size = stream.seek(0, os.SEEK_END)
+    if not 0 < position.size <= size or position.size > 2**62:
+        return False
+    start = position.size - 1
+    line = b""
+    while start and b"\n" not in line[:-1]:
+        length = min(start, TAIL)
+        start -= length
+        stream.seek(start)
+        line = stream.read(position.size - start)
+        if len(line) > LINE_CAP:
+            return False
+    line = line[line[:-1].rfind(b"\n") + 1 :]
+    if not line.endswith(b"\n") or line_hash(line) != position.last_hash:
+        return False
+    record = decode_line(line, "", 0, 0)[0]
+    return position.unreadable > 0 or (record is not None and record.seq == position.last_seq)
 
 
 def _last_byte(stream: BinaryIO, end: int) -> bytes:

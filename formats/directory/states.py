@@ -52,11 +52,3 @@ class Session:
     created_at: str = ""
     suspended_at: str | None = None
     provider_state: bytes = b""
-
-    def move(self, new: SessionState, at: str, provider_state: bytes = b"") -> None:
-        """Make a transition at time `at`. Raises `SessionStateError`."""
-        check_transition(self.state, new)
-        self.state = new
-        suspended = new is SessionState.SUSPENDED
-        self.suspended_at = at if suspended else None
-        self.provider_state = provider_state if suspended else b""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 from typing import Any, NamedTuple
 
 # A hostile line may offer millions of places where a record could begin.
 MAX_STARTS = 512
+MAX_VALUES = 100_000  # no client welds that many records; a hostile line could hold millions
 MAX_WORK = 2**28  # characters looked at again, over all starts of one line
 _NULS = re.compile("\0+")
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -31,6 +33,13 @@ class Salvage(NamedTuple):
 
 def salvage(data: bytes) -> Salvage:
     """Recover what a refused line holds. `data` may end in LF."""
+    try:
+        return _salvage(data)
+    except RecursionError:
+        return Salvage([], "too-deep", "nesting deeper than the parser allows", ())
+
+
+def _salvage(data: bytes) -> Salvage:
     body = data.removesuffix(b"\n")
     lossy: list[str] = []
     finding, message = None, ""
@@ -49,18 +58,16 @@ def salvage(data: bytes) -> Salvage:
         message = message or f"{text.count(chr(0))} NUL bytes"
     values: list[tuple[Any, int, int]] = []
     clean = True
-    pieces = 0
     start = 0
-    try:
-        for nuls in [*_NULS.finditer(text), None]:
-            end = len(text) if nuls is None else nuls.start()
-            found, whole = _piece(decoder, text, start, end)
-            values += found
-            pieces += bool(found)
-            clean = clean and whole
-            start = end if nuls is None else nuls.end()
-    except RecursionError:
-        return Salvage([], "too-deep", "nesting deeper than the parser allows", ())
+    for nuls in chain(_NULS.finditer(text), [None]):
+        end = len(text) if nuls is None else nuls.start()
+        found, whole = _piece(decoder, text, start, end)
+        values += found
+        clean = clean and whole
+        start = end if nuls is None else nuls.end()
+        if len(values) >= MAX_VALUES:
+            clean = False
+            break
     if finding is None and (not clean or len(values) > 1):
         if values:
             finding, message = "splice", f"whole records on a damaged line: {len(values)}"
@@ -114,7 +121,7 @@ def _piece(
     if piece.startswith("\ufeff", at):
         at = _skip(piece, at + 1)
     starts = min(MAX_STARTS, MAX_WORK // (len(piece) + 1) + 1)
-    while at < len(piece):
+    while at < len(piece) and len(found) < MAX_VALUES:
         decoded = _value_at(decoder, piece, at, bool(found) or not whole)
         if decoded is not None:
             value, stop = decoded

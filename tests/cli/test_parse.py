@@ -142,9 +142,11 @@ def test_unknown_views_and_adapters_are_usage_errors(shell: Any, talk: Path) -> 
 
 
 def test_an_adapter_can_be_forced(shell: Any) -> None:
-    """Then content is not asked."""
+    """Then content is not asked, but an adapter that finds nothing in it is refused."""
     (shell.cwd / "odd.jsonl").write_text('{"a":1}\n')
-    assert shell.ok("parse", "--adapter", "script", "odd.jsonl").out == ""
+    refused = shell("parse", "--adapter", "script", "odd.jsonl")
+    assert (refused.code, refused.out) == (12, "")
+    assert "'script'" in refused.err
     assert len(shell.ok("parse", "--adapter", "script", "--hidden", "odd.jsonl").rows) == 1
 
 

@@ -28,6 +28,8 @@ def agentsdir(stage: Any, *arguments: str, site: Path | None = None) -> subproce
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+        # A shell starts its background jobs, such as a whole test run, with SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

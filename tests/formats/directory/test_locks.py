@@ -15,7 +15,7 @@ import pytest
 
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.errors import Busy, NotRecorded
+from agentsdir.formats.errors import Busy, NotRecorded, UnsafePath
 
 HOLDER = """
 import sys
@@ -117,7 +117,7 @@ def test_asking_about_something_that_is_no_lock_does_not_hang(tmp_path: Path, wh
 
 
 @pytest.mark.parametrize("what", ["link", "folder", "file as folder"])
-def test_what_cannot_be_locked_is_not_recorded(tmp_path: Path, what: str) -> None:
+def test_what_cannot_be_locked_is_refused(tmp_path: Path, what: str) -> None:
     """There is no soft lock instead."""
     path = tmp_path / ".turn"
     if what == "link":
@@ -127,7 +127,7 @@ def test_what_cannot_be_locked_is_not_recorded(tmp_path: Path, what: str) -> Non
     else:
         path.write_text("")
         path = path / "x"
-    with pytest.raises(NotRecorded), locks.hold(path, wait=0):
+    with pytest.raises((NotRecorded, UnsafePath)), locks.hold(path, wait=0):
         pass
     assert not (tmp_path / "nowhere").exists()
 

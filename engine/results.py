@@ -1,0 +1,70 @@
+"""How a message ended: as a turn of ours said, or as the log says of somebody else's."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.engine.replaying import recorded_event
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.errors import ProviderError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentsdir.formats.reading.stream import StreamEvent
+
+
+class TurnResult(NamedTuple):
+    """How a message ended: `outcome` is completed, failed or aborted."""
+
+    message_id: str
+    turn_id: str | None
+    outcome: str
+    response: str
+    stop_reason: str | None
+    usage: dict[str, Any] | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object that `send --json` prints."""
+        return {
+            "type": "turn",
+            "messageId": self.message_id,
+            "turnId": self.turn_id,
+            "outcome": self.outcome,
+            "response": self.response,
+            "stopReason": self.stop_reason,
+            "usage": self.usage,
+        }
+
+
+def recorded_result(
+    paths: AgentPaths, message_id: str, on_event: Callable[[StreamEvent], None]
+) -> TurnResult:
+    """Return how a message ended, from the log: another process ran it.
+
+    `on_event` is called with what `replay` makes of its turn. Raises `ProviderError` when the turn
+    failed.
+    """
+    turn_id: str | None = None
+    with open_log(paths.log) as opened:
+        for line in read_log(opened, str(paths.log)):
+            record = line.record
+            if record is None:
+                continue
+            data = record.data
+            if record.event == "turn.start" and message_id in data.get("message_ids", ()):
+                turn_id = data["turn_id"]
+            elif turn_id is None or data.get("turn_id") != turn_id:
+                continue
+            elif record.event == "turn.error":
+                raise ProviderError(data["message"], kind=data["kind"])
+            elif record.event == "turn.aborted":
+                raise ProviderError(f"the turn was aborted: {data['reason']}", kind="turn-aborted")
+            elif event := recorded_event(record):
+                on_event(event)
+            if record.event == "turn.complete" and data.get("turn_id") == turn_id:
+                said, stop, usage = data["response"], data["stop_reason"], data["usage"]
+                return TurnResult(message_id, turn_id, "completed", said, stop, usage)
+    raise ProviderError(f"the log does not say how message {message_id} ended", kind="turn-unknown")
