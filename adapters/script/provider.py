@@ -54,8 +54,8 @@ class ScriptSession:
                 spec.sleep(float(line.get("seconds", 0)))
             elif line["type"] == "error":
                 raise ProviderError(
-                    str(line.get("message", "the script fails here")),
-                    kind=str(line.get("kind", "provider-failed")),
+                    str(line.get("message") or "the script fails here"),
+                    kind=str(line.get("kind") or "provider-failed"),
                 )
             else:
                 yield transcript.record(self._as_own(line))

@@ -55,7 +55,7 @@ def run(
     found, failed = _find(env, paths, adapter, summary)
     print_lines(env, parse_all(found, summary, hidden=hidden))
     env.stdout.flush()
-    if adapter != "auto" and not summary.has_blocks:
+    if adapter != "auto" and not (summary.has_blocks or summary.damaged):
         _check_adapter(found, adapter)
     _finish(env, report, summary)
     return Exit.PARTIAL if failed or summary.damaged else Exit.OK

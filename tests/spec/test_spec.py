@@ -110,3 +110,14 @@ def test_every_section_that_code_names_exists() -> None:
         for path in sorted((root / folder).rglob("*.py")):
             for name in re.findall(r'SPEC\.md,\s+"([^"]+)"', path.read_text(encoding="utf-8")):
                 assert name.lower() in known, f"{path}: SPEC.md has no {name!r}"
+
+
+def test_every_decision_that_code_cites_is_written_down() -> None:
+    """A reader who meets D23 finds out what it says."""
+    root = Path(__file__).parents[2]
+    table = (root / "DECISIONS.md").read_text(encoding="utf-8")
+    written = set(re.findall(r"^\| (D\d+) \|", table, re.MULTILINE))
+    for folder in ("cli", "engine", "adapters", "formats", "schemas"):
+        for path in sorted((root / folder).rglob("*.py")):
+            cited = set(re.findall(r"\bD\d{1,2}\b", path.read_text(encoding="utf-8")))
+            assert cited <= written, path
