@@ -97,19 +97,30 @@ def _reader(architecture: Architecture) -> TranscriptReader:
     return architecture.reader
 
 
-def walk(folder: Path, name: str) -> Iterator[Source]:
+def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> Iterator[Source]:
     """Yield every candidate file below `folder`, sorted, following links but no loops.
 
     Args:
         folder: where to look.
         name: how the folder was named; the sources are named accordingly.
+        reject: is told of each folder that cannot be read.
     """
+
+    def refuse(error: OSError) -> None:
+        message = f"cannot read {error.filename}: {error.strerror}"
+        reject(NotATranscript(message, file=str(error.filename), kind="unreadable"))
+
     status = folder.stat()
     seen: set[tuple[int, int]] = {(status.st_dev, status.st_ino)}
-    for where, folders, names in os.walk(folder, followlinks=True):
+    for where, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         folders.sort()
         for child in list(folders):
-            status = Path(where, child).stat()
+            try:
+                status = Path(where, child).stat()
+            except OSError as error:
+                folders.remove(child)
+                refuse(error)
+                continue
             if (status.st_dev, status.st_ino) in seen:
                 folders.remove(child)
             seen.add((status.st_dev, status.st_ino))

@@ -72,7 +72,7 @@ def _find(
     rejected: list[NotATranscript] = []
 
     def remark(error: NotATranscript) -> None:
-        kind = "empty-file" if error.kind == "empty-file" else "skipped-file"
+        kind = error.kind if error.kind in ("empty-file", "unreadable") else "skipped-file"
         summary.remark(Finding(kind, error.file, None, None, None, error.message))
 
     files: list[Source] = []
@@ -82,7 +82,7 @@ def _find(
         if operand == "-":
             files.append(Source.from_stream("-", env.stdin))
         elif path.is_dir():
-            found += find_sessions(walk(path, operand), adapter, remark)
+            found += find_sessions(walk(path, operand, remark), adapter, remark)
         elif path.is_file():
             files.append(Source(operand, path=path))
         elif path.is_fifo():

@@ -20,7 +20,6 @@ PROBLEMS: dict[str, tuple[str, str]] = {
     "unknown-version": (ERROR, "an agents directory is of another format or version"),
     "unknown-feature": (INFO, "an agents directory needs a feature that this program cannot write"),
     "unsafe-path": (ERROR, "a link, a FIFO or another oddity stands in place of a file or folder"),
-    "unreadable": (ERROR, "the system refuses to read a file"),
     "wide-mode": (WARNING, "other users may read or change a file or folder"),
     "leftover": (INFO, "a writer that died left a temporary file"),
     "foreign-entry": (INFO, "an entry among the agents is none"),

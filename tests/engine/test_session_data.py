@@ -122,7 +122,7 @@ def test_a_folder_is_walked_in_order_and_through_links_but_round_no_loop(tmp_pat
     (tmp_path / "d").symlink_to(tmp_path / "b")
     (tmp_path / "dangling.jsonl").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "fifo.jsonl")
-    assert [source.name for source in walk(tmp_path, "given")] == [
+    assert [source.name for source in walk(tmp_path, "given", [].append)] == [
         "given/a.jsonl",
         "given/c.json",
         "given/b/2.jsonl",

@@ -111,7 +111,8 @@ def test_the_sdist_holds_specification_fixtures_and_tests(built: Any) -> None:
             member.name.removeprefix(base) for member in archive.getmembers() if member.isfile()
         }
 
-    documents = {"SPEC.md", "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "MANIFEST.in"}
+    documents = {"SPEC.md", "DECISIONS.md", "README.md", "CHANGELOG.md", "LICENSE"}
+    documents |= {"pyproject.toml", "MANIFEST.in"}
     expected = documents | set(files_below([*PACKAGES, "tests", "fixtures"]))
     assert expected - found == set()
     generated = {name for name in found - expected if "egg-info" not in name}
