@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 MEASURE = Path(__file__).with_name("measure.py")
-ATTEMPTS = 6
+ATTEMPTS = 12
 FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -41,7 +41,7 @@ class Bench:
         cwd: Path,
         env: dict[str, str],
     ) -> dict[str, Figure]:
-        """Return the best of up to six whole measurements of each command.
+        """Return the best of up to twelve whole measurements of each command.
 
         Other work on the machine can only make a command look slower than it is, so a measurement
         that passes every bar ends it.
