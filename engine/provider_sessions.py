@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterator[ProviderSession]:
+def open_provider(
+    world: World, paths: AgentPaths, state: AgentState, blob: bytes = b""
+) -> Iterator[ProviderSession]:
     """Open the agent's provider session, and stop it in any case.
+
+    Args:
+        blob: what the provider gave at the suspension that this ends; empty for none.
 
     Raises `ProviderError` when there is no such provider or it will not open, and `Invalid` when a
     stored transcript is damaged.
@@ -49,7 +54,7 @@ def open_provider(world: World, paths: AgentPaths, state: AgentState) -> Iterato
     )
     # Before the first turn there is nothing to restore from.
     with provider_errors():
-        session = provider.restore(spec, _blob(paths)) if saved else provider.create(spec)
+        session = provider.restore(spec, blob) if saved else provider.create(spec)
     try:
         yield session
     finally:
@@ -81,8 +86,8 @@ def _created(paths: AgentPaths) -> dict[str, Any]:
     return {}
 
 
-def _blob(paths: AgentPaths) -> bytes:
-    """Return the blob of the last suspension; it is a short cut, so damage to it is no error."""
+def suspension_blob(paths: AgentPaths) -> bytes:
+    """Return the blob of a suspended session; it is a short cut, so damage to it is no error."""
     import base64
 
     try:

@@ -10,7 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from agentsdir.adapters.contract import Content, ProviderSession
-from agentsdir.engine.provider_sessions import crashed, open_provider, sync_transcripts
+from agentsdir.engine.provider_sessions import (
+    crashed,
+    open_provider,
+    suspension_blob,
+    sync_transcripts,
+)
 from agentsdir.engine.restoring import end_open_turn
 from agentsdir.engine.results import TurnResult, recorded_result
 from agentsdir.engine.world import World
@@ -106,12 +111,13 @@ class _Turn:
         self._on_event = on_event
         self._id = world.ids.agent()
         self._reducer = Reducer()
+        self._blob = b""
 
     def run(self) -> TurnResult:
         """Run the turn and record its end, whatever it is."""
         try:
             self._start()
-            with open_provider(self._world, self._paths, self._state) as session:
+            with open_provider(self._world, self._paths, self._state, self._blob) as session:
                 try:
                     for event in session.send(self._content):
                         self._take(event)
@@ -159,6 +165,8 @@ class _Turn:
             current = writer.state.session.state
             if current is not SessionState.ACTIVE:
                 _check_can_run(writer.state)
+                # The transition empties the record's blob, which is good for this turn only.
+                self._blob = suspension_blob(self._paths)
                 change = {"from": current.value, "to": "active", "reason": "send"}
                 writer.append("session.state", change, self._world.now())
             start = {
