@@ -76,8 +76,12 @@ class Environment:
 
         from agentsdir.cli.fresh import FreshIds, now
         from agentsdir.engine.world import World
+        from agentsdir.formats.directory.durability import Disk
+        from agentsdir.formats.directory.settings import read_settings
 
-        return World(self.layout, now, time.sleep, FreshIds())
+        layout = self.layout
+        disk = Disk(read_settings(layout).durability)
+        return World(layout, now, time.sleep, FreshIds(), disk, lambda: None)
 
 
 def _login() -> str:

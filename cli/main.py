@@ -25,15 +25,23 @@ def main() -> NoReturn:
         os._exit(0)
     # Importing makes tens of thousands of objects that live to the end: nothing to collect.
     gc.set_threshold(100_000)
-    from agentsdir.cli.environment import Environment
-    from agentsdir.cli.invocation import run
+    try:
+        from agentsdir.cli.environment import Environment
+        from agentsdir.cli.invocation import run
 
-    signal.signal(signal.SIGTERM, _terminated)
-    _leave(run(sys.argv[1:], Environment.of_process()))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
+                signal.signal(number, _terminated)
+        code = run(sys.argv[1:], Environment.of_process())
+    except KeyboardInterrupt:  # before the command began, or after it was over
+        code = 128 + signal.SIGINT
+    except SystemExit as done:
+        code = done.code if isinstance(done.code, int) else 1
+    _leave(code)
 
 
-def _terminated(_number: int, _frame: Any) -> NoReturn:
-    raise SystemExit(128 + signal.SIGTERM)
+def _terminated(number: int, _frame: Any) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _leave(code: int) -> NoReturn:
@@ -41,7 +49,7 @@ def _leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:
+        except (OSError, AttributeError):
             continue  # the reader is gone; `run` has already turned that into the code
     os._exit(code)
 

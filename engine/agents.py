@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from agentsdir.formats.directory import derived, ids, locks
-from agentsdir.formats.directory.agent import Reading, read_agent
+from agentsdir.formats.directory.agent import Reading, read_agent, without_live_tail
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.states import SessionState
@@ -29,7 +29,9 @@ def each_agent(layout: Layout) -> Iterator[Listed]:
     for agent_id in layout.agent_ids():
         try:
             paths = layout.agent(agent_id)
-            yield Listed(paths, read_agent(paths), None)
+            reading = read_agent(paths)
+            findings = tuple(without_live_tail(paths, reading.findings))
+            yield Listed(paths, reading._replace(findings=findings), None)
         except NoSuchAgent:  # removed while we looked
             continue
         except Invalid as error:
@@ -126,8 +128,7 @@ def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
     """Return everything `inspect` shows: the row, the inbox, the open turn, the log."""
     state = reading.state
     document = derived.state_document(state)
-    held = locks.is_held(paths.turn) or locks.is_held(paths.lock)
-    findings = [f for f in reading.findings if not (held and f.id == "torn-tail")]
+    findings = without_live_tail(paths, reading.findings)
     return {
         **list_row(paths, state),
         "cwd": state.cwd,

@@ -10,9 +10,10 @@ from agentsdir.adapters import registry
 from agentsdir.engine.agents import each_agent, find_agent
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids, locks
-from agentsdir.formats.directory.agent import publish_agent
 from agentsdir.formats.directory.derived import encode_document
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import FORMAT, VERSION, Layout
+from agentsdir.formats.directory.publishing import publish_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, UsageError
 
@@ -56,8 +57,9 @@ def create_agent(world: World, wanted: NewAgent) -> str:
     if wanted.name:
         ids.check_name(wanted.name)
     _check_fields(wanted)
-    open_root(world.layout)
+    documents.make_folder(world.layout.root, world.disk)
     with locks.hold(world.layout.create_lock, what="the agents directory"):
+        open_root(world.layout, world.disk)
         agent_id = _agent_id(world, wanted)
         descriptor = _descriptor(world, wanted, agent_id)
         _check_unique(world.layout, descriptor, wanted.name, agent_id)
@@ -84,16 +86,15 @@ def create_agent(world: World, wanted: NewAgent) -> str:
             data["name"] = wanted.name
         if "parentAgentId" in descriptor:
             data["parentAgentId"] = descriptor["parentAgentId"]
-        publish_agent(world.layout, agent_id, data, world.now(), session_id)
+        publish_agent(world.layout, agent_id, data, world.now(), session_id, world.disk)
     return agent_id
 
 
-def open_root(layout: Layout) -> None:
-    """Make the agents directory, or check that it may be written."""
-    documents.make_folder(layout.root)
+def open_root(layout: Layout, disk: Disk) -> None:
+    """Make the folder an agents directory, or check that it may be written."""
     if not layout.check_version(writing=True):
         document = {"format": FORMAT, "version": VERSION, "features": []}
-        documents.replace_file(layout.document, encode_document(document), durable=True)
+        documents.replace_file(layout.document, encode_document(document), disk)
 
 
 _FIELDS = {

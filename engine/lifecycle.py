@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 
+from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.provider_sessions import open_provider, provider_errors, sync_transcripts
-from agentsdir.engine.restoring import end_open_turn
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
@@ -23,13 +23,13 @@ def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     A provider that fails or is gone does not keep a session in use: the blob is only a short cut
     (D23). Raises `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
     """
-    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"):
-        with write_agent(paths) as writer:
-            end_open_turn(writer, world.now)
-            check_transition(writer.state.session.state, SessionState.SUSPENDED, paths.id)
+    with world.disk.settled(), locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"):
+        with write_agent(paths, disk=world.disk) as writer:
             state = writer.state
+        state = close_crashed_turn(world, paths, state)
+        check_transition(state.session.state, SessionState.SUSPENDED, paths.id)
         blob = _blob(world, paths, state)
-        with write_agent(paths, known=state) as writer:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
             change = {"from": "active", "to": "suspended", "reason": "suspend"}
             if len(blob) <= MAX_BLOB:
                 change["provider_state"] = base64.b64encode(blob).decode("ascii")
@@ -40,7 +40,7 @@ def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
 def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
     try:
         with open_provider(world, paths, state) as session:
-            with write_agent(paths, known=state) as writer:
+            with write_agent(paths, disk=world.disk, known=state) as writer:
                 sync_transcripts(writer, session, world.now())
             with provider_errors():
                 return bytes(session.suspend())
@@ -53,12 +53,12 @@ def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
 
     Raises `SessionStateError` for an active or terminated session, `Busy` as `suspend` does.
     """
-    with (
-        locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"),
-        write_agent(paths) as writer,
-    ):
-        end_open_turn(writer, world.now)
-        check_transition(writer.state.session.state, SessionState.ACTIVE, paths.id)
-        change = {"from": writer.state.session.state.value, "to": "active", "reason": "resume"}
-        writer.append("session.state", change, world.now())
-        return writer.state
+    with world.disk.settled(), locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"):
+        with write_agent(paths, disk=world.disk) as writer:
+            state = writer.state
+        state = close_crashed_turn(world, paths, state)
+        check_transition(state.session.state, SessionState.ACTIVE, paths.id)
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            change = {"from": state.session.state.value, "to": "active", "reason": "resume"}
+            writer.append("session.state", change, world.now())
+            return writer.state

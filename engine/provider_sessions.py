@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import ProviderSession, SessionSpec
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import transcripts
 from agentsdir.formats.directory.agent import AgentWriter
+from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, read_json
-from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
 
 TYPE_CHECKING = False
@@ -29,9 +28,10 @@ def open_provider(
     Args:
         blob: what the provider gave at the suspension that this ends; empty for none.
 
-    Raises `ProviderError` when there is no such provider or it will not open, and `Invalid` when a
-    stored transcript is damaged.
+    Raises `ProviderError` when there is no such provider, it will not open, or this root may start
+    none, and `Invalid` when a stored transcript is damaged.
     """
+    world.check_trust()
     try:
         architecture = registry.get(state.session.provider_name)
     except UsageError as error:
@@ -40,7 +40,8 @@ def open_provider(
     if provider is None:
         raise ProviderError(f"{architecture.name!r} runs no sessions", kind="no-provider")
     saved = transcripts.load_sound(paths, state.transcripts)
-    created = _created(paths)
+    record = recorded_creation(paths)
+    created = record.data if record else {}
     spec = SessionSpec(
         native_id=state.native["id"],
         model=state.session.model,
@@ -78,14 +79,6 @@ def provider_errors() -> Iterator[None]:
         raise crashed(error) from error
 
 
-def _created(paths: AgentPaths) -> dict[str, Any]:
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            if line.record is not None:
-                return line.record.data
-    return {}
-
-
 def suspension_blob(paths: AgentPaths) -> bytes:
     """Return the blob of a suspended session; it is a short cut, so damage to it is no error."""
     import base64
@@ -100,10 +93,11 @@ def sync_transcripts(writer: AgentWriter, session: ProviderSession, ts: str) -> 
     """Store what the provider's transcripts gained, and record it (decision D7)."""
     with provider_errors():
         natives = session.transcripts()
-    changed = [
-        synced._asdict()
-        for native in natives
-        if (synced := transcripts.store(writer.paths, native.path, native.role, native.data))
-    ]
+    known = writer.state.transcripts
+    changed = []
+    for native in natives:
+        recorded = known[native.path]["size"] if native.path in known else None
+        if synced := writer.store(native.path, native.role, native.data, recorded):
+            changed.append(synced._asdict())
     if changed:
         writer.append("transcript.synced", {"files": changed}, ts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentsdir.formats.directory.agent import without_live_tail
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.records import Record
@@ -24,7 +25,7 @@ def replay(paths: AgentPaths, report: Callable[[Finding], None]) -> Iterator[Str
     """
     with open_log(paths.log) as opened:
         for line in read_log(opened, str(paths.log)):
-            for finding in line.findings:
+            for finding in without_live_tail(paths, line.findings):
                 report(finding)
             if line.record is None:
                 continue

@@ -1,27 +1,38 @@
 """What a boot does: bring every agent that nobody holds to a legal state (decisions D3, D11).
 
-Idempotent, and it appends nothing to a healthy agent. One bad agent never stops the others.
+Idempotent: it appends nothing to a healthy agent, nor touches its files. What is to be done is
+worked out first, by reading alone, which is also what a dry run says. One bad agent never stops
+the others.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentsdir.engine.crashes import Step, crash_steps, take_step
 from agentsdir.engine.world import World
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import AgentWriter, write_agent
-from agentsdir.formats.directory.layout import AgentPaths, read_json
+from agentsdir.formats.directory import documents, locks
+from agentsdir.formats.directory.agent import (
+    Reading,
+    read_agent,
+    without_live_tail,
+    write_agent,
+    wrong_files,
+)
+from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, Layout, read_json
+from agentsdir.formats.directory.records import Record
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
 from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 class Restored(NamedTuple):
-    """What `restore` did to one agent. `state` is None when it could not be read."""
+    """What `restore` did to one agent, or would do. `state` is None when it could not be read."""
 
     agent_id: str
     state: str | None
@@ -32,7 +43,7 @@ class Restored(NamedTuple):
     @property
     def lossy(self) -> bool:
         """Whether something that was acknowledged cannot be read any more."""
-        # A torn tail was never acknowledged, and nobody is writing it: we held the lock.
+        # A torn tail was never acknowledged, and nobody is writing it.
         lost = (finding for finding in self.findings if finding.id != "torn-tail")
         return self.error is not None or any(finding.is_damage for finding in lost)
 
@@ -49,62 +60,122 @@ class Restored(NamedTuple):
         }
 
 
-def restore_all(world: World, agents: list[AgentPaths]) -> Iterator[Restored]:
+class _Plan(NamedTuple):
+    """What one agent needs: records about losses, files, then records that close and suspend."""
+
+    reading: Reading
+    losses: list[Step]
+    files: list[str]
+    leftovers: list[Path]
+    steps: list[Step]
+    findings: tuple[Finding, ...]
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        return (
+            *(step.says for step in self.losses),
+            *(f"rebuilt {name}" for name in self.files),
+            *(f"removed {path.name}" for path in self.leftovers),
+            *(step.says for step in self.steps),
+        )
+
+
+def restore_all(
+    world: World, agents: list[AgentPaths], *, dry_run: bool = False
+) -> Iterator[Restored]:
     """Restore each agent in turn and say what was done."""
     for paths in agents:
-        yield restore_agent(world, paths)
+        yield restore_agent(world, paths, dry_run=dry_run)
 
 
-def restore_agent(world: World, paths: AgentPaths) -> Restored:
-    """End what a crash left open, suspend what nobody holds, rebuild what is derived."""
+def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> Restored:
+    """End what a crash left open, suspend what nobody holds, rebuild what is derived.
+
+    Args:
+        dry_run: only say what would be done; nothing is written and no lock is taken.
+    """
+    done: list[str] = []
+    state: str | None = None
     try:
+        if locks.is_held(paths.turn):
+            return _held(paths)
+        plan = _plan(world.layout, paths)
+        state = plan.reading.state.session.state.value
+        if dry_run or not plan.actions:
+            return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
             locks.hold(paths.turn, wait=0, what=f"agent {paths.id}"),
-            write_agent(paths, whole=True) as writer,
+            world.disk.settled(),
         ):
-            findings = (*writer.findings, *_compare_descriptor(writer))
-            actions = [*_record_losses(writer, world.now), *end_open_turn(writer, world.now)]
-            actions += _suspend(writer, world.now)
-            actions += [f"rebuilt {name}" for name in writer.rebuild()]
-            state = writer.state.session.state.value
-            return Restored(paths.id, state, tuple(actions), findings, None)
+            with write_agent(paths, disk=world.disk, whole=True):
+                pass  # a record that lacks nothing but its LF has it now, and belongs in the plan
+            state = _carry_out(world, paths, _plan(world.layout, paths), done)
+        return Restored(paths.id, state, tuple(done), plan.findings, None)
     except Busy:
-        return Restored(paths.id, "active", ("held by a living process",), (), None)
+        return _held(paths)
     except AgentsdirError as error:
-        return Restored(paths.id, None, (), (), error)
+        return Restored(paths.id, state, tuple(done), (), error)
+    except OSError as error:
+        refused = Invalid(f"cannot read {error.filename}: {error.strerror}", kind="unreadable")
+        return Restored(paths.id, state, tuple(done), (), refused)
 
 
-def end_open_turn(writer: AgentWriter, now: Callable[[], str]) -> list[str]:
-    """End a turn whose holder died, and settle its messages; the caller holds `.turn`."""
-    turn = writer.state.open_turn
-    if turn is None:
-        return []
-    actions = []
-    if not turn["ended"]:
-        aborted = {"turn_id": turn["turnId"], "reason": "crash"}
-        writer.append("turn.aborted", aborted, now())
-        actions.append(f"ended turn {turn['turnId']}")
-    outcome = turn["ended"]
-    for message_id in list(turn["messageIds"]):
-        delivered = {"message_id": message_id, "outcome": outcome}
-        writer.append("message.delivered", delivered, now())
-        actions.append(f"settled message {message_id}: {outcome}")
-    return actions
+def _held(paths: AgentPaths) -> Restored:
+    return Restored(paths.id, "active", ("held by a living process",), (), None)
 
 
-def _record_losses(writer: AgentWriter, now: Callable[[], str]) -> list[str]:
-    """Put into the log what only state.json still knew: that the log was longer."""
-    lost = [finding for finding in writer.findings if finding.id == "log-shorter"]
-    for finding in lost:
-        writer.append("restore", {"notice": finding.message}, now())
-    return ["recorded the loss"] if lost else []
+def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
+    reading = read_agent(paths, whole=True)
+    findings = (*without_live_tail(paths, reading.findings), *_compare_descriptor(paths, reading))
+    return _Plan(
+        reading,
+        _losses(reading),
+        wrong_files(paths, reading.state),
+        documents.leftovers(paths.folder),
+        [*crash_steps(layout, paths, reading.state), *_suspension(reading)],
+        findings,
+    )
 
 
-def _compare_descriptor(writer: AgentWriter) -> list[Finding]:
+def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) -> str:
+    """Do what was planned, say in `done` what is done, and return the state after it."""
+    with write_agent(paths, disk=world.disk, whole=True) as writer:
+        state = writer.state
+        for step in plan.losses:
+            writer.append(step.event, step.data or {}, world.now())
+            done.append(step.says)
+        for name in plan.files:
+            writer.rebuild(name)
+            done.append(f"rebuilt {name}")
+        for path in plan.leftovers:
+            writer.remove(path)
+            done.append(f"removed {path.name}")
+    for step in plan.steps:
+        state = take_step(world, paths, state, step)
+        done.append(step.says)
+    return state.session.state.value
+
+
+def _losses(reading: Reading) -> list[Step]:
+    """Put into the log what only other files still know: that it was longer, how it began."""
+    steps = []
+    if reading.rebuilt is not None:
+        steps.append(Step("rebuilt the first record", "restore", _creation(reading.rebuilt)))
+    lost = [finding for finding in reading.findings if finding.id == "log-shorter"]
+    steps += [Step("recorded the loss", "restore", {"notice": one.message}) for one in lost]
+    return steps
+
+
+def _creation(record: Record) -> dict[str, Any]:
+    notice = "the first record cannot be read; this one was made of descriptor.json"
+    return {"notice": notice, "created": {"created_at": record.ts, "data": record.data}}
+
+
+def _compare_descriptor(paths: AgentPaths, reading: Reading) -> list[Finding]:
     """Say so when descriptor.json is another than the log's; the log is right (D4)."""
-    path = writer.paths.descriptor
+    path = paths.descriptor
     try:
-        differs = read_json(path) != writer.state.descriptor
+        differs = read_json(path) != reading.state.descriptor
     except FileNotFoundError:
         return []
     except Invalid:
@@ -113,9 +184,28 @@ def _compare_descriptor(writer: AgentWriter) -> list[Finding]:
     return [Finding("descriptor-differs", str(path), None, None, None, message)] if differs else []
 
 
-def _suspend(writer: AgentWriter, now: Callable[[], str]) -> list[str]:
-    if writer.state.session.state is not SessionState.ACTIVE:
+def _suspension(reading: Reading) -> list[Step]:
+    if reading.state.session.state is not SessionState.ACTIVE:
         return []
     change = {"from": "active", "to": "suspended", "reason": "restore"}
-    writer.append("session.state", change, now())
-    return ["suspended"]
+    return [Step("suspended", "session.state", change)]
+
+
+def sweep_root(world: World, *, dry_run: bool = False) -> list[Path]:
+    """Remove what writers left who died while an agent was made or removed; return the paths.
+
+    Raises `NotRecorded` when the disk refuses, `Busy` when another process makes an agent for long.
+    """
+    layout = world.layout
+    if dry_run or not _root_leftovers(layout):
+        return _root_leftovers(layout)
+    with locks.hold(layout.create_lock, wait=10, what="the agents directory"):
+        found = _root_leftovers(layout)
+        for path in found:
+            documents.remove(path)
+    return found
+
+
+def _root_leftovers(layout: Layout) -> list[Path]:
+    folders = (layout.root, layout.agents)
+    return sorted(path for folder in folders for path in folder.glob(f"{TEMPORARY}*"))

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from agentsdir.adapters.contract import Content, ProviderSession
+from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.provider_sessions import (
     crashed,
     open_provider,
     suspension_blob,
     sync_transcripts,
 )
-from agentsdir.engine.restoring import end_open_turn
 from agentsdir.engine.results import TurnResult, recorded_result
 from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
@@ -62,16 +62,27 @@ def send(
     Raises `SessionStateError` for a terminated session, `Busy` (the message stays queued),
     `ProviderError` when the turn failed (which is recorded).
     """
+    with world.disk.settled():
+        return _send(world, paths, content, on_event, wait)
+
+
+def _send(
+    world: World,
+    paths: AgentPaths,
+    content: list[dict[str, Any]],
+    on_event: Callable[[StreamEvent], None],
+    wait: float,
+) -> TurnResult:
     message_id = world.ids.agent()
-    with write_agent(paths) as writer:
+    with write_agent(paths, disk=world.disk) as writer:
         _check_can_run(writer.state)
         data = {"message_id": message_id, "sender": "cli", "kind": "user", "content": content}
         writer.append("message.enqueued", data, world.now())
     queued = f"the message stays queued as {message_id}"
     with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}", hint=queued):
-        with write_agent(paths) as writer:
-            end_open_turn(writer, world.now)
+        with write_agent(paths, disk=world.disk) as writer:
             state = writer.state
+        state = close_crashed_turn(world, paths, state)
         while any(message["messageId"] == message_id for message in state.pending):
             _check_can_run(state)
             message = state.pending[0]
@@ -121,9 +132,12 @@ class _Turn:
                 try:
                     for event in session.send(self._content):
                         self._take(event)
-                finally:
-                    self._complete_open()
-                    self._sync(session)
+                except (NotRecorded, Uncertain):
+                    raise
+                except BaseException:
+                    self._keep(session)
+                    raise
+                self._keep(session)
         except (NotRecorded, Uncertain):
             raise  # the disk refuses, so nothing more is written; `restore` ends the turn
         except Exception as error:
@@ -192,10 +206,12 @@ class _Turn:
         self._reducer.apply(event)
         self._on_event(event)
 
-    def _complete_open(self) -> None:
-        """Keep what was streamed of blocks that the provider did not complete."""
+    def _keep(self, session: ProviderSession) -> None:
+        """Keep what was streamed of blocks that were not completed, and the transcripts."""
         for handle, block in self._reducer.open_blocks:
             self._take(stream.block_complete(handle, block))
+        with self._writer() as writer:
+            sync_transcripts(writer, session, self._world.now())
 
     def _record(self, block: Block) -> Block:
         """Log a completed block; return it as it was logged."""
@@ -210,10 +226,6 @@ class _Turn:
                 block = jsontext.cleaned(block)
                 writer.append("block", {"turn_id": self._id, "block": block}, self._world.now())
         return block
-
-    def _sync(self, session: ProviderSession) -> None:
-        with self._writer() as writer:
-            sync_transcripts(writer, session, self._world.now())
 
     def _result(self) -> TurnResult:
         texts = [b["content"] for b in self._reducer.blocks(MAIN) if b["type"] == "assistant_text"]
@@ -236,7 +248,7 @@ class _Turn:
     @contextmanager
     def _writer(self) -> Iterator[AgentWriter]:
         """Write on from the state this turn already knows."""
-        with write_agent(self._paths, known=self._state) as writer:
+        with write_agent(self._paths, disk=self._world.disk, known=self._state) as writer:
             self._state = writer.state
             yield writer
 

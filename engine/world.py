@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import Layout
 
 TYPE_CHECKING = False
@@ -24,10 +25,14 @@ class FreshIds(Protocol):
 class World(NamedTuple):
     """One agents directory and the world around it.
 
-    `now` returns an RFC 3339 timestamp; `sleep` waits some seconds.
+    `now` returns an RFC 3339 timestamp; `sleep` waits some seconds. `disk` makes the writes of one
+    command durable. `check_trust` raises `ProviderError` where this root may start no provider
+    (decision D33).
     """
 
     layout: Layout
     now: Callable[[], str]
     sleep: Callable[[float], None]
     ids: FreshIds
+    disk: Disk
+    check_trust: Callable[[], None]

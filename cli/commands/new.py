@@ -63,9 +63,11 @@ def run(
         parent=parent,
         options=_options(option or []),
     )
-    agent_id = create_agent(env.world, wanted)
+    world = env.world
+    agent_id = create_agent(world, wanted)
     if as_json:
-        print_json(env, {"type": "agent", "agentId": agent_id})
+        durability = world.disk.durability.value
+        print_json(env, {"type": "agent", "agentId": agent_id, "durability": durability})
     else:
         env.stdout.write(agent_id + "\n")
 

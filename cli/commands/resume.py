@@ -30,6 +30,8 @@ def run(
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    state = resume(env.world, paths, wait=wait)
+    world = env.world
+    state = resume(world, paths, wait=wait)
     if as_json:
-        print_document(env, list_row(paths, state))
+        durability = world.disk.durability.value
+        print_document(env, {**list_row(paths, state), "durability": durability})

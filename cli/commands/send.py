@@ -48,8 +48,9 @@ def run(
     env.layout.check_version(writing=True)
     content = read_messages(env, messages) if messages else read_prompt(env, prompt)
     answer = AnswerPrinter(env, events=events, silent=as_json)
-    result = send(env.world, paths, content, answer.take, wait=wait)
+    world = env.world
+    result = send(world, paths, content, answer.take, wait=wait)
     if as_json:
-        print_document(env, result.as_json())
+        print_document(env, {**result.as_json(), "durability": world.disk.durability.value})
     else:
         answer.finish(result.response)

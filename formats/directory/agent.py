@@ -7,21 +7,15 @@ agent's folder once `publish_agent` has put it there.
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
-from agentsdir.formats.directory import derived, documents, fold, journal, locks
+from agentsdir.formats.directory import creation, derived, documents, fold, journal, locks
+from agentsdir.formats.directory import transcripts as raw
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import (
-    DIRECTORY_MODE,
-    TEMPORARY,
-    AgentPaths,
-    Layout,
-    open_plain,
-    read_bytes,
-    read_json,
-)
+from agentsdir.formats.directory.layout import AgentPaths, open_plain, read_bytes, read_json
 from agentsdir.formats.directory.log import Position, ends_at, open_log, read_log
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
@@ -30,8 +24,8 @@ from agentsdir.formats.reading.findings import Finding
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-MANIFEST = "transcripts/manifest.json"
 _BROKEN = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -39,11 +33,13 @@ class Reading(NamedTuple):
     """An agent as its log says now, and what was wrong with the part that was read.
 
     `torn` is whether the log ends in an unterminated line: a writer at work, or one that died.
+    `rebuilt` is the creation where it was made up from descriptor.json, and no log has it.
     """
 
     state: AgentState
     findings: tuple[Finding, ...]
     torn: bool
+    rebuilt: Record | None = None
 
 
 def read_agent(
@@ -60,6 +56,7 @@ def read_agent(
     earlier = known or _cached(paths)
     state = None if whole else earlier
     findings: list[Finding] = []
+    rebuilt: Record | None = None
     torn = False
     try:
         stream = open_log(paths.log)
@@ -68,27 +65,61 @@ def read_agent(
     with stream:
         if state is not None and not ends_at(stream, state.position):
             state = None
-        stream.seek(state.position.size if state else 0)
-        for line in read_log(stream, str(paths.log), state.position if state else None):
+        start = state.position if state else Position()
+        stream.seek(start.size)
+        for line in read_log(stream, str(paths.log), start):
             findings += line.findings
-            if not line.length or line.after == (state.position if state else Position()):
+            if line.after.size == line.offset:
                 torn = True
                 continue
             if line.record is not None:
+                if state is None and line.record.event != "session.created":
+                    state, rebuilt = _begin_without(paths, line.record, findings)
                 state = _take(state, line.record, findings, paths, line.number, line.offset)
             if state is not None:
                 state.position = line.after
+            start = line.after
     if state is None:
-        raise Invalid(
-            f"{paths.log} does not begin with a readable session.created record",
-            hint="`agentsdir validate` shows what stands there",
-        )
+        state, rebuilt = _begin_without(paths, None, findings)
+        state.position = start
     lost = earlier.position.last_seq - state.position.last_seq if earlier else 0
     if earlier is not None and earlier.position.size > state.position.size and lost > 0:
         # state.json remembers more of the log than there is.
         message = f"acknowledged records lost at the end, which were read before: {lost}"
         findings.append(Finding("log-shorter", str(paths.log), None, None, None, message))
-    return Reading(state, tuple(findings), torn)
+    return Reading(state, tuple(findings), torn, rebuilt)
+
+
+def _begin_without(
+    paths: AgentPaths, first: Record | None, findings: list[Finding]
+) -> tuple[AgentState, Record | None]:
+    """Begin the fold of a log whose session.created cannot be read."""
+    found = creation.lost_creation(paths, first)
+    message = "who the agent is was taken from descriptor.json; its options are lost"
+    if found.logged:
+        message = "who the agent is stands further down in the log"
+    findings.append(Finding("creation-lost", str(paths.log), 1, 0, None, message))
+    try:
+        return fold.begin(found.record), None if found.logged else found.record
+    except _BROKEN as error:
+        raise Invalid(f"{paths.log} says nothing usable about who the agent is: {error}") from error
+
+
+def without_live_tail(paths: AgentPaths, findings: tuple[Finding, ...]) -> list[Finding]:
+    """Return `findings` less a torn tail that a living writer is in the middle of.
+
+    For readers, who hold no lock. The tail is looked at again after the locks: a writer that let
+    go of them in between has completed it.
+    """
+    return [f for f in findings if f.id != "torn-tail" or not _is_live(paths, f)]
+
+
+def _is_live(paths: AgentPaths, tail: Finding) -> bool:
+    if locks.is_held(paths.lock) or locks.is_held(paths.turn):
+        return True
+    end = (tail.offset or 0) + (tail.length or 0)
+    with open_log(paths.log, end - 1) as stream:
+        return os.fstat(stream.fileno()).st_size != end or stream.read(1) == b"\n"
 
 
 def _cached(paths: AgentPaths) -> AgentState | None:
@@ -120,78 +151,41 @@ def _take(
     return state
 
 
-def publish_agent(
-    layout: Layout, agent_id: str, data: dict[str, Any], ts: str, session_id: str
-) -> AgentPaths:
-    """Make an agent's folder whole and let it appear in one rename.
-
-    Args:
-        data: the data of its `session.created` record.
-
-    Raises `NotRecorded` when nothing appeared, `Invalid` for data that would not round-trip.
-    """
-    documents.make_folder(layout.agents)
-    temporary = layout.agents / f"{TEMPORARY}{agent_id}-{os.urandom(6).hex()}"
-    paths = AgentPaths(layout.agents / agent_id, agent_id)
-    try:
-        temporary.mkdir(mode=DIRECTORY_MODE)
-        _fill(AgentPaths(temporary, agent_id), data, ts, session_id)
-        documents.sync_folder(temporary)
-        temporary.rename(paths.folder)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise NotRecorded(f"cannot make {paths.folder}: {error.strerror}") from error
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    documents.sync_folder(layout.agents)
-    return paths
-
-
-def _fill(paths: AgentPaths, data: dict[str, Any], ts: str, session_id: str) -> None:
-    documents.write_new(paths.log, b"", durable=False)
-    record, position = journal.append_record(
-        paths.log, Position(), "session.created", data, ts, session_id
-    )
-    state = fold.begin(record)
-    history = derived.history_line(record)
-    state.position, state.history_size = position, len(history)
-    documents.write_new(paths.history, history, durable=True)
-    for path, document in _documents(paths, state).items():
-        documents.write_new(paths.folder / path, document, durable=True)
-
-
-def _documents(paths: AgentPaths, state: AgentState) -> dict[str, bytes]:
-    made = {
-        paths.descriptor.name: derived.encode_document(state.descriptor),
-        paths.session.name: derived.encode_document(derived.session_document(state.session)),
-        paths.state.name: derived.encode_document(derived.state_document(state)),
-    }
-    if state.transcripts:
-        made[MANIFEST] = derived.encode_document(derived.manifest_document(state))
-    return made
-
-
 @contextmanager
 def write_agent(
-    paths: AgentPaths, *, whole: bool = False, known: AgentState | None = None
+    paths: AgentPaths,
+    *,
+    disk: Disk | None = None,
+    whole: bool = False,
+    known: AgentState | None = None,
 ) -> Iterator[AgentWriter]:
     """Hold an agent's `.lock` and hand out its writer; the state is read anew under the lock.
 
-    Raises what `read_agent` raises (`whole` and `known` are its arguments), and `Invalid` (kind
-    ``log-shorter``) when acknowledged records are gone: to write on would hide it. `restore`,
-    which folds the whole log, says what is lost and goes on.
+    Args:
+        disk: how this command makes its writes durable; every event by default.
+
+    Raises what `read_agent` raises (`whole` and `known` are its arguments), `Uncertain` once the
+    disk would not confirm this agent, and `Invalid` (kind ``log-shorter``) when acknowledged
+    records are gone: to write on would hide it. `restore`, which folds the whole log, says what is
+    lost and goes on.
     """
-    with locks.hold_undisturbed(paths.lock, what=f"agent {paths.id}"):
-        reading = read_agent(paths, whole=whole, known=known)
-        if reading.torn and journal.end_whole_tail(paths.log, reading.state.position):
+    disk = disk or Disk()
+    disk.check(paths.folder)
+    with locks.hold_undisturbed(paths.lock) as held:
+        try:
             reading = read_agent(paths, whole=whole, known=known)
-        if not whole:
-            _refuse_shortened(paths, reading)
-        yield AgentWriter(paths, reading)
+            if reading.torn and journal.end_whole_tail(paths.log, reading.state.position, disk):
+                reading = read_agent(paths, whole=whole, known=known)
+            if not whole:
+                _refuse_lossy(paths, reading)
+            yield AgentWriter(paths, reading, held, disk)
+        except Uncertain as error:
+            disk.doubt(paths.folder, error)
+            raise
 
 
-def _refuse_shortened(paths: AgentPaths, reading: Reading) -> None:
+def _refuse_lossy(paths: AgentPaths, reading: Reading) -> None:
+    """Leave to `restore` what has to be said in the log before anything else is."""
     for finding in reading.findings:
         if finding.id == "log-shorter":
             raise Invalid(
@@ -199,53 +193,79 @@ def _refuse_shortened(paths: AgentPaths, reading: Reading) -> None:
                 hint=f"put the log back from a copy, or `agentsdir restore {paths.id}` goes on",
                 kind="log-shorter",
             )
+    if reading.rebuilt is not None:
+        raise Invalid(
+            f"{paths.log} does not begin with a readable session.created record",
+            hint=f"`agentsdir restore {paths.id}` makes it again from descriptor.json",
+            kind="creation-lost",
+        )
 
 
 class AgentWriter:
     """Appends events to one agent's log and keeps its derived files; valid inside `write_agent`."""
 
-    def __init__(self, paths: AgentPaths, reading: Reading) -> None:
+    def __init__(self, paths: AgentPaths, reading: Reading, held: locks.Held, disk: Disk) -> None:
         self.paths = paths
         self.state = reading.state
-        self.findings = reading.findings
-        self.torn = reading.torn
+        self._held = held
+        self._disk = disk
 
     def append(self, event: str, data: dict[str, Any], ts: str) -> Record:
         """Append one event; when this returns, it is durable and the derived files follow it.
 
-        Raises what `journal.append_record` raises. A derived file that cannot be written does not
-        undo the event: it is stale, which readers see, and the next writer catches up.
+        Raises what `journal.append_record` raises, and `Busy` when the lock file was removed. A
+        derived file that cannot be written does not undo the event: it is stale, which readers
+        see, and the next writer catches up.
         """
+        self._held.check()
         record, position = journal.append_record(
-            self.paths.log, self.state.position, event, data, ts, self.state.session.id
+            self.paths.log, self.state.position, event, data, ts, self.state.session.id, self._disk
         )
         history_before = self.state.history_size
         line = derived.history_line(record)
         fold.apply(self.state, record)
         self.state.position = position
         self.state.history_size += len(line)
-        self.torn = False
-        with suppress(NotRecorded, Uncertain):
+        with suppress(NotRecorded):
             self._follow(event, line, history_before)
         return record
+
+    def store(self, native: str, role: str, data: bytes, recorded: int | None) -> raw.Synced | None:
+        """Bring a stored transcript up to `data` (arguments and errors of `transcripts.store`)."""
+        self._held.check()
+        return raw.store(self.paths, native, role, data, recorded, self._disk)
 
     def _follow(self, event: str, line: bytes, history_before: int) -> None:
         """Bring the derived files up to date with the event that was just appended."""
         if line:
             self._extend_history(line, history_before)
+        if self._disk.waits:
+            # What is derived must not outlive, in a power cut, the events that it tells of.
+            catch_up = partial(_catch_up, self.paths, self._disk)
+            self._disk.afterwards(self.paths.folder, catch_up)
+            return
         if event == "session.state":
-            self._replace(self.paths.session.name, durable=True)
+            self._replace("session.json", self._disk)
         if event == "transcript.synced":
-            self._replace(MANIFEST, durable=False)
+            self._replace(derived.MANIFEST, None)
         if event != "block":
             # Blocks come thick and fast; a reader folds them from the tail of the log.
-            self._replace(self.paths.state.name, durable=False)
+            self._replace("state.json", None)
 
-    def _replace(self, name: str, *, durable: bool) -> None:
+    def catch_up(self) -> None:
+        """Replace the derived documents that do not say what the state says."""
+        for name, data in derived.derived_documents(self.state).items():
+            try:
+                current = read_bytes(self.paths.folder / name)
+            except FileNotFoundError:
+                current = None
+            if current != data:
+                self._replace(name, None)
+
+    def _replace(self, name: str, disk: Disk | None) -> None:
         path = self.paths.folder / name
-        documents.make_folder(path.parent)
-        data = _documents(self.paths, self.state)[name]
-        documents.replace_file(path, data, durable=durable)
+        documents.make_folder(path.parent, self._disk)
+        documents.replace_file(path, derived.derived_documents(self.state)[name], disk)
 
     def _extend_history(self, line: bytes, size_before: int) -> None:
         try:
@@ -259,27 +279,47 @@ class AgentWriter:
         self._rebuild_history()
 
     def _rebuild_history(self) -> None:
-        documents.replace_file(self.paths.history, history_bytes(self.paths), durable=False)
+        documents.replace_file(self.paths.history, history_bytes(self.paths), None)
 
-    def rebuild(self) -> list[str]:
-        """Write every derived file that is not what the log says; return their names.
+    def rebuild(self, name: str) -> None:
+        """Write one derived file anew; the state must come from a whole fold, as in `restore`."""
+        self._held.check()
+        path = self.paths.folder / name
+        documents.make_folder(path.parent, self._disk)
+        data = wanted_files(self.paths, self.state)[name]
+        documents.replace_file(path, data, self._disk)
 
-        The state must come from a whole fold: `restore` is who calls this.
-        """
-        wanted = _documents(self.paths, self.state)
-        wanted[self.paths.history.name] = history_bytes(self.paths)
-        written = []
-        for name, data in wanted.items():
-            path = self.paths.folder / name
-            try:
-                current = read_bytes(path)
-            except FileNotFoundError:
-                current = None
-            if current != data:
-                documents.make_folder(path.parent)
-                documents.replace_file(path, data, durable=True)
-                written.append(name)
-        return written
+    def remove(self, leftover: Path) -> None:
+        """Remove what a dead writer left in the folder. Raises `NotRecorded`."""
+        self._held.check()
+        documents.remove(leftover)
+
+
+def _catch_up(paths: AgentPaths, disk: Disk) -> None:
+    with write_agent(paths, disk=disk) as writer, suppress(NotRecorded):
+        writer.catch_up()
+
+
+def wanted_files(paths: AgentPaths, state: AgentState) -> dict[str, bytes]:
+    """Return each derived file, by its path in the folder, as the whole log says it must be."""
+    return {**derived.derived_documents(state), paths.history.name: history_bytes(paths)}
+
+
+def wrong_files(paths: AgentPaths, state: AgentState) -> list[str]:
+    """Return the derived files that are missing, unreadable, or not what the whole log says."""
+    wrong = []
+    for name, data in wanted_files(paths, state).items():
+        try:
+            current = read_bytes(paths.folder / name)
+        except FileNotFoundError:
+            current = None
+        except Invalid as error:
+            if error.kind != "unreadable":
+                raise
+            current = None
+        if current != data:
+            wrong.append(name)
+    return wrong
 
 
 def history_bytes(paths: AgentPaths) -> bytes:

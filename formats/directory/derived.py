@@ -12,11 +12,14 @@ from typing import Any
 import orjson
 
 from agentsdir.formats import jsontext
+from agentsdir.formats.digest import short_hash
 from agentsdir.formats.directory.fold import COUNTERS, AgentState
 from agentsdir.formats.directory.log import Position
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.directory.states import Session, SessionState
 from agentsdir.formats.reading.usage import COUNTED
+
+MANIFEST = "transcripts/manifest.json"
 
 
 def session_document(session: Session) -> dict[str, Any]:
@@ -32,8 +35,29 @@ def session_document(session: Session) -> dict[str, Any]:
     }
 
 
+def derived_documents(state: AgentState) -> dict[str, bytes]:
+    """Return every derived JSON document by its path within the agent's folder."""
+    made = {
+        "descriptor.json": encode_document(state.descriptor),
+        "session.json": encode_document(session_document(state.session)),
+        "state.json": encode_document(state_document(state)),
+    }
+    if state.transcripts:
+        made[MANIFEST] = encode_document(manifest_document(state))
+    return made
+
+
 def state_document(state: AgentState) -> dict[str, Any]:
-    """Return state.json: the list row, what a writer needs to go on, and the log position."""
+    """Return state.json: the list row, what a writer needs to go on, and the log position.
+
+    `digest` covers the rest: what a writer goes on from must not be taken from damaged bytes.
+    """
+    document = _state_fields(state)
+    document["digest"] = short_hash(encode_document(document))
+    return document
+
+
+def _state_fields(state: AgentState) -> dict[str, Any]:
     session = state.session
     return {
         "sessionId": session.id,
@@ -68,9 +92,12 @@ def state_document(state: AgentState) -> dict[str, Any]:
 def state_from_document(document: dict[str, Any]) -> AgentState:
     """Return what `state_document` was made of, less the provider blob, which session.json has.
 
-    Raises `KeyError`, `TypeError` or `ValueError` for a document that is none of ours; the caller
-    then folds the log from its start.
+    Raises `KeyError`, `TypeError` or `ValueError` for a document that is none of ours, or damaged;
+    the caller then folds the log from its start.
     """
+    said = {name: value for name, value in document.items() if name != "digest"}
+    if document["digest"] != short_hash(encode_document(said)):
+        raise ValueError("digest")
     _check_shape(document)
     position = Position(
         document["logSize"],

@@ -6,22 +6,23 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import DIRECTORY_MODE, FILE_MODE, TEMPORARY
-from agentsdir.formats.errors import NotRecorded, Uncertain
+from agentsdir.formats.errors import NotRecorded
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
+def replace_file(path: Path, data: bytes, disk: Disk | None) -> None:
     """Put `data` at `path` in one rename.
 
     Args:
-        durable: fsync file and folder before returning. Derived files may do without: a reader
-            sees by their log position that they are stale.
+        disk: makes file and folder durable before this returns. Derived files may do without
+            (None): a reader sees by their log position that they are stale.
 
     Raises `NotRecorded` when nothing was changed, `Uncertain` when only an fsync failed.
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.urandom(6).hex()}")
     try:
-        write_new(temporary, data, durable=durable)
+        write_new(temporary, data, disk)
         temporary.replace(path)
     except OSError as error:
         _discard(temporary)
@@ -29,8 +30,8 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
     except BaseException:
         _discard(temporary)
         raise
-    if durable:
-        sync_folder(path.parent)
+    if disk is not None:
+        disk.sync_folder(path.parent)
 
 
 def _discard(temporary: Path) -> None:
@@ -38,7 +39,7 @@ def _discard(temporary: Path) -> None:
         temporary.unlink()
 
 
-def write_new(path: Path, data: bytes, *, durable: bool) -> None:
+def write_new(path: Path, data: bytes, disk: Disk | None) -> None:
     """Create a file that must not exist. Raises `OSError`, and `Uncertain` for a failed fsync."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
@@ -46,42 +47,50 @@ def write_new(path: Path, data: bytes, *, durable: bool) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
-        if durable:
-            sync(descriptor, path)
+        if disk is not None:
+            disk.sync(descriptor, path)
     finally:
         os.close(descriptor)
 
 
-def sync(descriptor: int, path: Path) -> None:
-    """Make an open file durable. Raises `Uncertain`; the caller must not try again."""
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it. Raises `NotRecorded`.
+
+    Links are removed, never followed; what somebody else removes meanwhile is no error.
+    """
+    import shutil
+
     try:
-        os.fsync(descriptor)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return
     except OSError as error:
-        raise Uncertain(
-            f"the disk would not confirm {path}: {error.strerror}",
-            hint="check the disk, then run `agentsdir restore`",
-        ) from error
+        raise NotRecorded(f"cannot remove {path}: {error.strerror}") from error
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. Raises `Uncertain`."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise Uncertain(f"the disk would not confirm {folder}: {error.strerror}") from error
-    try:
-        sync(descriptor, folder)
-    finally:
-        os.close(descriptor)
+def leftovers(folder: Path) -> list[Path]:
+    """Return the temporary entries below `folder` that writers left who died, sorted.
+
+    Links are not followed. Only who holds the folder's lock knows that no living writer has them.
+    """
+    found = []
+    for parent, folders, files in os.walk(folder):
+        found += [Path(parent, name) for name in (*folders, *files) if name.startswith(TEMPORARY)]
+        folders[:] = [name for name in folders if not name.startswith(TEMPORARY)]
+    return sorted(found)
 
 
-def make_folder(folder: Path) -> None:
-    """Create a private folder and its parents. Raises `NotRecorded`."""
+def make_folder(folder: Path, disk: Disk) -> None:
+    """Create a private folder and its parents, durably. Raises `NotRecorded`, `Uncertain`."""
     if folder.is_dir():
         return
     if folder.parent != folder:
-        make_folder(folder.parent)
+        make_folder(folder.parent, disk)
     try:
         folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
     except OSError as error:
         raise NotRecorded(f"cannot make {folder}: {error.strerror}") from error
+    disk.sync_folder(folder.parent)

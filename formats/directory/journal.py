@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from agentsdir.formats.directory.documents import sync
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.directory.log import Position, decode_line
 from agentsdir.formats.directory.records import NO_LINE, Record, encode_record, line_hash
@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 
 
 def append_record(
-    path: Path, position: Position, event: str, data: dict[str, Any], ts: str, session_id: str
+    path: Path,
+    position: Position,
+    event: str,
+    data: dict[str, Any],
+    ts: str,
+    session_id: str,
+    disk: Disk,
 ) -> tuple[Record, Position]:
     """Append one event durably; return it and the position after it.
 
     Args:
         position: where the last complete line ends, as the fold found it under this lock. Bytes
             beyond it are a torn tail, which gets its own line and its own hash.
+        disk: says what durable means.
 
     Raises `NotRecorded` (the log is as before), `Uncertain` (only the fsync failed), `Invalid` for
     data that would not round-trip, or that no reader would take back.
@@ -39,19 +46,25 @@ def append_record(
         if size > position.size:
             previous, prefix = _hash_of_tail(descriptor, position.size, size), b"\n"
         record = Record(position.next_seq, ts, event, session_id, data, previous)
-        line = encode_record(record)
-        if len(line) > LINE_CAP:
-            message = f"a {event} record of {len(line)} bytes is over the limit of {LINE_CAP}"
-            raise Invalid(message, kind="too-large")
+        line = encode_line(record)
         _write_whole(descriptor, prefix + line, size, path)
-        sync(descriptor, path)
+        disk.sync_append(descriptor, path)
     finally:
         os.close(descriptor)
     lines = position.lines + len(prefix) + 1
     return record, Position(size + len(prefix) + len(line), record.seq, line_hash(line), 0, lines)
 
 
-def end_whole_tail(path: Path, position: Position) -> bool:
+def encode_line(record: Record) -> bytes:
+    """Return a record's line. Raises `Invalid` for what no reader would take back as it is."""
+    line = encode_record(record)
+    if len(line) > LINE_CAP:
+        message = f"a {record.event} record of {len(line)} bytes is over the limit of {LINE_CAP}"
+        raise Invalid(message, kind="too-large")
+    return line
+
+
+def end_whole_tail(path: Path, position: Position, disk: Disk) -> bool:
     """Give an unterminated tail that is a record its LF; tell whether it was one.
 
     Only its LF was lost, so it would become a record with the next append, and must be folded
@@ -66,7 +79,7 @@ def end_whole_tail(path: Path, position: Position) -> bool:
         if not tail or tail.endswith(b"\n") or decode_line(tail, "", 0, 0)[0] is None:
             return False
         _write_whole(descriptor, b"\n", size, path)
-        sync(descriptor, path)
+        disk.sync_append(descriptor, path)
     finally:
         os.close(descriptor)
     return True

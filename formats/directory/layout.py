@@ -96,6 +96,11 @@ class Layout:
         return self.root / "agentsdir.json"
 
     @property
+    def settings(self) -> Path:
+        """Data settings, written by people (SPEC.md, "Layout")."""
+        return self.root / "settings.toml"
+
+    @property
     def agents(self) -> Path:
         """The folder of agent folders."""
         return self.root / "agents"

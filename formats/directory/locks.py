@@ -1,6 +1,11 @@
-"""Kernel locks that die with their holder (decision D10).
+"""Kernel locks that die with their holder (decision D10; SPEC.md, "Locks and durability").
 
-Order, never reversed: root create lock, slots, an agent's `.turn`, an agent's `.lock`.
+`flock` on files that stay when released. Order, never reversed: root create lock, slots, an
+agent's `.turn`, an agent's `.lock`.
+
+A lock file that somebody removed or replaced locks nothing any more. So whoever takes a lock looks
+whether its file still stands at the path, and takes the one that does; a holder can ask the same
+before it writes (`Held.check`).
 """
 
 from __future__ import annotations
@@ -9,25 +14,58 @@ import fcntl
 import math
 import os
 import signal
-import stat
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from agentsdir.formats.directory.layout import FILE_MODE
-from agentsdir.formats.errors import Busy, NotRecorded, UnsafePath, UsageError
+from agentsdir.formats.directory.layout import open_plain
+from agentsdir.formats.errors import Busy, NoSuchAgent, NotRecorded, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOREVER = -1.0
+# A reader that asks whether a lock is held has a share of it for some microseconds.
+GRACE = 0.05
+_LONG_PAUSE = 0.02
+_SHORT_PAUSE = 0.005
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_held: set[int] = set()
+
+
+def _let_go() -> None:
+    """Close a forked child's copies: a lock is its taker's, and must not outlive it in a child."""
+    for descriptor in _held:
+        with suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+class Held(NamedTuple):
+    """A lock that this process holds."""
+
+    path: Path
+    descriptor: int
+
+    def check(self) -> None:
+        """Raise `Busy` when the lock file was removed or replaced: others may hold its name."""
+        if not _stands(self.descriptor, self.path):
+            raise Busy(
+                f"{self.path} was removed or replaced while it was held; nothing was written",
+                hint="another process may be at work; never remove lock files",
+            )
 
 
 @contextmanager
 def hold(
     path: Path, *, wait: float = FOREVER, what: str = "", hint: str = "--wait SECONDS waits for it"
-) -> Iterator[None]:
+) -> Iterator[Held]:
     """Hold the lock file at `path`, which stays when released.
 
     Args:
@@ -35,39 +73,30 @@ def hold(
         what: what is locked, for the message.
         hint: what to do when it stays held, for the message.
 
-    Raises `Busy` when the time is over, `NotRecorded` where the system cannot lock.
+    Raises `Busy` when the time is over, `NoSuchAgent` when the folder is gone, `UnsafePath` for
+    anything but a regular file, `NotRecorded` where the system cannot lock.
     """
     if math.isnan(wait):
         raise UsageError("a time to wait is a number of seconds")
-    with suppress(OSError):  # what cannot be looked at cannot be locked either, which is said below
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise UnsafePath(f"{path} is no regular file")
-    from filelock import Timeout, UnixFileLock  # imports asyncio; only writers pay for it
-
-    lock = UnixFileLock(str(path), mode=FILE_MODE, timeout=wait, fallback_to_soft=False)
+    end = math.inf if wait < 0 else time.monotonic() + max(wait, GRACE)
+    while (taken := _take(path)) is None:
+        if time.monotonic() >= end:
+            raise Busy(f"{what or path} is held by another process", hint=hint)
+        time.sleep(_LONG_PAUSE if wait else _SHORT_PAUSE)
     try:
-        lock.acquire(poll_interval=0.02)
-    except Timeout:
-        raise Busy(
-            f"{what or path} is held by another process",
-            hint=hint,
-        ) from None
-    except OSError as error:
-        raise NotRecorded(f"cannot lock {path}: {error.strerror}") from error
-    try:
-        yield
+        yield taken
     finally:
-        lock.release()
+        _release(taken)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let SIGINT and SIGTERM wait until the block is over.
+    """Let SIGINT, SIGTERM and SIGHUP wait until the block is over.
 
     An interrupt between taking a lock and noting that it is taken would leave it held by this very
     process, which then waits for itself. Only for short blocks, such as one append.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
     finally:
@@ -75,19 +104,51 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def hold_undisturbed(path: Path, *, what: str) -> Iterator[None]:
+def hold_undisturbed(path: Path) -> Iterator[Held]:
     """Hold a lock for a short block that no signal interrupts; waiting for it, they do."""
     while True:
-        with ExitStack() as stack:
-            stack.enter_context(undisturbed())
-            try:
-                stack.enter_context(hold(path, wait=0, what=what))
-            except Busy:
-                pass
-            else:
-                yield
+        with undisturbed():
+            if (taken := _take(path)) is not None:
+                try:
+                    yield taken
+                finally:
+                    _release(taken)
                 return
-        time.sleep(0.005)
+        time.sleep(_SHORT_PAUSE)
+
+
+def _take(path: Path) -> Held | None:
+    """Take the lock if nobody has it."""
+    try:
+        descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
+    except FileNotFoundError:
+        raise NoSuchAgent(f"{path.parent} is gone") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        stands = _stands(descriptor, path)
+    except BlockingIOError:
+        stands = False
+    except OSError as error:
+        os.close(descriptor)
+        raise NotRecorded(f"cannot lock {path}: {error.strerror}") from error
+    if not stands:
+        os.close(descriptor)
+        return None
+    _held.add(descriptor)
+    return Held(path, descriptor)
+
+
+def _stands(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _release(taken: Held) -> None:
+    if taken.descriptor in _held:  # else this is a forked child, which has closed its copy
+        _held.discard(taken.descriptor)
+        os.close(taken.descriptor)
 
 
 def is_held(path: Path) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from agentsdir.formats.directory.documents import make_folder, sync, sync_folder
+from agentsdir.formats.directory.documents import make_folder
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import (
     FILE_MODE,
     TEMPORARY,
@@ -54,10 +56,16 @@ def store_path(paths: AgentPaths, native: str) -> Path:
     return path
 
 
-def store(paths: AgentPaths, native: str, role: str, data: bytes) -> Synced | None:
+def store(
+    paths: AgentPaths, native: str, role: str, data: bytes, recorded: int | None, disk: Disk
+) -> Synced | None:
     """Bring the stored copy of one transcript up to `data`, durably; None when it is there already.
 
     Only the new tail is written, after the stored bytes have been compared.
+
+    Args:
+        recorded: the size in bytes that the log knows. A crash can leave the copy ahead of it.
+
     Raises `Invalid` (kind ``transcript-differs``), overwriting nothing, when the native file is
     shorter than the stored one or differs from it; `NotRecorded` and `Uncertain` for the disk.
     """
@@ -65,7 +73,7 @@ def store(paths: AgentPaths, native: str, role: str, data: bytes) -> Synced | No
     try:
         stored = read_bytes(path)
     except FileNotFoundError:
-        make_folder(path.parent)
+        make_folder(path.parent, disk)
         stored = b""
     if not data.startswith(stored):
         raise Invalid(
@@ -74,24 +82,27 @@ def store(paths: AgentPaths, native: str, role: str, data: bytes) -> Synced | No
             kind="transcript-differs",
         )
     if len(stored) == len(data) and path.exists():
-        return None
-    _append(path, data[len(stored) :], len(stored))
+        if recorded == len(data):
+            return None
+    else:
+        _append(path, data[len(stored) :], len(stored), disk)
     return Synced(native, role, len(data), sha256(data).hexdigest())
 
 
-def _append(path: Path, tail: bytes, size: int) -> None:
+def _append(path: Path, tail: bytes, size: int, disk: Disk) -> None:
     try:
         descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
     except FileNotFoundError:
         descriptor = _create(path)
-        sync_folder(path.parent)
+        disk.sync_folder(path.parent)
     try:
         view = memoryview(tail)
         while view:
             view = view[os.write(descriptor, view) :]
-        sync(descriptor, path)
+        disk.sync_append(descriptor, path)
     except OSError as error:
-        os.ftruncate(descriptor, size)
+        with suppress(OSError):  # what stays is the beginning of the tail, and is gone on from
+            os.ftruncate(descriptor, size)
         raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
     finally:
         os.close(descriptor)

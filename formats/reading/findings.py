@@ -23,6 +23,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "not-an-object": (ERROR, "a line is JSON but no object"),
     "not-a-record": (ERROR, "a line of a log is JSON, but no event record"),
     "bad-data": (ERROR, "a record does not hold what its event needs"),
+    "creation-lost": (ERROR, "a log does not begin with a readable session.created"),
     "descriptor-differs": (ERROR, "descriptor.json is not what the first event says"),
     "log-shorter": (ERROR, "a log ends before what was read from it earlier: records are lost"),
     "seq-gap": (ERROR, "the sequence of a log skips or repeats a number"),

@@ -18,6 +18,7 @@ from agentsdir.engine.creation import NewAgent, create_agent
 from agentsdir.engine.turns import TurnResult, send
 from agentsdir.engine.world import World
 from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 
@@ -59,7 +60,7 @@ class Stage:
     @property
     def world(self) -> World:
         """Return the engine's surroundings."""
-        return World(Layout(self.root), self.now, self.slept.append, self.ids)
+        return World(Layout(self.root), self.now, self.slept.append, self.ids, Disk(), lambda: None)
 
     def now(self) -> str:
         """Return the next millisecond of a fixed day."""

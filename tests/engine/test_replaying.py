@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from agentsdir.engine.replaying import replay
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.reducer import Reducer
@@ -107,5 +108,5 @@ def test_a_block_record_without_a_block_is_passed_over(stage: Any, data: dict[st
 
     paths = stage.new()
     state = stage.state(paths)
-    append_record(paths.log, state.position, "block", data, stage.now(), state.session.id)
+    append_record(paths.log, state.position, "block", data, stage.now(), state.session.id, Disk())
     assert list(replay(paths, lambda finding: None)) == []

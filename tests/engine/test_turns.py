@@ -11,6 +11,7 @@ import pytest
 from agentsdir.engine.turns import send
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -544,7 +545,7 @@ def test_a_message_of_a_foreign_writer_never_stops_the_queue(stage: Any, content
     data = {"message_id": message, "sender": "x", "kind": "user", "content": content}
     state = stage.state(paths)
     append_record(
-        paths.log, state.position, "message.enqueued", data, stage.now(), state.session.id
+        paths.log, state.position, "message.enqueued", data, stage.now(), state.session.id, Disk()
     )
     assert stage.send(paths, "ours").response == "ours"
     assert stage.state(paths).open_turn is None

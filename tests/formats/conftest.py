@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from agentsdir.formats.directory.agent import publish_agent, write_agent
+from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.publishing import publish_agent
 from agentsdir.formats.directory.records import Record
 
 settings.register_profile(

@@ -22,9 +22,11 @@ from agentsdir.engine.lifecycle import resume, suspend
 from agentsdir.engine.turns import send
 from agentsdir.engine.world import World
 from agentsdir.formats import times
-from agentsdir.formats.directory.agent import publish_agent, write_agent
+from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.derived import encode_document
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.directory.publishing import publish_agent
 from agentsdir.formats.reading.blocks import make_block
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -59,7 +61,7 @@ class Counting:
 def fixed_world(root: Path) -> World:
     """Return a world in which everything is known beforehand."""
     counting = Counting()
-    return World(Layout(root), counting.now, lambda _: None, counting)
+    return World(Layout(root), counting.now, lambda _: None, counting, Disk(), lambda: None)
 
 
 def make_minimal(root: Path) -> None:
@@ -93,7 +95,8 @@ def make_full(root: Path) -> None:
 def make_future_minor(root: Path) -> None:
     """Make what a later version 1 could write: fields, kinds and files unknown today."""
     world = fixed_world(root)
-    open_root(world.layout)
+    root.mkdir(parents=True)
+    open_root(world.layout, world.disk)
     agent_id, session_id = world.ids.agent(), world.ids.session()
     data = {
         "agent_id": agent_id,

@@ -26,6 +26,7 @@ from agentsdir.engine.world import World
 from agentsdir.formats import times
 from agentsdir.formats.directory import derived
 from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.directory.log import Position
@@ -380,7 +381,12 @@ def test_a_whole_agent_is_valid_whatever_happens_to_it(script: Any, steps: list[
         play = Path(folder, "talk.jsonl")
         play.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in script))
         world = World(
-            Layout(Path(folder, "root")), lambda: "2026-01-02T03:04:05Z", lambda _: None, FixedIds()
+            Layout(Path(folder, "root")),
+            lambda: "2026-01-02T03:04:05Z",
+            lambda _: None,
+            FixedIds(),
+            Disk(),
+            lambda: None,
         )
         for provider in ("echo", "script"):
             options = {"file": "talk.jsonl"} if provider == "script" else {}

@@ -15,6 +15,7 @@ import pytest
 
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.documents import make_folder, replace_file, write_new
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.errors import Invalid, NotRecorded
 
 
@@ -37,7 +38,7 @@ def test_a_replaced_file_is_the_new_one_and_nothing_is_left_over(
     """Old bytes, then new bytes, and one name in the folder."""
     path = tmp_path / "doc.json"
     for data in (b"old", b"new and longer", b""):
-        replace_file(path, data, durable=durable)
+        replace_file(path, data, Disk() if durable else None)
         assert path.read_bytes() == data
         assert names(tmp_path) == ["doc.json"]
 
@@ -46,9 +47,9 @@ def test_a_replaced_file_is_the_new_one_and_nothing_is_left_over(
 def test_a_file_open_before_it_is_replaced_still_holds_the_old_bytes(tmp_path: Path) -> None:
     """A reader never sees a mixture: the new file is another file."""
     path = tmp_path / "doc.json"
-    replace_file(path, b"old", durable=True)
+    replace_file(path, b"old", Disk())
     with path.open("rb") as reader:
-        replace_file(path, b"new", durable=True)
+        replace_file(path, b"new", Disk())
         assert reader.read() == b"old"
     assert path.read_bytes() == b"new"
 
@@ -57,11 +58,12 @@ LIMITED = """
     import resource, signal, sys
     from pathlib import Path
     from agentsdir.formats.directory.documents import replace_file
+    from agentsdir.formats.directory.durability import Disk
     from agentsdir.formats.errors import NotRecorded
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
     try:
-        replace_file(Path(sys.argv[1]), b"n" * 1000, durable=True)
+        replace_file(Path(sys.argv[1]), b"n" * 1000, Disk())
     except NotRecorded as error:
         print(error)
 """
@@ -85,7 +87,7 @@ def test_a_folder_in_place_of_a_document_is_not_recorded(tmp_path: Path) -> None
     """And no temporary file is left."""
     (tmp_path / "doc.json").mkdir()
     with pytest.raises(NotRecorded):
-        replace_file(tmp_path / "doc.json", b"x", durable=False)
+        replace_file(tmp_path / "doc.json", b"x", None)
     assert names(tmp_path) == ["doc.json"]
 
 
@@ -94,7 +96,7 @@ def test_a_document_in_no_folder_is_not_recorded(tmp_path: Path, inside: str) ->
     """A folder that is missing, or a file in its place, is a refusal and not a crash."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotRecorded):
-        replace_file(tmp_path / inside, b"x", durable=True)
+        replace_file(tmp_path / inside, b"x", Disk())
     assert names(tmp_path) == ["file"]
 
 
@@ -102,7 +104,7 @@ def test_a_link_at_the_documents_name_is_replaced_and_not_followed(tmp_path: Pat
     """What it pointed to keeps its bytes."""
     (tmp_path / "target").write_bytes(b"target")
     (tmp_path / "doc.json").symlink_to(tmp_path / "target")
-    replace_file(tmp_path / "doc.json", b"new", durable=True)
+    replace_file(tmp_path / "doc.json", b"new", Disk())
     assert (tmp_path / "target").read_bytes() == b"target"
     assert not (tmp_path / "doc.json").is_symlink()
 
@@ -113,7 +115,7 @@ def test_a_new_file_never_takes_the_place_of_another(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("there", "link"):
         with pytest.raises(FileExistsError):
-            write_new(tmp_path / name, b"y", durable=False)
+            write_new(tmp_path / name, b"y", None)
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -121,7 +123,7 @@ def test_a_folder_that_cannot_be_made_is_not_recorded(tmp_path: Path) -> None:
     """A file stands in its way."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotRecorded):
-        make_folder(tmp_path / "file" / "a" / "b")
+        make_folder(tmp_path / "file" / "a" / "b", Disk())
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077])

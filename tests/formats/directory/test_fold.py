@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agentsdir.formats.directory import derived, fold
 from agentsdir.formats.directory.agent import history_bytes, read_agent, write_agent
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.directory.records import Record
@@ -247,7 +248,7 @@ def test_malformed_data_gives_a_finding_and_no_exception(
     position = read_agent(paths).state.position
     from agentsdir.formats.directory.journal import append_record
 
-    append_record(paths.log, position, event, data, TS, agents.session)
+    append_record(paths.log, position, event, data, TS, agents.session, Disk())
     tail = read_agent(paths)
     whole = read_agent(paths, whole=True)
     assert [(f.id, f.line) for f in whole.findings] == [("bad-data", position.lines + 1)]

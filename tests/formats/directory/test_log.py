@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.journal import append_record
 from agentsdir.formats.directory.log import LogLine, Position, open_log, read_log
 from agentsdir.formats.directory.records import NO_LINE, as_record, encode_record, line_hash
@@ -54,7 +55,9 @@ class Log:
 
     def append(self, event: str = "history.reset", **data: Any) -> None:
         """Append one record from a fresh look."""
-        append_record(self.path, self.position(), event, data, "2026-01-02T03:04:05Z", "0" * 32)
+        append_record(
+            self.path, self.position(), event, data, "2026-01-02T03:04:05Z", "0" * 32, Disk()
+        )
 
     def add(self, raw: bytes) -> None:
         """Append raw bytes, as a foreign or dying writer does."""

@@ -1,0 +1,211 @@
+"""What a turn leaves open when its process dies, and how it is closed (decisions D3, D16).
+
+Every record added here has an id derived from the turn, and is left out when it is there already:
+closing can be killed anywhere and done again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.engine.world import World
+from agentsdir.formats.digest import derived_id
+from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
+from agentsdir.formats.reading.blocks import make_block
+
+INTERNAL_ERROR = "Internal error."
+INTERRUPTED = "The process died before this call returned."
+
+
+class Step(NamedTuple):
+    """One record to add, and what a report says of it.
+
+    `to` is the agent it is for when that is another one; a step without an event only says
+    something.
+    """
+
+    says: str
+    event: str = ""
+    data: dict[str, Any] | None = None
+    to: AgentPaths | None = None
+
+
+def close_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
+    """End a turn whose holder died, with its notices; the caller holds `.turn`.
+
+    Raises what `write_agent` raises.
+    """
+    for step in crash_steps(world.layout, paths, state):
+        state = take_step(world, paths, state, step)
+    return state
+
+
+def take_step(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
+    """Add one record, each under the lock of its own agent alone; return the agent's new state."""
+    if step.to is not None:
+        with write_agent(step.to, disk=world.disk) as writer:
+            writer.append(step.event, step.data or {}, world.now())
+    elif step.event:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            writer.append(step.event, step.data or {}, world.now())
+            return writer.state
+    return state
+
+
+def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Return what closing the open turn takes, in order; nothing without one. Writes nothing."""
+    turn = state.open_turn
+    if turn is None:
+        return []
+    turn_id = turn["turnId"]
+    seen = _look_at(paths, turn_id)
+    steps = []
+    outcome = turn["ended"]
+    if not outcome:
+        outcome = "failed"
+        for call in seen.open_calls:
+            steps += _close_call(turn_id, call, answered=_key(call) in seen.results)
+        aborted = {"turn_id": turn_id, "reason": "crash"}
+        steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
+    if not turn["ended"] or seen.crashed:
+        steps += _notice(layout, state, turn, seen)
+    for message_id in turn["messageIds"]:
+        delivered = {"message_id": message_id, "outcome": outcome}
+        says = f"settled message {message_id}: {outcome}"
+        steps.append(Step(says, "message.delivered", delivered))
+    return steps
+
+
+class _Seen(NamedTuple):
+    """What the log has of one turn. `results` maps each answered call to its tool_result."""
+
+    crashed: bool
+    open_calls: list[dict[str, Any]]
+    results: dict[tuple[str, str], dict[str, Any]]
+    notices: set[str]
+
+
+def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
+    crashed = False
+    calls: dict[tuple[str, str], dict[str, Any]] = {}
+    results: dict[tuple[str, str], dict[str, Any]] = {}
+    notices: set[str] = set()
+    with open_log(paths.log) as stream:
+        for line in read_log(stream, str(paths.log)):
+            if line.record is None:
+                continue
+            event, data = line.record.event, line.record.data
+            if event == "outgoing":
+                notices.add(str(data.get("message_id")))
+            elif data.get("turn_id") != turn_id:
+                continue
+            elif event == "turn.aborted":
+                crashed = data.get("reason") == "crash"
+            elif event == "block" and isinstance(block := data.get("block"), dict):
+                if block.get("type") in ("tool_use", "subagent"):
+                    calls[_key(block)] = block
+                elif block.get("type") == "tool_result":
+                    results[_key(block)] = block
+    return _Seen(crashed, [c for c in calls.values() if _is_open(c, results)], results, notices)
+
+
+def _key(block: dict[str, Any]) -> tuple[str, str]:
+    return str(block.get("conversationId")), str(block.get("toolUseId") or block.get("id"))
+
+
+def _is_open(call: dict[str, Any], results: dict[tuple[str, str], dict[str, Any]]) -> bool:
+    # A result that we made up, but whose call does not say so yet, is half of our own work.
+    answered = results.get(_key(call), {"synthetic": True})
+    return call.get("status") in ("pending", "running") and bool(answered.get("synthetic"))
+
+
+def _close_call(turn_id: str, call: dict[str, Any], *, answered: bool) -> list[Step]:
+    """Answer a call that will never return, so that nobody waits for it."""
+    failed = {**call, "status": "error"}
+    if call["type"] == "subagent":
+        failed = {**failed, "output": INTERRUPTED, "synthetic": True}
+        return [Step(f"closed subagent {call['id']}", "block", _block(turn_id, failed))]
+    steps = [Step(f"closed call {call['toolUseId']}", "block", _block(turn_id, failed))]
+    if not answered:
+        result = make_block(
+            "tool_result",
+            f"{call['id']}:crash",
+            call["conversationId"],
+            call["sessionId"],
+            call.get("timestamp"),
+            None,
+            toolUseId=call["toolUseId"],
+            output=INTERRUPTED,
+            isError=True,
+            synthetic=True,
+        )
+        steps.insert(
+            0, Step(f"answered call {call['toolUseId']}", "block", _block(turn_id, result))
+        )
+    return steps
+
+
+def _block(turn_id: str, block: dict[str, Any]) -> dict[str, Any]:
+    return {"turn_id": turn_id, "block": block}
+
+
+def _notice(layout: Layout, state: AgentState, turn: dict[str, Any], seen: _Seen) -> list[Step]:
+    """Tell whoever waits for this turn: a person once, a parent once, a schedule never."""
+    kind = state.descriptor.get("type")
+    if kind == "subagent":
+        return [_tell_parent(layout, state, turn["turnId"])]
+    notice = derived_id(turn["turnId"], "outgoing")
+    if kind != "user" or notice in seen.notices:
+        return []
+    data = {
+        "message_id": notice,
+        **{name: state.descriptor.get(name) for name in ("connector", "userId", "channelId")},
+        "text": INTERNAL_ERROR,
+        "in_reply_to": next(iter(turn["messageIds"]), None),
+    }
+    return [Step("answered: " + INTERNAL_ERROR, "outgoing", data)]
+
+
+def _tell_parent(layout: Layout, state: AgentState, turn_id: str) -> Step:
+    parent = _parent(layout, state)
+    if parent is None:
+        return Step(f"its parent {state.parent} is gone, and was not told")
+    notice = derived_id(turn_id, "parent")
+    if _has_message(parent, notice):
+        return Step(f"its parent {parent.id} was told before")
+    text = f"Subagent {state.name} ({state.agent_id}) failed: Restored with pending work."
+    data = {
+        "message_id": notice,
+        "sender": state.agent_id,
+        "kind": "system",
+        "content": [{"type": "text", "text": text}],
+    }
+    return Step(f"told its parent {parent.id}", "message.enqueued", data, parent)
+
+
+def _parent(layout: Layout, state: AgentState) -> AgentPaths | None:
+    """Return the parent if it can still take a message."""
+    if state.parent is None or state.parent == state.agent_id:
+        return None
+    try:
+        paths = layout.agent(state.parent)
+        reading = read_agent(paths)
+    except (NoSuchAgent, Invalid, UsageError):
+        return None
+    lost = reading.rebuilt or any(finding.id == "log-shorter" for finding in reading.findings)
+    return None if lost or reading.state.session.state is SessionState.TERMINATED else paths
+
+
+def _has_message(paths: AgentPaths, message_id: str) -> bool:
+    with open_log(paths.log) as stream:
+        return any(
+            line.record is not None
+            and line.record.event == "message.enqueued"
+            and line.record.data.get("message_id") == message_id
+            for line in read_log(stream, str(paths.log))
+        )

@@ -1,0 +1,107 @@
+"""Who an agent is, when its first record can tell (SPEC.md, "session.created") and when it cannot.
+
+A damaged first record is rebuilt from descriptor.json, and from what session.json and state.json
+still hold; `restore` puts the result into the log. Without descriptor.json nothing is guessed
+(decision D4).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.formats.directory import ids
+from agentsdir.formats.directory.layout import AgentPaths, read_json
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.records import Record
+from agentsdir.formats.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Creation(NamedTuple):
+    """The record an agent begins with. `logged` tells whether the log holds it somewhere."""
+
+    record: Record
+    logged: bool
+
+
+def recorded_creation(paths: AgentPaths) -> Record | None:
+    """Return the creation as the log has it: its own record, or the one `restore` put there."""
+    with open_log(paths.log) as stream:
+        for record in _records(stream, paths):
+            if record.event == "session.created":
+                return record
+            made = record.data.get("created") if record.event == "restore" else None
+            if isinstance(made, dict) and isinstance(made.get("data"), dict):
+                created_at = str(made.get("created_at"))
+                return record._replace(event="session.created", data=made["data"], ts=created_at)
+    return None
+
+
+def _records(stream: Any, paths: AgentPaths) -> Iterator[Record]:
+    for line in read_log(stream, str(paths.log)):
+        if line.record is not None:
+            yield line.record
+
+
+def lost_creation(paths: AgentPaths, first: Record | None) -> Creation:
+    """Return the creation of an agent whose log does not begin with it.
+
+    Args:
+        first: the first readable record, if there is any.
+
+    Raises `Invalid` when descriptor.json is gone too, or nothing names the session.
+    """
+    logged = recorded_creation(paths)
+    if logged is not None:
+        return Creation(logged, logged=True)
+    descriptor = _document(paths, "descriptor.json")
+    session, state = _document(paths, "session.json"), _document(paths, "state.json")
+    session_id = first.session_id if first else session.get("id") or state.get("sessionId")
+    if not isinstance(descriptor.get("type"), str) or not ids.is_session_id(str(session_id)):
+        raise Invalid(
+            f"{paths.log} does not begin with a readable session.created record, and "
+            "descriptor.json cannot stand in for it",
+            hint="`agentsdir validate` shows what stands there; put either back from a copy",
+        )
+    session_id = str(session_id)
+    provider = _text(session, "provider_name") or _text(state, "provider")
+    native = {
+        "architecture": _text(state, "type") or provider,
+        "id": ids.dashed(session_id),
+        "cwd": _text(state, "cwd"),
+    }
+    data: dict[str, Any] = {
+        "agent_id": paths.id,
+        "descriptor": descriptor,
+        "provider": provider,
+        "model": _text(session, "model") or _text(state, "model"),
+        "system_prompt": "",
+        "profile": _text(state, "agentProfileReference"),
+        "cwd": _text(state, "cwd"),
+        "permission_mode": None,
+        "limits": {},
+        "options": {},
+        "native": native,
+    }
+    if name := _text(descriptor, "name") or _text(state, "name"):
+        data["name"] = name
+    if parent := _text(descriptor, "parentAgentId"):
+        data["parentAgentId"] = parent
+    created_at = _text(session, "created_at") or _text(state, "createdAt")
+    ts = created_at or (first.ts if first else "")
+    return Creation(Record(1, ts, "session.created", session_id, data, ""), logged=False)
+
+
+def _document(paths: AgentPaths, name: str) -> dict[str, Any]:
+    try:
+        return read_json(paths.folder / name)
+    except (FileNotFoundError, Invalid):
+        return {}
+
+
+def _text(document: dict[str, Any], name: str) -> str:
+    value = document.get(name)
+    return value if isinstance(value, str) else ""
