@@ -58,6 +58,7 @@ def create_agent(world: World, wanted: NewAgent) -> str:
         ids.check_name(wanted.name)
     _check_fields(wanted)
     documents.make_folder(world.layout.root, world.disk)
+    world.layout.check_version(writing=True)
     with locks.hold(world.layout.create_lock, what="the agents directory"):
         open_root(world.layout, world.disk)
         agent_id = _agent_id(world, wanted)

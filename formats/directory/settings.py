@@ -23,6 +23,8 @@ def read_settings(layout: Layout) -> Settings:
 
     Raises `Invalid` (kind ``bad-settings``) with the file and the reason.
     """
+    if not layout.root.is_dir():
+        return Settings()
     try:
         data = read_bytes(layout.settings)
     except FileNotFoundError:

@@ -17,7 +17,6 @@ from agentsdir.formats.version import VERSION
 # Packages that cost more than a whole small command, and who may pay for them.
 HEAVY = (
     "asyncio",
-    "filelock",
     "importlib.metadata",
     "jsonschema",
     "jsonschema_rs",
@@ -26,14 +25,13 @@ HEAVY = (
     "referencing",
     "rich",
 )
-LOCKING = {"filelock", "asyncio"}
 VALIDATING = {"jsonschema", "jsonschema_rs", "referencing"}
 ALLOWED: dict[str, set[str]] = {
-    "new": LOCKING,
-    "send": LOCKING,
-    "suspend": LOCKING,
-    "resume": LOCKING,
-    "restore": LOCKING,
+    "new": set(),
+    "send": set(),
+    "suspend": set(),
+    "resume": set(),
+    "restore": set(),
     "replay": set(),
     "parse": set(),
     "inspect": set(),

@@ -24,7 +24,7 @@ def test_new_prints_the_agents_id_alone_on_its_line(shell: Any) -> None:
     done = shell.ok("new")
     assert re.fullmatch("[a-z0-9]{24,32}\n", done.out)
     made = shell.ok("new", "--json").json
-    assert made == {"type": "agent", "agentId": made["agentId"]}
+    assert made == {"type": "agent", "agentId": made["agentId"], "durability": "always"}
     assert {row["state"] for row in shell.ok("list").rows} == {"created"}
 
 
@@ -50,6 +50,7 @@ def test_send_under_json_prints_one_result(shell: Any) -> None:
         "response",
         "stopReason",
         "usage",
+        "durability",
     ]
     assert (result["type"], result["outcome"], result["response"]) == (
         "turn",

@@ -139,7 +139,11 @@ def crash(stage: Any, paths: Any, upto: str) -> None:
 @pytest.mark.parametrize(
     ("upto", "added", "outcome"),
     [
-        ("turn.start", ["turn.aborted", "message.delivered", "session.state"], "failed"),
+        (
+            "turn.start",
+            ["turn.aborted", "outgoing", "message.delivered", "session.state"],
+            "failed",
+        ),
         ("turn.complete", ["message.delivered", "session.state"], "completed"),
         ("turn.error", ["message.delivered", "session.state"], "failed"),
         ("turn.aborted", ["message.delivered", "session.state"], "aborted"),
@@ -218,6 +222,7 @@ def test_one_bad_agent_does_not_keep_the_others_from_being_restored(stage: Any) 
     """It is named with its error."""
     good, bad = bring(stage, "active"), bring(stage, "active")
     bad.log.write_bytes(b"\0" * 100)
+    bad.descriptor.unlink()
     restored = {one.agent_id: one for one in restore_all(stage.world, [bad, good])}
     assert restored[good.id].state == "suspended"
     assert restored[bad.id].state is None

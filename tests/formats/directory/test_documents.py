@@ -233,8 +233,8 @@ def test_an_agent_that_cannot_be_made_leaves_nothing(agents: Any) -> None:
     full = """
         import json, resource, signal, sys
         from pathlib import Path
-        from agentsdir.formats.directory.agent import publish_agent
         from agentsdir.formats.directory.layout import Layout
+        from agentsdir.formats.directory.publishing import publish_agent
         from agentsdir.formats.errors import NotRecorded
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)

@@ -14,10 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.formats.directory import derived, fold
-from agentsdir.formats.directory.agent import history_bytes, read_agent, write_agent
+from agentsdir.formats.directory.agent import (
+    history_bytes,
+    read_agent,
+    write_agent,
+    wrong_files,
+)
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.reading.findings import KINDS
 
@@ -345,10 +350,18 @@ def test_what_was_appended_to_equals_what_is_rebuilt_after_every_event(
     for paths in prefixes(agents, tmp_path):
         assert paths.history.read_bytes() == history_bytes(paths)
         last = orjson.loads(paths.log.read_bytes().splitlines()[-1])["event"]
-        with write_agent(paths, whole=True) as writer:
-            # A block does not bring state.json up to date; a reader folds it from the tail.
-            assert writer.rebuild() == (["state.json"] if last == "block" else [])
-            assert writer.rebuild() == []
+        # A block does not bring state.json up to date; a reader folds it from the tail.
+        assert rebuild(paths) == (["state.json"] if last == "block" else [])
+        assert rebuild(paths) == []
+
+
+def rebuild(paths: AgentPaths) -> list[str]:
+    """Write what is not as the log says, and return its names."""
+    with write_agent(paths, whole=True) as writer:
+        wrong = wrong_files(paths, writer.state)
+        for name in wrong:
+            writer.rebuild(name)
+    return wrong
 
 
 DERIVED = ("descriptor.json", "session.json", "state.json", "history.jsonl")
@@ -376,8 +389,7 @@ def test_any_set_of_lost_derived_files_comes_back_to_the_byte(agents: Any, how: 
                 path.write_bytes({"emptied": b"", "garbage": b"\xff{]"}.get(how, b"{}"))
                 if how == "stale" and name in stale:
                     path.write_bytes(stale[name])
-        with write_agent(paths, whole=True) as writer:
-            written = writer.rebuild()
+        written = rebuild(paths)
         changed = [name for name in subset if how != "stale" or stale.get(name) != whole[name]]
         assert sorted(written) == sorted(changed)
         assert {name: (paths.folder / name).read_bytes() for name in whole} == whole
@@ -389,8 +401,7 @@ def test_a_folder_of_transcripts_that_is_gone_does_not_stop_a_rebuild(agents: An
     agents.talk(paths)
     (paths.transcripts / "manifest.json").unlink()
     paths.transcripts.rmdir()
-    with write_agent(paths, whole=True) as writer:
-        assert writer.rebuild() == [MANIFEST]
+    assert rebuild(paths) == [MANIFEST]
 
 
 FIELDS = list(derived.state_document(first()))
@@ -440,8 +451,7 @@ def test_the_descriptor_comes_from_the_first_record_and_from_nowhere_else(agents
     paths.descriptor.write_text('{"type":"heartbeat"}')
     agents.append(paths, "session.created", agents.created(descriptor={"type": "heartbeat"}))
     assert read_agent(paths).state.descriptor == who
-    with write_agent(paths, whole=True) as writer:
-        assert "descriptor.json" in writer.rebuild()
+    assert "descriptor.json" in rebuild(paths)
     assert json.loads(paths.descriptor.read_bytes()) == who
 
 

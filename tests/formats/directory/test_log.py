@@ -354,6 +354,7 @@ def test_an_agent_cannot_be_known_without_its_first_record(agents: Any) -> None:
     paths = agents.publish()
     whole = paths.log.read_bytes()
     paths.state.unlink()
+    paths.descriptor.unlink()
     for data in (b"", whole[:50] + b"\0" + whole[50:], whole[:-5], b"\n" + whole[:-1], b"\n"):
         paths.log.write_bytes(data)
         with pytest.raises(Invalid):

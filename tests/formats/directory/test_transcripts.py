@@ -43,7 +43,7 @@ def test_only_the_new_tail_is_written(paths: AgentPaths) -> None:
     assert transcripts.store(paths, "a", "main", b"one\ntwo\n", None, Disk()) is not None
     assert (stored.stat().st_ino, stored.read_bytes()) == (inode, b"one\ntwo\n")
     modified = stored.stat().st_mtime_ns
-    assert transcripts.store(paths, "a", "main", b"one\ntwo\n", None, Disk()) is None
+    assert transcripts.store(paths, "a", "main", b"one\ntwo\n", 8, Disk()) is None
     assert stored.stat().st_mtime_ns == modified
 
 
@@ -63,7 +63,7 @@ def test_an_empty_transcript_is_stored_once(paths: AgentPaths) -> None:
     """It exists, and is then known."""
     assert transcripts.store(paths, "a", "main", b"", None, Disk()) is not None
     assert (paths.transcripts / "a").read_bytes() == b""
-    assert transcripts.store(paths, "a", "main", b"", None, Disk()) is None
+    assert transcripts.store(paths, "a", "main", b"", 0, Disk()) is None
 
 
 HOSTILE = json.loads((Path(__file__).parents[1] / "hostile_ids.json").read_text(encoding="utf-8"))
