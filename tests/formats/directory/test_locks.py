@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.errors import Busy, NotRecorded, UnsafePath
+from agentsdir.formats.errors import Busy, NoSuchAgent, NotRecorded, UnsafePath
 
 HOLDER = """
 import sys
@@ -165,3 +166,118 @@ def test_a_signal_waits_until_an_append_is_over_and_its_lock_is_free(
     assert read_agent(paths, whole=True).state.position.last_seq == 2
     assert not locks.is_held(paths.lock)
     assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_who_waited_on_a_lock_file_that_is_gone_takes_the_one_that_stands(
+    tmp_path: Path, how: str
+) -> None:
+    """The old file locks nothing any more; a holder of it is told before it writes."""
+    path = tmp_path / ".lock"
+    with locks.hold(path) as held:
+        held.check()
+        path.unlink()
+        if how == "replaced":
+            path.write_bytes(b"")
+        with pytest.raises(Busy, match="removed or replaced"):
+            held.check()
+        with locks.hold(path, wait=0) as other:
+            other.check()
+            assert locks.is_held(path)
+
+
+def test_a_writer_whose_lock_file_was_removed_writes_nothing_more(agents: Any) -> None:
+    """Another one may be at work under the new file."""
+    paths = agents.publish()
+    with write_agent(paths) as writer:
+        writer.append("history.reset", {}, agents.now())
+        before = paths.log.read_bytes()
+        paths.lock.unlink()
+        with pytest.raises(Busy):
+            writer.append("history.reset", {}, agents.now())
+    assert paths.log.read_bytes() == before
+
+
+def test_who_waits_for_an_agent_that_is_removed_does_not_bring_its_folder_back(
+    tmp_path: Path,
+) -> None:
+    """The wait ends with the error of an agent that is not there."""
+    folder = tmp_path / "agent"
+    folder.mkdir()
+    path = folder / ".turn"
+    raised: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            with locks.hold(path):
+                pass
+        except NoSuchAgent as error:
+            raised.append(error)
+
+    with locks.hold(path):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        path.unlink()
+        folder.rmdir()
+    waiting.join(timeout=30)
+    assert len(raised) == 1
+    assert not folder.exists()
+
+
+def test_a_look_by_a_reader_does_not_make_a_writer_give_up(tmp_path: Path) -> None:
+    """A reader has its share for an instant only, and a writer that does not wait outlasts it."""
+    path = tmp_path / ".turn"
+    with locks.hold(path):
+        pass
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            locks.is_held(path)
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for _ in range(100):
+            with locks.hold(path, wait=0):
+                pass
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+
+
+def test_a_forked_child_neither_owns_nor_keeps_a_lock(tmp_path: Path) -> None:
+    """Its copy is closed at the fork; the parent's lock goes on, and ends with the parent's."""
+    path = tmp_path / ".turn"
+    script = """
+        import os, sys, time
+        from pathlib import Path
+        from agentsdir.formats.directory import locks
+        path = Path(sys.argv[1])
+        with locks.hold(path):
+            if os.fork() == 0:
+                try:
+                    with locks.hold(path, wait=0):
+                        print("both", flush=True)
+                except Exception as error:
+                    print(error.kind, flush=True)
+                sys.stdin.read()
+                os._exit(0)
+            os.wait() if sys.argv[2] == "wait" else time.sleep(0.5)
+            print("still", locks.is_held(path), flush=True)
+            os._exit(0)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(path), "leave"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "locked\n"
+        assert process.stdout.readline() == "still True\n"
+        process.wait(timeout=30)
+        with locks.hold(path, wait=0):
+            pass
+        process.stdin.close()

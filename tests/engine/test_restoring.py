@@ -1,0 +1,432 @@
+"""What `restore` does: notices by kind, dangling calls, losses, leftovers, dry runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from agentsdir.engine.lifecycle import suspend
+from agentsdir.engine.restoring import restore_agent, restore_all, sweep_root
+from agentsdir.engine.validation.paths import validate
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import read_agent, write_agent, wrong_files
+from agentsdir.formats.directory.durability import Disk, Durability
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.records import line_hash
+from agentsdir.formats.reading.blocks import make_block
+
+
+def crash(stage: Any, paths: AgentPaths, *blocks: dict[str, Any]) -> str:
+    """Leave an active agent as a process does that dies within a turn; return the turn's id."""
+    if stage.state(paths).session.state == "created":
+        change = {"from": "created", "to": "active", "reason": "send"}
+        stage.append(paths, "session.state", change)
+    message = stage.enqueue(paths, "doomed")
+    turn = stage.ids.agent()
+    start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
+    stage.append(paths, "turn.start", start)
+    for block in blocks:
+        stage.append(paths, "block", {"turn_id": turn, "block": block})
+    return str(turn)
+
+
+def call(block_id: str, status: str = "pending", **fields: Any) -> dict[str, Any]:
+    """Return a tool call."""
+    return make_block(
+        "tool_use",
+        block_id,
+        "main",
+        "s",
+        None,
+        None,
+        toolName="Bash",
+        toolUseId=f"use-{block_id}",
+        input={},
+        status=status,
+        **fields,
+    )
+
+
+def result(block_id: str) -> dict[str, Any]:
+    """Return what a tool call gave."""
+    fields = {"toolUseId": f"use-{block_id}", "output": "done", "isError": False}
+    return make_block("tool_result", f"{block_id}-result", "main", "s", None, None, **fields)
+
+
+def added(stage: Any, paths: AgentPaths, before: int) -> list[dict[str, Any]]:
+    """Return the records after the first `before` ones."""
+    return stage.log(paths)[before:]  # type: ignore[no-any-return]
+
+
+def is_sound(stage: Any) -> bool:
+    """Tell whether `validate` has nothing to say that fails."""
+    return [str(problem) for problem in validate([stage.root]) if problem.fails] == []
+
+
+@pytest.mark.feature("T-06", "G-04")
+def test_a_person_whose_turn_died_is_told_once(stage: Any) -> None:
+    """One outgoing, `Internal error.`, in reply to the message; nothing is run again."""
+    paths = stage.new(connector="telegram", user="42", channel="c")
+    turn = crash(stage, paths)
+    before = len(stage.log(paths))
+    restore_agent(stage.world, paths)
+    records = added(stage, paths, before)
+    assert [r["event"] for r in records] == [
+        "turn.aborted",
+        "outgoing",
+        "message.delivered",
+        "session.state",
+    ]
+    said = records[1]["data"]
+    assert said == {
+        "message_id": said["message_id"],
+        "connector": "telegram",
+        "userId": "42",
+        "channelId": "c",
+        "text": "Internal error.",
+        "in_reply_to": records[2]["data"]["message_id"],
+    }
+    assert records[0]["data"] == {"turn_id": turn, "reason": "crash"}
+    log = paths.log.read_bytes()
+    assert restore_agent(stage.world, paths).actions == ()
+    assert paths.log.read_bytes() == log
+    assert is_sound(stage)
+
+
+@pytest.mark.feature("T-06")
+@pytest.mark.parametrize(
+    "wanted", [{"kind": "cron", "cron": "nightly"}, {"kind": "heartbeat"}], ids=["cron", "heart"]
+)
+def test_nobody_is_told_that_a_scheduled_turn_died(stage: Any, wanted: dict[str, str]) -> None:
+    """The schedule will run again."""
+    paths = stage.new(**wanted)
+    crash(stage, paths)
+    before = len(stage.log(paths))
+    restore_agent(stage.world, paths)
+    events = [r["event"] for r in added(stage, paths, before)]
+    assert events == ["turn.aborted", "message.delivered", "session.state"]
+
+
+@pytest.mark.feature("T-06")
+@pytest.mark.parametrize("order", [1, -1], ids=["parent first", "child first"])
+def test_a_parent_is_told_that_its_subagent_died_exactly_once(stage: Any, order: int) -> None:
+    """By a system message in its inbox, from the child; a queued one causes no notice."""
+    parent = stage.new()
+    child = stage.new(kind="subagent", parent=parent.id, name="reviewer")
+    crash(stage, child)
+    both = [parent, child][::order]
+    actions = [a for one in restore_all(stage.world, both) for a in one.actions]
+    assert f"told its parent {parent.id}" in actions
+    (message,) = stage.state(parent).pending
+    assert (message["sender"], message["kind"]) == (child.id, "system")
+    assert message["content"] == [
+        {
+            "type": "text",
+            "text": f"Subagent reviewer ({child.id}) failed: Restored with pending work.",
+        }
+    ]
+    log = parent.log.read_bytes()
+    assert [one.actions for one in restore_all(stage.world, both)] == [(), ()]
+    assert parent.log.read_bytes() == log
+    assert is_sound(stage)
+
+
+@pytest.mark.feature("T-06")
+@pytest.mark.parametrize("how", ["removed", "unreadable", "terminated", "itself"])
+def test_a_parent_that_is_gone_is_named(stage: Any, how: str) -> None:
+    """The child is brought to a sound state all the same."""
+    parent = stage.new()
+    child = stage.new(kind="subagent", parent=parent.id, name="reviewer")
+    crash(stage, child)
+    if how == "removed":
+        shutil.rmtree(parent.folder)
+    elif how == "unreadable":
+        parent.log.write_bytes(b"\0")
+        parent.descriptor.unlink()
+        parent.state.unlink()
+    elif how == "terminated":
+        change = {"from": "created", "to": "terminated", "reason": "close"}
+        stage.append(parent, "session.state", change)
+    else:
+        log = child.log.read_bytes().replace(parent.id.encode(), child.id.encode())
+        child.log.write_bytes(log)
+        child.state.unlink()
+    done = restore_agent(stage.world, child)
+    assert done.error is None
+    named = child.id if how == "itself" else parent.id
+    assert f"its parent {named} is gone, and was not told" in done.actions
+    assert stage.state(child).open_turn is None
+
+
+@pytest.mark.parametrize("killed_after", range(6))
+def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
+    stage: Any, killed_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record is written once in all, whoever writes it."""
+    from agentsdir.engine import restoring
+
+    paths = stage.new()
+    crash(stage, paths, call("a"))
+    taken = 0
+
+    def dying(*arguments: Any) -> Any:
+        nonlocal taken
+        taken += 1
+        if taken > killed_after:
+            raise KeyboardInterrupt
+        return take_step(*arguments)
+
+    take_step = restoring.take_step
+    monkeypatch.setattr(restoring, "take_step", dying)
+    with pytest.raises(KeyboardInterrupt):
+        restore_agent(stage.world, paths)
+    monkeypatch.undo()
+    restore_agent(stage.world, paths)
+    events = stage.events(paths)
+    assert events[-6:] == [
+        "block",
+        "block",
+        "turn.aborted",
+        "outgoing",
+        "message.delivered",
+        "session.state",
+    ]
+    assert len(events) == 11
+
+
+def test_calls_that_will_never_return_are_answered_with_a_marked_result(stage: Any) -> None:
+    """In the turn that died only; what was answered, or had ended, is left alone."""
+    paths = stage.new()
+    subagent = make_block(
+        "subagent", "s1", "main", "s", None, None, subagentId="x", input="", status="running"
+    )
+    blocks = [call("open"), call("answered"), result("answered"), call("over", "error"), subagent]
+    turn = crash(stage, paths, *blocks)
+    before = len(stage.log(paths))
+    restore_agent(stage.world, paths)
+    records = [r["data"] for r in added(stage, paths, before) if r["event"] == "block"]
+    assert {record["turn_id"] for record in records} == {turn}
+    answer, closed, lost = (record["block"] for record in records)
+    assert (answer["type"], answer["toolUseId"]) == ("tool_result", "use-open")
+    assert (answer["isError"], answer["synthetic"]) == (True, True)
+    assert closed == {**call("open"), "status": "error"}
+    assert (lost["id"], lost["status"], lost["synthetic"]) == ("s1", "error", True)
+    assert is_sound(stage)
+
+
+@pytest.mark.feature("G-04")
+def test_a_message_that_only_waits_causes_no_notice_and_is_not_run(stage: Any) -> None:
+    """It stays in the inbox for the next `send`."""
+    paths = stage.new()
+    stage.send(paths)
+    message = stage.enqueue(paths, "later")
+    before = len(stage.log(paths))
+    restore_agent(stage.world, paths)
+    assert [r["event"] for r in added(stage, paths, before)] == ["session.state"]
+    assert [m["messageId"] for m in stage.state(paths).pending] == [message]
+
+
+@pytest.mark.feature("S-06")
+def test_a_dry_run_says_what_will_be_done_and_writes_nothing(stage: Any) -> None:
+    """Neither a lock file nor a byte; then exactly that is done."""
+    paths = stage.new()
+    crash(stage, paths, call("a"))
+    paths.history.unlink()
+    (paths.folder / ".tmp-state.json-0a").write_bytes(b"x")
+    before = {p: p.stat().st_mtime_ns for p in stage.root.rglob("*")}
+    said = restore_agent(stage.world, paths, dry_run=True)
+    assert {p: p.stat().st_mtime_ns for p in stage.root.rglob("*")} == before
+    assert not paths.turn.exists()
+    done = restore_agent(stage.world, paths)
+    assert said.actions == done.actions
+    assert "suspended" in said.actions
+    assert "rebuilt history.jsonl" in said.actions
+    assert "removed .tmp-state.json-0a" in said.actions
+    assert (said.state, done.state) == ("active", "suspended")
+
+
+def test_leftovers_of_dead_writers_are_removed_and_nothing_else(stage: Any) -> None:
+    """In the root, among the agents, in an agent's folder and its transcripts; links too."""
+    paths = stage.new()
+    stage.send(paths)
+    keep = stage.root.parent / "keep"
+    keep.mkdir()
+    (keep / "file").write_text("precious")
+    left = [
+        stage.root / ".tmp-agentsdir.json-01",
+        stage.root / "agents" / f".tmp-{paths.id}-02",
+        paths.folder / ".tmp-session.json-03",
+        paths.transcripts / ".tmp-manifest.json-04",
+    ]
+    for path in left:
+        path.mkdir() if path.parent.name == "agents" else path.write_bytes(b"half")
+    link = stage.root / "agents" / ".tmp-link"
+    link.symlink_to(keep)
+    (left[1] / "events.jsonl").write_bytes(b"{")
+    inside = {left[2].name, left[3].name}
+    assert set(sweep_root(stage.world, dry_run=True)) == {left[0], left[1], link}
+    assert left[0].exists()
+    assert set(sweep_root(stage.world)) == {left[0], left[1], link}
+    actions = restore_agent(stage.world, paths).actions
+    assert {a.removeprefix("removed ") for a in actions if a.startswith("removed")} == inside
+    assert not any(path.exists() for path in left)
+    assert (keep / "file").read_text() == "precious"
+
+
+def test_a_living_writer_keeps_its_temporary_files(stage: Any) -> None:
+    """Whoever makes an agent holds the create lock; sweeping waits, and gives up after a while."""
+    left = stage.root / "agents" / ".tmp-x-01"
+    stage.new()
+    left.mkdir()
+    with locks.hold(stage.world.layout.create_lock):
+        assert left.exists()
+    assert sweep_root(stage.world) == [left]
+
+
+@pytest.mark.parametrize("gone", [(), ("state.json",), ("session.json",), ("history.jsonl",)])
+def test_a_lost_first_record_is_made_again_from_the_descriptor(
+    stage: Any, gone: tuple[str, ...]
+) -> None:
+    """Readers show the agent with the damage; writers leave it to `restore`, which is lossy."""
+    paths = stage.new(name="mine")
+    stage.send(paths, "hello")
+    for name in gone:
+        (paths.folder / name).unlink()
+    first, rest = paths.log.read_bytes().split(b"\n", 1)
+    paths.log.write_bytes(b"?" * len(first) + b"\n" + rest)
+    who = orjson.loads(paths.descriptor.read_bytes())
+    done = restore_agent(stage.world, paths)
+    assert (done.error, done.lossy) == (None, True)
+    assert "rebuilt the first record" in done.actions
+    again = restore_agent(stage.world, paths)
+    assert (again.actions, again.lossy) == ((), True)
+    for name in ("descriptor.json", "state.json", "session.json"):
+        (paths.folder / name).unlink()
+    state = read_agent(paths).state
+    assert (state.descriptor, state.session.provider_name) == (who, "echo")
+    assert state.counters["turns"] == 1
+    assert stage.send(paths, "go on").response == "go on"
+
+
+def test_who_an_agent_is_is_never_guessed(stage: Any) -> None:
+    """Without the first record and descriptor.json there is nothing to go by."""
+    paths = stage.new()
+    stage.send(paths, "hello")
+    first, rest = paths.log.read_bytes().split(b"\n", 1)
+    paths.log.write_bytes(b"?" * len(first) + b"\n" + rest)
+    paths.descriptor.unlink()
+    tree = stage.tree()
+    done = restore_agent(stage.world, paths)
+    assert done.error is not None
+    assert done.error.kind == "invalid"
+    assert stage.tree() == tree
+
+
+def test_a_tail_that_lacks_only_its_newline_is_part_of_what_is_restored(stage: Any) -> None:
+    """A turn.complete without its LF ends the turn; it is not aborted too."""
+    paths = stage.new()
+    turn = crash(stage, paths)
+    done = {"turn_id": turn, "response": "", "stop_reason": "end_turn", "usage": None}
+    stage.append(paths, "turn.complete", done)
+    with paths.log.open("rb+") as stream:
+        stream.truncate(paths.log.stat().st_size - 1)
+    paths.state.unlink()
+    restore_agent(stage.world, paths)
+    assert stage.events(paths)[-3:] == ["turn.complete", "message.delivered", "session.state"]
+    assert is_sound(stage)
+
+
+def test_an_unreadable_derived_file_is_made_again(stage: Any) -> None:
+    """A regular file that may not be read is replaced by one that may."""
+    paths = stage.new()
+    paths.history.chmod(0)
+    paths.history.write_bytes(b"") if os.geteuid() == 0 else None
+    assert restore_agent(stage.world, paths).actions == ("rebuilt history.jsonl",)
+    assert paths.history.stat().st_mode & 0o777 == 0o600
+
+
+DAMAGE = {
+    "torn tail": lambda data: data[:-7],
+    "nul run": lambda data: data[:300] + bytes(40) + data[340:],
+    "flipped": lambda data: data.replace(b'"message.delivered"', b'"message,delivered', 1),
+    "first line": lambda data: b"?" + data[1:],
+    "line gone": lambda data: data[: data.index(b"\n") + 1] + data.split(b"\n", 2)[2],
+    "emptied": lambda data: b"",
+    "cut": lambda data: data[: data.index(b'{"seq":5')],
+    "glued": lambda data: data.replace(b"\n", b"", 1),
+    "not utf-8": lambda data: data.replace(b"hello", b"h\xffllo", 1),
+    "garbage line": lambda data: data + b"garbage\n",
+}
+
+
+def test_a_thousand_agents_of_which_ten_are_damaged(stage: Any) -> None:
+    """Ten are reported, 990 keep every byte and time, and a second run changes nothing."""
+    first = stage.new()
+    stage.send(first, "hello")
+    suspend(stage.world, first)
+    agents = [first]
+    pattern = first.id.encode()
+    files = {path: path.read_bytes() for path in first.folder.rglob("*.json*")}
+    for number in range(999):
+        agent_id = f"y{number:023}"
+        folder = stage.root / "agents" / agent_id
+        for path, data in files.items():
+            target = folder / path.relative_to(first.folder)
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            target.write_bytes(data.replace(pattern, agent_id.encode()))
+        agents.append(AgentPaths(folder, agent_id))
+    for paths in agents[1:]:
+        _rechain(paths)
+    damaged = agents[50::97][:10]
+    for paths, harm in zip(damaged, DAMAGE.values(), strict=True):
+        paths.log.write_bytes(harm(paths.log.read_bytes()))
+    before = _times(stage.root)
+    reported = {}
+    for restored in restore_all(stage.world, agents):
+        if restored.findings or restored.error or restored.actions:
+            reported[restored.agent_id] = restored
+    assert set(reported) == {paths.id for paths in damaged}
+    changed = {path for path, seen in _times(stage.root).items() if before.get(path) != seen}
+    assert {path.relative_to(stage.root).parts[1] for path in changed} <= set(reported)
+    settled = _times(stage.root)
+    for restored in restore_all(stage.world, agents):
+        assert restored.actions == (), restored
+    assert _times(stage.root) == settled
+
+
+def _rechain(paths: AgentPaths) -> None:
+    """Give a copied log the hashes of its own lines, and what is derived from them."""
+    lines, previous = [], "0" * 16
+    for line in paths.log.read_bytes().splitlines():
+        record = orjson.loads(line)
+        record["prev"] = previous
+        lines.append(orjson.dumps(record))
+        previous = line_hash(lines[-1])
+    paths.log.write_bytes(b"".join(line + b"\n" for line in lines))
+    (paths.folder / "state.json").unlink()
+    with write_agent(paths, disk=Disk(Durability.NEVER), whole=True) as writer:
+        for name in wrong_files(paths, writer.state):
+            writer.rebuild(name)
+
+
+def _times(root: Path) -> dict[Path, tuple[int, int]]:
+    found = {}
+    for path in root.rglob("*"):
+        status = path.lstat()
+        found[path] = (status.st_mtime_ns, status.st_size)
+    return found
+
+
+def test_an_agent_that_goes_away_meanwhile_is_no_error_of_the_others(stage: Any) -> None:
+    """It is reported, and the next one is restored."""
+    gone, here = stage.new(), stage.new()
+    crash(stage, here)
+    shutil.rmtree(gone.folder)
+    first, second = restore_all(stage.world, [gone, here])
+    assert first.error is not None
+    assert second.state == "suspended"
