@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from agentsdir.engine.validation.problems import Problem, from_finding, from_refusal
+from agentsdir.engine.validation.turns import TurnCheck
 from agentsdir.engine.validation.values import Piece, breaches, decode
 from agentsdir.formats.directory import derived, fold
 from agentsdir.formats.directory.fold import AgentState
@@ -51,6 +52,7 @@ class LogCheck:
         self.position = Position()
         self.records = 0
         self.sound = True
+        self._turns = TurnCheck()
 
     def run(self) -> Iterator[Problem]:
         """Yield the problems of the log, in its order. Raises `FileNotFoundError`."""
@@ -106,6 +108,9 @@ class LogCheck:
             yield piece.problem("session-id-differs", reason, "/session_id")
         if record.event == "session.state":
             yield from self._transition(record.data, state.session.state, piece)
+        # After a loss the records that are left cannot follow each other.
+        if self.sound and (breach := self._turns.breach(record)):
+            yield piece.problem("turn-order", *breach)
 
     def _transition(
         self, data: dict[str, Any], now: SessionState, piece: Piece

@@ -29,6 +29,7 @@ PROBLEMS: dict[str, tuple[str, str]] = {
     "id-differs": (ERROR, "the agent id inside is not the folder's"),
     "session-id-differs": (ERROR, "not all of an agent's files name the same session"),
     "illegal-transition": (ERROR, "a session went from one state to another that it cannot reach"),
+    "turn-order": (ERROR, "messages and turns do not follow each other as they must"),
     "derived-differs": (ERROR, "a derived file is not what the log says"),
     "derived-stale": (INFO, "a derived file is right, but older than the log"),
     "transcript-missing": (ERROR, "a raw transcript that was synced is not there"),
