@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import BinaryIO, NamedTuple
 
 TYPE_CHECKING = False
@@ -9,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LINE_CAP = 64 * 1024 * 1024
+_CHUNK = 1024 * 1024
 
 
 class Line(NamedTuple):
@@ -34,6 +37,29 @@ def read_lines(stream: BinaryIO, *, cap: int = LINE_CAP) -> Iterator[Line]:
 def skip_line(stream: BinaryIO, data: bytes, cap: int) -> int:
     """Pass over what a line has beyond `data`, its first `cap` bytes; return how many bytes."""
     skipped = 0
-    while len(data) == cap and not data.endswith(b"\n") and (data := stream.readline(cap)):
+    while len(data) == cap and not data.endswith(b"\n"):
+        skipped += _skip_hole(stream)
+        cap = min(cap, _CHUNK)
+        data = stream.readline(cap)
         skipped += len(data)
     return skipped
+
+
+def _skip_hole(stream: BinaryIO) -> int:
+    """Pass over a part of a sparse file that was never written, and so holds no LF.
+
+    A log of ten gigabytes of nothing is what a crash can leave, and is not worth reading.
+    """
+    try:
+        descriptor, here = stream.fileno(), stream.tell()
+        before = os.lseek(descriptor, 0, os.SEEK_CUR)
+        end = os.lseek(descriptor, 0, os.SEEK_END)
+        try:
+            there = os.lseek(descriptor, here, os.SEEK_DATA) if here < end else here
+        except OSError as error:
+            there = end if error.errno == errno.ENXIO else here
+        os.lseek(descriptor, before, os.SEEK_SET)
+    except (OSError, AttributeError):  # a pipe, bytes in memory, or a system without holes
+        return 0
+    stream.seek(there)
+    return there - here

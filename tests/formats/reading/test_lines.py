@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -89,3 +90,21 @@ def test_a_stream_of_single_bytes_gives_the_same_lines(data: bytes) -> None:
     """How the bytes arrive changes nothing."""
     slow = io.BufferedReader(Dribble(data), buffer_size=1)
     assert list(read_lines(slow)) == list(read_lines(io.BytesIO(data)))
+
+
+@pytest.mark.parametrize("tail", [b"", b"\n", b"\nnext\n", b"x" * 5000 + b"\nnext"])
+def test_a_hole_in_a_sparse_file_is_passed_over_as_the_zeros_it_stands_for(
+    tmp_path: Path, tail: bytes
+) -> None:
+    """Whether the file system keeps holes or not, the lines are the same."""
+    path = tmp_path / "sparse"
+    with path.open("wb") as stream:
+        stream.write(b"first\n" + b"y" * 3000)
+        stream.seek(5_000_000, 1)
+        stream.write(b"z")
+        stream.seek(3_000_000, 1)
+        stream.truncate()
+        stream.write(tail)
+    dense = io.BytesIO(path.read_bytes())
+    with path.open("rb") as sparse:
+        assert list(read_lines(sparse, cap=1000)) == list(read_lines(dense, cap=1000))
