@@ -12,14 +12,18 @@ TESTS = Path(__file__).parents[1]
 # The features of this version: their ids, and what they say in one line.
 FEATURES = {
     "T-01": "four kinds of agent, in the first log record, never derived again",
+    "T-06": "restoring pending work: a person is told once, a parent is told, a schedule is not",
     "G-01": "descriptor.json and state.json exist from creation on",
     "G-02": "history.jsonl holds start and reset markers, and user, assistant and tool records",
     "G-03": "context is what follows the last marker",
+    "G-04": "restoring on load: what was pending is shown, and nothing is sent again",
     "G-05": "a subagent gets a new id, never used again",
     "S-01": "the session record, its four states, and SessionStateError",
     "S-02": "session.json is replaced atomically",
+    "S-03": "the provider's blob is a short cut, and every session resumes without it",
     "S-04": "events.jsonl is the truth: the whole conversation is rebuilt from it",
     "S-05": "everything on disk is plain JSON",
+    "S-06": "at boot an active session that nobody holds becomes suspended",
     "B-01": "seven kinds of block",
     "B-02": "saved, runtime and list data of a session",
     "B-05": "five stream events, each with its conversationId",
