@@ -20,6 +20,7 @@ from agentsdir.formats.directory.agent import (
     write_agent,
     wrong_files,
 )
+from agentsdir.formats.directory.journal import tail_is_record
 from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, Layout, read_json
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.directory.states import SessionState
@@ -29,6 +30,9 @@ from agentsdir.formats.reading.findings import Finding
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_ENDED = "ended a record that lacked only its newline"
 
 
 class Restored(NamedTuple):
@@ -64,6 +68,7 @@ class _Plan(NamedTuple):
     """What one agent needs: records about losses, files, then records that close and suspend."""
 
     reading: Reading
+    ends_tail: bool
     losses: list[Step]
     files: list[str]
     leftovers: list[Path]
@@ -73,6 +78,7 @@ class _Plan(NamedTuple):
     @property
     def actions(self) -> tuple[str, ...]:
         return (
+            *([_ENDED] if self.ends_tail else []),
             *(step.says for step in self.losses),
             *(f"rebuilt {name}" for name in self.files),
             *(f"removed {path.name}" for path in self.leftovers),
@@ -107,8 +113,8 @@ def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> 
             locks.hold(paths.turn, wait=0, what=f"agent {paths.id}"),
             world.disk.settled(),
         ):
-            with write_agent(paths, disk=world.disk, whole=True):
-                pass  # a record that lacks nothing but its LF has it now, and belongs in the plan
+            with write_agent(paths, disk=world.disk, whole=True) as writer:
+                done += [_ENDED] if writer.ended_tail else []
             state = _carry_out(world, paths, _plan(world.layout, paths), done)
         return Restored(paths.id, state, tuple(done), plan.findings, None)
     except Busy:
@@ -127,12 +133,22 @@ def _held(paths: AgentPaths) -> Restored:
 def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
     reading = read_agent(paths, whole=True)
     findings = (*without_live_tail(paths, reading.findings), *_compare_descriptor(paths, reading))
+    steps = [*crash_steps(layout, paths, reading.state), *_suspension(reading)]
+    losses = _losses(reading)
+    ends_tail = reading.torn and tail_is_record(paths.log, reading.state.position)
+    if reading.torn and not (
+        ends_tail or losses or any(step.event and not step.to for step in steps)
+    ):
+        # Whatever is appended sets the unfinished write apart; if nothing else is, this does.
+        notice = "a write that was never finished, nor acknowledged, was set apart"
+        losses = [Step("set an unfinished write apart", "restore", {"notice": notice})]
     return _Plan(
         reading,
-        _losses(reading),
+        ends_tail,
+        losses,
         wrong_files(paths, reading.state),
         documents.leftovers(paths.folder),
-        [*crash_steps(layout, paths, reading.state), *_suspension(reading)],
+        steps,
         findings,
     )
 

@@ -174,11 +174,12 @@ def write_agent(
     with locks.hold_undisturbed(paths.lock) as held:
         try:
             reading = read_agent(paths, whole=whole, known=known)
-            if reading.torn and journal.end_whole_tail(paths.log, reading.state.position, disk):
+            ended = reading.torn and journal.end_whole_tail(paths.log, reading.state.position, disk)
+            if ended:
                 reading = read_agent(paths, whole=whole, known=known)
             if not whole:
                 _refuse_lossy(paths, reading)
-            yield AgentWriter(paths, reading, held, disk)
+            yield AgentWriter(paths, reading, held, disk, ended_tail=ended)
         except Uncertain as error:
             disk.doubt(paths.folder, error)
             raise
@@ -202,11 +203,23 @@ def _refuse_lossy(paths: AgentPaths, reading: Reading) -> None:
 
 
 class AgentWriter:
-    """Appends events to one agent's log and keeps its derived files; valid inside `write_agent`."""
+    """Appends events to one agent's log and keeps its derived files; valid inside `write_agent`.
 
-    def __init__(self, paths: AgentPaths, reading: Reading, held: locks.Held, disk: Disk) -> None:
+    `ended_tail` tells whether a record that lacked nothing but its LF was given it on the way in.
+    """
+
+    def __init__(
+        self,
+        paths: AgentPaths,
+        reading: Reading,
+        held: locks.Held,
+        disk: Disk,
+        *,
+        ended_tail: bool = False,
+    ) -> None:
         self.paths = paths
         self.state = reading.state
+        self.ended_tail = ended_tail
         self._held = held
         self._disk = disk
 
@@ -239,30 +252,23 @@ class AgentWriter:
         """Bring the derived files up to date with the event that was just appended."""
         if line:
             self._extend_history(line, history_before)
-        if self._disk.waits:
-            # What is derived must not outlive, in a power cut, the events that it tells of.
-            catch_up = partial(_catch_up, self.paths, self._disk)
-            self._disk.afterwards(self.paths.folder, catch_up)
-            return
         if event == "session.state":
-            self._replace("session.json", self._disk)
+            self._follow_with("session.json")
         if event == "transcript.synced":
-            self._replace(derived.MANIFEST, None)
+            self._follow_with(derived.MANIFEST)
         if event != "block":
             # Blocks come thick and fast; a reader folds them from the tail of the log.
-            self._replace("state.json", None)
+            self._follow_with("state.json")
 
-    def catch_up(self) -> None:
-        """Replace the derived documents that do not say what the state says."""
-        for name, data in derived.derived_documents(self.state).items():
-            try:
-                current = read_bytes(self.paths.folder / name)
-            except FileNotFoundError:
-                current = None
-            if current != data:
-                self._replace(name, None)
+    def _follow_with(self, name: str) -> None:
+        if self._disk.waits:
+            # What is derived must not outlive, in a power cut, the events that it tells of.
+            self._disk.afterwards(self.paths.folder, name, partial(_catch_up, self.paths))
+        else:
+            self.replace(name, self._disk if name == "session.json" else None)
 
-    def _replace(self, name: str, disk: Disk | None) -> None:
+    def replace(self, name: str, disk: Disk | None) -> None:
+        """Write a derived document as the state says it is. Raises as `replace_file` does."""
         path = self.paths.folder / name
         documents.make_folder(path.parent, self._disk)
         documents.replace_file(path, derived.derived_documents(self.state)[name], disk)
@@ -295,9 +301,11 @@ class AgentWriter:
         documents.remove(leftover)
 
 
-def _catch_up(paths: AgentPaths, disk: Disk) -> None:
-    with write_agent(paths, disk=disk) as writer, suppress(NotRecorded):
-        writer.catch_up()
+def _catch_up(paths: AgentPaths, names: list[str]) -> None:
+    """Write derived documents of events that have become durable; the events stand anyway."""
+    with suppress(NotRecorded), write_agent(paths) as writer:
+        for name in names:
+            writer.replace(name, None)
 
 
 def wanted_files(paths: AgentPaths, state: AgentState) -> dict[str, bytes]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
-from agentsdir.formats.errors import Uncertain
+from agentsdir.formats.errors import NotRecorded, Uncertain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Disk:
     def __init__(self, durability: Durability = Durability.ALWAYS) -> None:
         self.durability = durability
         self._due: dict[Path, None] = {}
-        self._after: dict[Path, Callable[[], None]] = {}
+        self._after: dict[Path, tuple[Callable[[list[str]], None], dict[str, None]]] = {}
         self._doubtful: dict[Path, str] = {}
 
     @property
@@ -62,22 +62,28 @@ class Disk:
         if self.durability is not Durability.NEVER:
             _sync_path(folder, os.O_DIRECTORY)
 
-    def afterwards(self, path: Path, act: Callable[[], None]) -> None:
-        """Call `act` once when all is durable: what is derived must not be ahead of the log."""
-        self._after[path] = act
+    def afterwards(self, folder: Path, name: str, act: Callable[[list[str]], None]) -> None:
+        """Call `act` once for the folder, with all names, when what they are made of is durable.
+
+        What is derived must not be ahead of the log.
+        """
+        self._after.setdefault(folder, (act, {}))[1][name] = None
 
     @contextmanager
     def settled(self) -> Iterator[None]:
         """Make durable, when the block is over, what had to wait. Raises `Uncertain`."""
         try:
             yield
+        except (NotRecorded, Uncertain):
+            self._due, self._after = {}, {}  # where the disk refuses, nothing more is written
+            raise
         finally:
             due, self._due = self._due, {}
             for path in due:
                 _sync_path(path, 0)
             after, self._after = self._after, {}
-            for act in after.values():
-                act()
+            for act, names in after.values():
+                act(list(names))
 
     def doubt(self, folder: Path, error: Uncertain) -> None:
         """Remember that the disk would not confirm what is in an agent's folder."""

@@ -11,7 +11,13 @@ from typing import Any
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.directory.log import Position, decode_line
-from agentsdir.formats.directory.records import NO_LINE, Record, encode_record, line_hash
+from agentsdir.formats.directory.records import (
+    NO_LINE,
+    STUB_END,
+    Record,
+    encode_record,
+    line_hash,
+)
 from agentsdir.formats.errors import Invalid, NotRecorded
 from agentsdir.formats.reading.lines import LINE_CAP
 
@@ -44,14 +50,14 @@ def append_record(
         size = os.fstat(descriptor).st_size
         previous, prefix = position.last_hash, b""
         if size > position.size:
-            previous, prefix = _hash_of_tail(descriptor, position.size, size), b"\n"
+            previous, prefix = _hash_of_tail(descriptor, position.size, size), STUB_END
         record = Record(position.next_seq, ts, event, session_id, data, previous)
         line = encode_line(record)
         _write_whole(descriptor, prefix + line, size, path)
         disk.sync_append(descriptor, path)
     finally:
         os.close(descriptor)
-    lines = position.lines + len(prefix) + 1
+    lines = position.lines + bool(prefix) + 1
     return record, Position(size + len(prefix) + len(line), record.seq, line_hash(line), 0, lines)
 
 
@@ -70,26 +76,35 @@ def end_whole_tail(path: Path, position: Position, disk: Disk) -> bool:
     Only its LF was lost, so it would become a record with the next append, and must be folded
     before that. Raises as `append_record` does.
     """
+    if not tail_is_record(path, position):
+        return False
     descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
     try:
-        size = os.fstat(descriptor).st_size
-        if size - position.size > LINE_CAP:
-            return False
-        tail = os.pread(descriptor, size - position.size, position.size)
-        if not tail or tail.endswith(b"\n") or decode_line(tail, "", 0, 0)[0] is None:
-            return False
-        _write_whole(descriptor, b"\n", size, path)
+        _write_whole(descriptor, b"\n", os.fstat(descriptor).st_size, path)
         disk.sync_append(descriptor, path)
     finally:
         os.close(descriptor)
     return True
 
 
+def tail_is_record(path: Path, position: Position) -> bool:
+    """Tell whether what stands after the last complete line is a record that lacks only its LF."""
+    descriptor = open_plain(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size - position.size >= LINE_CAP:
+            return False
+        tail = os.pread(descriptor, size - position.size, position.size)
+    finally:
+        os.close(descriptor)
+    return not tail.endswith(b"\n") and decode_line(tail, "", 0, 0)[0] is not None
+
+
 def _hash_of_tail(descriptor: int, start: int, size: int) -> str:
-    """Return what `prev` says of a torn tail; one too long to be read counts as no line."""
-    if size - start > LINE_CAP:
+    """Return what `prev` says of a torn tail once it is a line; one too long counts as none."""
+    if size - start + len(STUB_END) > LINE_CAP:
         return NO_LINE
-    return line_hash(os.pread(descriptor, size - start, start))
+    return line_hash(os.pread(descriptor, size - start, start) + STUB_END)
 
 
 def _write_whole(descriptor: int, data: bytes, size: int, path: Path) -> None:

@@ -161,8 +161,10 @@ def is_held(path: Path) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError:  # no locks here: whoever wants to write is told
+        return False
     finally:
         os.close(descriptor)
     return False

@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 import orjson
 
 from agentsdir.formats.directory.layout import open_plain
-from agentsdir.formats.directory.records import NO_LINE, Record, as_record, line_hash
+from agentsdir.formats.directory.records import NO_LINE, STUB_END, Record, as_record, line_hash
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.lines import LINE_CAP, read_lines
 from agentsdir.formats.reading.salvage import salvage
@@ -32,7 +32,8 @@ class Position(NamedTuple):
     """How far a log has been read: what the next append and the next fold start from.
 
     `size` is the byte after the last complete line; `last_hash` the hash of that line;
-    `unreadable` counts complete lines without a record since `last_seq`, `lines` all complete ones.
+    `unreadable` counts complete lines without a record since `last_seq` that may have held one;
+    `lines` counts all complete ones.
     """
 
     size: int = 0
@@ -80,7 +81,8 @@ def read_log(
     for number, offset, length, data in read_lines(stream, cap=cap):
         number += first
         at = base + offset
-        if not (data or _last_byte(stream, at + length)).endswith(b"\n"):
+        end = data or _last_bytes(stream, at + length)
+        if not end.endswith(b"\n"):
             yield from waiting
             torn = Finding("torn-tail", file, number, at, length, "the last line is incomplete")
             yield LogLine(None, (torn,), number, at, length, here)
@@ -93,7 +95,9 @@ def read_log(
             record, findings = None, (Finding("oversize", file, number, at, length, message),)
             line = NO_LINE
         if record is None:
-            here = Position(at + length, here.last_seq, line, here.unreadable + 1, number)
+            # A stub that a writer has ended was never acknowledged, and has no number.
+            counts = not end.endswith(STUB_END)
+            here = Position(at + length, here.last_seq, line, here.unreadable + counts, number)
             waiting.append(LogLine(None, findings, number, at, length, here))
             if len(waiting) < MAX_WAITING:
                 continue
@@ -126,15 +130,17 @@ def ends_at(stream: BinaryIO, position: Position) -> bool:
     line = line[line[:-1].rfind(b"\n") + 1 :]
     if not line.endswith(b"\n") or line_hash(line) != position.last_hash:
         return False
+    if position.unreadable or line.endswith(STUB_END):
+        return True
     record = decode_line(line, "", 0, 0)[0]
-    return position.unreadable > 0 or (record is not None and record.seq == position.last_seq)
+    return record is not None and record.seq == position.last_seq
 
 
-def _last_byte(stream: BinaryIO, end: int) -> bytes:
-    """Return the byte before `end`, of a line that was too long to be kept."""
+def _last_bytes(stream: BinaryIO, end: int) -> bytes:
+    """Return how a line ends that was too long to be kept."""
     here = stream.tell()
-    stream.seek(end - 1)
-    last = stream.read(1)
+    stream.seek(end - len(STUB_END))
+    last = stream.read(len(STUB_END))
     stream.seek(here)
     return last
 

@@ -14,6 +14,9 @@ from agentsdir.formats.digest import short_hash
 
 NO_LINE = "0" * 16
 
+STUB_END = b" \n"
+"""What a writer puts after a torn tail. No record ends so: such a line was never acknowledged."""
+
 EVENTS = (
     "session.created",
     "session.state",

@@ -430,3 +430,19 @@ def test_an_agent_that_goes_away_meanwhile_is_no_error_of_the_others(stage: Any)
     first, second = restore_all(stage.world, [gone, here])
     assert first.error is not None
     assert second.state == "suspended"
+
+
+def test_a_torn_tail_of_a_dead_writer_is_set_apart_once(stage: Any) -> None:
+    """Then nobody reports it any more, and a second run appends nothing."""
+    paths = stage.new()
+    stage.send(paths)
+    suspend(stage.world, paths)
+    with paths.log.open("ab") as stream:
+        stream.write(b'{"seq":11,"ts"')
+    said = restore_agent(stage.world, paths, dry_run=True)
+    done = restore_agent(stage.world, paths)
+    assert said.actions == done.actions == ("set an unfinished write apart",)
+    assert not done.lossy
+    assert read_agent(paths, whole=True).torn is False
+    assert is_sound(stage)
+    assert restore_agent(stage.world, paths).actions == ()

@@ -138,8 +138,17 @@ def test_an_append_after_a_torn_tail_gets_its_own_line_and_the_next_number(log: 
     assert seqs(log.data) == [1, 2, 3, 4]
     assert kinds(log.data) == ["stub"]
     stub, record = log.data.splitlines()[3:]
-    assert stub == b'{"seq":4,"ts":"20'
+    assert stub == b'{"seq":4,"ts":"20 '
     assert orjson.loads(record)["prev"] == line_hash(stub)
+
+
+def test_a_write_that_tears_while_it_sets_a_torn_tail_apart_makes_no_loss_of_it(log: Log) -> None:
+    """The first stub ends in SPACE LF, so that nobody takes it for a record that was lost."""
+    for torn in (b'{"seq":4', b" ", b" \n", b'{"seq":4,"ts', b' \n{"seq'):
+        log.add(torn)
+    log.append(n=4)
+    assert seqs(log.data) == [1, 2, 3, 4]
+    assert set(kinds(log.data)) == {"stub"}
 
 
 def test_two_stubs_one_after_the_other_are_two_lines_and_no_gap_of_two(log: Log) -> None:
