@@ -83,6 +83,12 @@ def find_agent(layout: Layout, reference: str) -> AgentPaths:
     return found[0]
 
 
+def find_agents(layout: Layout, references: list[str]) -> list[AgentPaths]:
+    """Return the agents that `references` name, each once (errors of `find_agent`)."""
+    found = [find_agent(layout, reference) for reference in references]
+    return list({paths.id: paths for paths in found}.values())
+
+
 def status_of(paths: AgentPaths, state: AgentState) -> str:
     """Return `running`, `closed` or `idle`, computed on reading and never stored (D26)."""
     if state.session.state is SessionState.TERMINATED:

@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "parse": set(),
     "inspect": set(),
     "list": set(),
+    "rm": LOCKING,
     # rpds and attrs come with jsonschema and read their own versions.
     "validate": {*VALIDATING, "importlib.metadata"},
     "schema": set(),
@@ -99,6 +100,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "parse": ["parse", str(transcript)],
         "inspect": ["inspect", "active"],
         "list": ["list"],
+        "rm": ["rm", "--yes", "active"],
         "validate": ["validate"],
         "schema": ["schema"],
         "adapters": ["adapters"],
