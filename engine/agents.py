@@ -32,7 +32,7 @@ def each_agent(layout: Layout) -> Iterator[Listed]:
             reading = read_agent(paths)
             findings = tuple(without_live_tail(paths, reading.findings))
             yield Listed(paths, reading._replace(findings=findings), None)
-        except NoSuchAgent:  # removed while we looked
+        except (NoSuchAgent, FileNotFoundError):  # removed while we looked
             continue
         except Invalid as error:
             yield Listed(AgentPaths(layout.agents / agent_id, agent_id), None, error)

@@ -54,9 +54,7 @@ def run(
             remove_agent(world, paths)
             if as_json:
                 durability = world.disk.durability.value
-                print_json(
-                    env, {"type": "removed", "agentId": paths.id, "durability": durability}
-                )
+                print_json(env, {"type": "removed", "agentId": paths.id, "durability": durability})
     return refusals.code
 
 

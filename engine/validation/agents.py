@@ -113,6 +113,8 @@ class AgentCheck:
         try:
             yield from log.run()
         except FileNotFoundError:
+            if not self._paths.folder.exists():  # removed while we looked
+                return
             log.sound = False
             yield Problem("no-log", self._name, "there is no events.jsonl")
         yield from self._history.finish(sound=log.sound)

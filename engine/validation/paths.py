@@ -176,6 +176,8 @@ def _agents(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator
 def _agent(path: Path, agent_id: str, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
     try:
         yield from AgentCheck(AgentPaths(path, agent_id), name, tally, modes=modes).run()
+    except FileNotFoundError:
+        return  # removed while we looked
     except OSError as error:  # one agent that cannot be read does not hide the others
         yield Problem("unreadable", name, str(error.strerror))
 

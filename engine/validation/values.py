@@ -126,6 +126,7 @@ _MARKED = {
     "error": ("exitCode", "error"),
     "agent": ("agentId", "new-agent"),
     "restored": ("agentId", "restored"),
+    "removed": ("agentId", "removed"),
 }
 _CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
 

@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "parse": set(),
     "inspect": set(),
     "list": set(),
-    "rm": LOCKING,
+    "rm": set(),
     # rpds and attrs come with jsonschema and read their own versions.
     "validate": {*VALIDATING, "importlib.metadata"},
     "schema": set(),

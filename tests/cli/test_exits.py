@@ -24,6 +24,7 @@ PLACES = {
     "suspend": ["suspend", "REFERENCE"],
     "resume": ["resume", "REFERENCE"],
     "restore": ["restore", "REFERENCE"],
+    "rm": ["rm", "--yes", "REFERENCE"],
     "replay": ["replay", "REFERENCE"],
     "inspect": ["inspect", "REFERENCE"],
     "inspect --runtime": ["inspect", "--runtime", "REFERENCE"],
