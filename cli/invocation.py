@@ -26,6 +26,7 @@ COMMANDS = {
     "parse": "Turn transcripts into blocks, one JSON object a line",
     "inspect": "Show everything about one agent",
     "list": "List the agents",
+    "archive": "Put agents away, or bring them back",
     "rm": "Remove agents for good",
     "validate": "Check files against the format",
     "schema": "Print a JSON Schema of the format",

@@ -125,6 +125,8 @@ _MARKED = {
     "turn": ("messageId", "turn-result"),
     "error": ("exitCode", "error"),
     "agent": ("agentId", "new-agent"),
+    "archived": ("agentId", "archived"),
+    "unarchived": ("agentId", "archived"),
     "restored": ("agentId", "restored"),
     "removed": ("agentId", "removed"),
 }

@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "parse": set(),
     "inspect": set(),
     "list": set(),
+    "archive": set(),
     "rm": set(),
     # rpds and attrs come with jsonschema and read their own versions.
     "validate": {*VALIDATING, "importlib.metadata"},
@@ -100,6 +101,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "parse": ["parse", str(transcript)],
         "inspect": ["inspect", "active"],
         "list": ["list"],
+        "archive": ["archive", "active"],
         "rm": ["rm", "--yes", "active"],
         "validate": ["validate"],
         "schema": ["schema"],

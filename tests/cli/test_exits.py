@@ -24,6 +24,8 @@ PLACES = {
     "suspend": ["suspend", "REFERENCE"],
     "resume": ["resume", "REFERENCE"],
     "restore": ["restore", "REFERENCE"],
+    "archive": ["archive", "REFERENCE"],
+    "archive --undo": ["archive", "--undo", "REFERENCE"],
     "rm": ["rm", "--yes", "REFERENCE"],
     "replay": ["replay", "REFERENCE"],
     "inspect": ["inspect", "REFERENCE"],
