@@ -45,9 +45,9 @@ def run(
         raise UsageError("nobody is at the terminal to be asked", hint="--yes removes unasked")
     chosen = find_agents(env.layout, agents)
     env.layout.check_version(writing=True)
+    world = env.world
     if not (yes or _confirmed(env, chosen)):
         raise AgentsdirError("nothing was removed", kind="declined")
-    world = env.world
     refusals = Refusals(env, as_json=as_json)
     for paths in chosen:
         with refusals.noted():
