@@ -31,6 +31,7 @@ COMMANDS = {
     "validate": "Check files against the format",
     "schema": "Print a JSON Schema of the format",
     "adapters": "List the agent architectures",
+    "trust": "Let agents run in a directory that was not named",
 }
 
 

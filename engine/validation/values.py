@@ -129,6 +129,8 @@ _MARKED = {
     "unarchived": ("agentId", "archived"),
     "restored": ("agentId", "restored"),
     "removed": ("agentId", "removed"),
+    "trusted": ("root", "trusted"),
+    "untrusted": ("root", "trusted"),
 }
 _CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
 

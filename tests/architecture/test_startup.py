@@ -42,6 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "validate": {*VALIDATING, "importlib.metadata"},
     "schema": set(),
     "adapters": {"importlib.metadata"},
+    "trust": set(),
 }
 
 PROBE = """
@@ -106,6 +107,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "validate": ["validate"],
         "schema": ["schema"],
         "adapters": ["adapters"],
+        "trust": ["trust"],
     }
     return Prepared(home, commands)
 
