@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
 
 from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.errors import UsageError
@@ -26,9 +26,19 @@ ROOT_VARIABLE = "AGENTSDIR_ROOT"
 ROOT_NAME = ".agentsdir"
 
 
+class FoundRoot(NamedTuple):
+    """Where agents are kept, and whether that was found by search instead of being named."""
+
+    folder: Path
+    searched: bool
+
+
 @dataclass
 class Environment:
-    """One invocation's surroundings. `root` is what `--root` said, or empty."""
+    """One invocation's surroundings.
+
+    `root` is what `--root` said, or empty; `uid` is the user that files should belong to.
+    """
 
     stdin: BinaryIO
     stdout: TextIO
@@ -38,6 +48,7 @@ class Environment:
     home: Path
     root: str = ""
     login: str = field(default="")
+    uid: int = field(default_factory=os.geteuid)
 
     @classmethod
     def of_process(cls) -> Environment:
@@ -56,18 +67,24 @@ class Environment:
             cwd = Path("/")  # the folder is gone; commands that name their root still work
         return cls(sys.stdin.buffer, sys.stdout, sys.stderr, variables, cwd, home, login=login)
 
-    @property
-    def layout(self) -> Layout:
-        """Where agents are kept: `--root`, `$AGENTSDIR_ROOT`, `.agentsdir` upwards, or at home."""
+    def find_root(self) -> FoundRoot:
+        """Return `--root`, `$AGENTSDIR_ROOT`, the nearest `.agentsdir` upwards, or that at home."""
         named = self.root or self.variables.get(ROOT_VARIABLE, "")
         if named:
             if "\0" in named:
                 raise UsageError("the root's path holds a NUL")
-            return Layout(self.cwd / named)
+            return FoundRoot(self.cwd / named, searched=False)
+        own = self.home / ROOT_NAME
         for folder in (self.cwd, *self.cwd.parents):
-            if (folder / ROOT_NAME / "agentsdir.json").is_file():
-                return Layout(folder / ROOT_NAME)
-        return Layout(self.home / ROOT_NAME)
+            found = folder / ROOT_NAME
+            if (found / "agentsdir.json").is_file():
+                return FoundRoot(found, searched=found.resolve() != own.resolve())
+        return FoundRoot(own, searched=False)
+
+    @property
+    def layout(self) -> Layout:
+        """The agents directory that `find_root` finds."""
+        return Layout(self.find_root().folder)
 
     @property
     def world(self) -> World:
@@ -75,13 +92,14 @@ class Environment:
         import time
 
         from agentsdir.cli.fresh import FreshIds, now
+        from agentsdir.cli.trust import check_trust
         from agentsdir.engine.world import World
         from agentsdir.formats.directory.durability import Disk
         from agentsdir.formats.directory.settings import read_settings
 
         layout = self.layout
         disk = Disk(read_settings(layout).durability)
-        return World(layout, now, time.sleep, FreshIds(), disk, lambda: None)
+        return World(layout, now, time.sleep, FreshIds(), disk, lambda: check_trust(self))
 
 
 def _login() -> str:

@@ -26,9 +26,12 @@ COMMANDS = {
     "parse": "Turn transcripts into blocks, one JSON object a line",
     "inspect": "Show everything about one agent",
     "list": "List the agents",
+    "archive": "Put agents away, or bring them back",
+    "rm": "Remove agents for good",
     "validate": "Check files against the format",
     "schema": "Print a JSON Schema of the format",
     "adapters": "List the agent architectures",
+    "trust": "Let agents run in a directory that was not named",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agentsdir.formats.directory import derived, ids, locks
@@ -24,31 +25,37 @@ class Listed(NamedTuple):
     error: Invalid | None
 
 
-def each_agent(layout: Layout) -> Iterator[Listed]:
-    """Yield every agent, sorted by id. One that cannot be read does not hide the others."""
-    for agent_id in layout.agent_ids():
+def each_agent(layout: Layout, *, archived: bool = False) -> Iterator[Listed]:
+    """Yield every agent, sorted by id. One that cannot be read does not hide the others.
+
+    Args:
+        archived: the archived agents, and no other.
+    """
+    for agent_id in layout.agent_ids(archived=archived):
         try:
-            paths = layout.agent(agent_id)
+            paths = layout.agent(agent_id, archived=archived)
             reading = read_agent(paths)
             findings = tuple(without_live_tail(paths, reading.findings))
             yield Listed(paths, reading._replace(findings=findings), None)
-        except NoSuchAgent:  # removed while we looked
+        except (NoSuchAgent, FileNotFoundError):  # removed while we looked
             continue
         except Invalid as error:
-            yield Listed(AgentPaths(layout.agents / agent_id, agent_id), None, error)
+            folder = layout.folder(archived=archived) / agent_id
+            yield Listed(AgentPaths(folder, agent_id), None, error)
 
 
-def find_agent(layout: Layout, reference: str) -> AgentPaths:
+def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> AgentPaths:
     """Return the one agent that `reference` names.
 
     In this order: an agent id; a session id, hex or dashed; a name; a prefix of at least four
-    characters of either id. Raises `NoSuchAgent`, or `UsageError` (kind ``ambiguous``) with the
+    characters of either id. Archived agents are looked for when `archived` says so, and only they
+    are. Raises `NoSuchAgent`, or `UsageError` (kind ``ambiguous``) with the
     candidates.
     """
     layout.check_version(writing=False)
     if ids.is_agent_id(reference):
         try:
-            return layout.agent(reference)
+            return layout.agent(reference, archived=archived)
         except NoSuchAgent:
             pass  # 24 lower-case letters can also be a name
     session = ids.undashed(reference)
@@ -59,7 +66,7 @@ def find_agent(layout: Layout, reference: str) -> AgentPaths:
     live: list[AgentPaths] = []
     named: list[AgentPaths] = []
     prefixed: list[AgentPaths] = []
-    for paths, reading, _ in each_agent(layout):
+    for paths, reading, _ in each_agent(layout, archived=archived):
         state = reading.state if reading else None
         if state and state.session.id == session:
             return paths
@@ -71,9 +78,7 @@ def find_agent(layout: Layout, reference: str) -> AgentPaths:
             prefixed.append(paths)
     found = live or named or prefixed
     if not found:
-        raise NoSuchAgent(
-            f"no agent {reference!r} in {layout.root}", hint="`agentsdir list` shows them"
-        )
+        raise _nobody(layout, reference, archived=archived)
     if len(found) > 1:
         raise UsageError(
             f"{reference!r} is ambiguous: {', '.join(paths.id for paths in found)}",
@@ -81,6 +86,29 @@ def find_agent(layout: Layout, reference: str) -> AgentPaths:
             kind="ambiguous",
         )
     return found[0]
+
+
+def _nobody(layout: Layout, reference: str, *, archived: bool) -> NoSuchAgent:
+    if archived:
+        message = f"no archived agent {reference!r} in {layout.root}"
+        return NoSuchAgent(message, hint="`agentsdir archive --list` shows them")
+    hint = "`agentsdir list` shows them"
+    with suppress(AgentsdirError):
+        for paths, reading, _ in each_agent(layout, archived=True):
+            state = reading.state if reading else None
+            names = (state.name, state.session.id) if state else ()
+            if reference == paths.id or reference in names or ids.undashed(reference) in names:
+                hint = f"it is archived; `agentsdir archive --undo {paths.id}` brings it back"
+                break
+    return NoSuchAgent(f"no agent {reference!r} in {layout.root}", hint=hint)
+
+
+def find_agents(
+    layout: Layout, references: list[str], *, archived: bool = False
+) -> list[AgentPaths]:
+    """Return the agents that `references` name, each once (errors of `find_agent`)."""
+    found = [find_agent(layout, reference, archived=archived) for reference in references]
+    return list({paths.id: paths for paths in found}.values())
 
 
 def status_of(paths: AgentPaths, state: AgentState) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -63,7 +64,8 @@ def create_agent(world: World, wanted: NewAgent) -> str:
         open_root(world.layout, world.disk)
         agent_id = _agent_id(world, wanted)
         descriptor = _descriptor(world, wanted, agent_id)
-        _check_unique(world.layout, descriptor, wanted.name, agent_id)
+        check_unused(world.layout, agent_id)
+        check_unique(world.layout, descriptor, wanted.name, agent_id)
         session_id = world.ids.session()
         native = {
             "architecture": architecture.architecture,
@@ -150,10 +152,18 @@ def _descriptor(world: World, wanted: NewAgent, agent_id: str) -> dict[str, Any]
     }
 
 
-def _check_unique(layout: Layout, descriptor: dict[str, Any], name: str, agent_id: str) -> None:
-    """Refuse a second live agent with the same routing key, or sibling with the same name."""
-    if (layout.agents / agent_id).exists():
-        raise AgentsdirError(f"there already is an agent {agent_id}", kind="already-exists")
+def check_unused(layout: Layout, agent_id: str, *, archived: bool = False) -> None:
+    """Refuse a second agent with the same id (`AgentsdirError` of kind ``already-exists``)."""
+    if os.path.lexists(layout.folder(archived=archived) / agent_id):
+        which = "an archived agent" if archived else "an agent"
+        raise AgentsdirError(f"there already is {which} {agent_id}", kind="already-exists")
+
+
+def check_unique(layout: Layout, descriptor: dict[str, Any], name: str, agent_id: str) -> None:
+    """Refuse a second live agent with the same routing key, or sibling with the same name.
+
+    Raises `AgentsdirError` (kind ``already-exists``) naming the agent that stands in the way.
+    """
     key = None if descriptor["type"] == "subagent" else descriptor
     if key is not None and key.get("channelId") == agent_id and not name:
         return

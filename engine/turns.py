@@ -60,8 +60,10 @@ def send(
         wait: seconds to wait for another turn to end; negative waits for ever.
 
     Raises `SessionStateError` for a terminated session, `Busy` (the message stays queued),
-    `ProviderError` when the turn failed (which is recorded).
+    `ProviderError` when the turn failed (which is recorded), or when this root may start no
+    provider (then there is no message either).
     """
+    world.check_trust()
     with world.disk.settled():
         return _send(world, paths, content, on_event, wait)
 

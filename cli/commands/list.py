@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.exits import Exit
-from agentsdir.cli.output import note, print_json, print_text, wants_json
-
-COLUMNS = ("agentId", "name", "state", "status", "provider", "lastActivity", "title")
-WIDE = 48
 
 
 def run(
@@ -25,43 +20,9 @@ def run(
       agentsdir list
       agentsdir list --json | jq -r 'select(.state=="suspended").agentId'
     """
-    from agentsdir.engine.agents import each_agent, list_row, unreadable_row
+    from agentsdir.cli.listing import print_agents
+    from agentsdir.engine.agents import each_agent
 
     env: Environment = ctx.obj
     env.layout.check_version(writing=False)
-    rows: list[dict[str, Any]] = []
-    failed = False
-    plain = not wants_json(env, as_json)
-    for listed in each_agent(env.layout):
-        if listed.reading is None:
-            failed = True
-            row = unreadable_row(listed)
-            note(env, row["error"]["message"])
-        else:
-            row = list_row(listed.paths, listed.reading.state)
-            for finding in listed.reading.findings:
-                if finding.is_damage:
-                    failed = True
-                    note(env, str(finding))
-        if plain:
-            rows.append(row)
-        else:
-            print_json(env, row)
-    if plain:
-        print_text(env, _table(rows))
-    return Exit.PARTIAL if failed else Exit.OK
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    cells = [list(COLUMNS), *([_cell(row.get(name)) for name in COLUMNS] for row in rows)]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(COLUMNS))]
-    return "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        + "\n"
-        for line in cells
-    )
-
-
-def _cell(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return text if len(text) <= WIDE else text[: WIDE - 1] + "…"
+    return print_agents(env, each_agent(env.layout), as_json=as_json)

@@ -113,6 +113,8 @@ class AgentCheck:
         try:
             yield from log.run()
         except FileNotFoundError:
+            if not self._paths.folder.exists():  # removed while we looked
+                return
             log.sound = False
             yield Problem("no-log", self._name, "there is no events.jsonl")
         yield from self._history.finish(sound=log.sound)
@@ -174,7 +176,7 @@ class AgentCheck:
         if state is not None and state.transcripts:
             wanted["transcripts/manifest.json"] = self._manifest.exists
         for name, exists in wanted.items():
-            if not exists:
+            if not exists and self._paths.folder.exists():  # else removed while we looked
                 yield Problem("missing", self._in(name), "`agentsdir restore` makes it again")
 
     def _identity(self, state: AgentState) -> Iterator[Problem]:

@@ -27,7 +27,8 @@ from agentsdir.engine.validation.values import (
 )
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.layout import FORMAT, TEMPORARY, VERSION, AgentPaths, Layout
-from agentsdir.formats.errors import Invalid
+from agentsdir.formats.directory.settings import read_settings
+from agentsdir.formats.errors import Invalid, UnsafePath
 from agentsdir.formats.reading.lines import LINE_CAP, read_lines
 from agentsdir.formats.reading.source import Source
 
@@ -122,9 +123,9 @@ def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[P
         path, inside = Path(entry.path), f"{name}/{entry.name}"
         if entry.name.startswith(TEMPORARY):
             yield Problem("leftover", inside, "a writer that died left it; nothing needs it")
-        elif entry.name == "agents":
+        elif entry.name in ("agents", "archive"):
             yield from check_entry(path, inside, modes=modes, folder=True)
-        elif entry.name in ("agentsdir.json", ".lock"):
+        elif entry.name in ("agentsdir.json", "settings.toml", ".lock"):
             yield from check_entry(path, inside, modes=modes, folder=False)
     try:
         problems: list[Problem] = []
@@ -141,8 +142,10 @@ def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[P
             problems += _version(value, piece)
             known = not any(problem.id == "unknown-version" for problem in problems)
         yield from problems
-    if known and not layout.agents.is_symlink() and layout.agents.is_dir():
-        yield from _agents(layout, name, tally, modes=modes)
+    yield from _settings(layout, f"{name}/settings.toml", tally)
+    for folder in (layout.agents, layout.archive):
+        if known and not folder.is_symlink() and folder.is_dir():
+            yield from _agents(folder, f"{name}/{folder.name}", tally, modes=modes)
 
 
 def _version(value: Any, piece: Piece) -> Iterator[Problem]:
@@ -160,9 +163,21 @@ def _version(value: Any, piece: Piece) -> Iterator[Problem]:
         yield piece.problem("unknown-feature", reason, f"/features/{index}")
 
 
-def _agents(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
-    for entry in _sorted(layout.agents):
-        inside = f"{name}/agents/{entry.name}"
+def _settings(layout: Layout, name: str, tally: Tally) -> Iterator[Problem]:
+    if not layout.settings.exists():
+        return
+    tally.files += 1
+    try:
+        read_settings(layout)
+    except UnsafePath:
+        return  # said of the entry already
+    except Invalid as error:
+        yield Problem(error.kind, name, error.message)
+
+
+def _agents(folder: Path, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
+    for entry in _sorted(folder):
+        inside = f"{name}/{entry.name}"
         if entry.name.startswith(TEMPORARY):
             yield Problem("leftover", inside, "a writer that died left it; nothing needs it")
         elif not ids.is_agent_id(entry.name):
@@ -176,6 +191,8 @@ def _agents(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator
 def _agent(path: Path, agent_id: str, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
     try:
         yield from AgentCheck(AgentPaths(path, agent_id), name, tally, modes=modes).run()
+    except FileNotFoundError:
+        return  # removed while we looked
     except OSError as error:  # one agent that cannot be read does not hide the others
         yield Problem("unreadable", name, str(error.strerror))
 

@@ -125,7 +125,12 @@ _MARKED = {
     "turn": ("messageId", "turn-result"),
     "error": ("exitCode", "error"),
     "agent": ("agentId", "new-agent"),
+    "archived": ("agentId", "archived"),
+    "unarchived": ("agentId", "archived"),
     "restored": ("agentId", "restored"),
+    "removed": ("agentId", "removed"),
+    "trusted": ("root", "trusted"),
+    "untrusted": ("root", "trusted"),
 }
 _CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
 

@@ -18,7 +18,7 @@ from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, open_plain, read_bytes, read_json
 from agentsdir.formats.directory.log import Position, ends_at, open_log, read_log
 from agentsdir.formats.directory.records import Record
-from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
+from agentsdir.formats.errors import Invalid, NoSuchAgent, NotRecorded, Uncertain
 from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
@@ -51,7 +51,8 @@ def read_agent(
         whole: fold the log from its first byte, so that all of it is checked.
         known: a state folded earlier in this process, to go on from instead of state.json.
 
-    Raises `Invalid` when the log is missing or does not begin with who the agent is.
+    Raises `NoSuchAgent` when the agent was removed meanwhile, and `Invalid` when its log is missing
+    or does not begin with who the agent is.
     """
     earlier = known or _cached(paths)
     state = None if whole else earlier
@@ -61,6 +62,8 @@ def read_agent(
     try:
         stream = open_log(paths.log)
     except FileNotFoundError:
+        if not paths.folder.exists():
+            raise NoSuchAgent(f"{paths.folder} is gone") from None
         raise Invalid(f"{paths.log} is missing; the agent cannot be known without it") from None
     with stream:
         if state is not None and not ends_at(stream, state.position):

@@ -106,29 +106,45 @@ class Layout:
         return self.root / "agents"
 
     @property
+    def archive(self) -> Path:
+        """The folder of agents that were put away."""
+        return self.root / "archive"
+
+    @property
     def create_lock(self) -> Path:
         """Held while an agent is made, so that unique keys stay unique."""
         return self.root / ".lock"
 
-    def agent(self, agent_id: str) -> AgentPaths:
+    def folder(self, *, archived: bool) -> Path:
+        """Return the folder of agent folders, or of the archived ones.
+
+        Raises `UnsafePath` when a link stands in its place.
+        """
+        folder = self.archive if archived else self.agents
+        if folder.is_symlink():
+            raise UnsafePath(f"{folder} is a link")
+        return folder
+
+    def agent(self, agent_id: str, *, archived: bool = False) -> AgentPaths:
         """Return the paths of an agent that exists.
 
         Raises `UsageError` for an id outside the grammar, `NoSuchAgent`, and `UnsafePath` when a
         link or a file stands in the folder's place.
         """
-        folder = self.agents / ids.check_agent_id(agent_id)
+        folder = self.folder(archived=archived) / ids.check_agent_id(agent_id)
         try:
             status = folder.lstat()
         except FileNotFoundError:
-            raise NoSuchAgent(f"no agent {agent_id} in {self.root}") from None
+            which = "archived agent" if archived else "agent"
+            raise NoSuchAgent(f"no {which} {agent_id} in {self.root}") from None
         if not stat.S_ISDIR(status.st_mode):
             raise UnsafePath(f"{folder} is no folder; a link or file stands in its place")
         return AgentPaths(folder, agent_id)
 
-    def agent_ids(self) -> Iterator[str]:
+    def agent_ids(self, *, archived: bool = False) -> Iterator[str]:
         """Yield the id of every agent folder, sorted; links and leftovers are not agents."""
         try:
-            with os.scandir(self.agents) as entries:
+            with os.scandir(self.folder(archived=archived)) as entries:
                 found = [
                     entry.name
                     for entry in entries
@@ -144,8 +160,7 @@ class Layout:
         Raises `UnknownVersion` for another format version, and, when `writing`, for a feature this
         program does not know: it could break what it does not understand.
         """
-        if self.agents.is_symlink():
-            raise UnsafePath(f"{self.agents} is a link")
+        self.folder(archived=False)
         try:
             document = read_json(self.document)
         except FileNotFoundError:

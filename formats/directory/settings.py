@@ -33,7 +33,7 @@ def read_settings(layout: Layout) -> Settings:
 
     try:
         found = tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or too much of it
         raise _refused(layout, f"is not TOML: {error}") from error
     durability = found.get("durability", Durability.ALWAYS.value)
     if durability not in [one.value for one in Durability]:

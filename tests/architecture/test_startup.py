@@ -36,10 +36,13 @@ ALLOWED: dict[str, set[str]] = {
     "parse": set(),
     "inspect": set(),
     "list": set(),
+    "archive": set(),
+    "rm": set(),
     # rpds and attrs come with jsonschema and read their own versions.
     "validate": {*VALIDATING, "importlib.metadata"},
     "schema": set(),
     "adapters": {"importlib.metadata"},
+    "trust": set(),
 }
 
 PROBE = """
@@ -99,9 +102,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "parse": ["parse", str(transcript)],
         "inspect": ["inspect", "active"],
         "list": ["list"],
+        "archive": ["archive", "active"],
+        "rm": ["rm", "--yes", "active"],
         "validate": ["validate"],
         "schema": ["schema"],
         "adapters": ["adapters"],
+        "trust": ["trust"],
     }
     return Prepared(home, commands)
 

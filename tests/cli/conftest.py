@@ -86,6 +86,7 @@ class Shell:
     cwd: Path
     root: Path
     variables: dict[str, str] = field(default_factory=dict)
+    uid: int = field(default_factory=os.geteuid)
 
     def __call__(
         self, *arguments: str, stdin: bytes = b"", tty: bool = False, stdin_tty: bool = False
@@ -96,6 +97,7 @@ class Shell:
         source.tty = stdin_tty
         variables = {"AGENTSDIR_ROOT": str(self.root), **self.variables}
         env = Environment(source, out, err, variables, self.cwd, self.home, login="me")
+        env.uid = self.uid
         code = run(list(arguments), env)
         return Done(int(code), out.text, err.text)
 

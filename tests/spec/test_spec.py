@@ -94,7 +94,14 @@ def test_the_layout_has_an_entry_for_each_path() -> None:
     """Each file that the code names stands in the tree and is described."""
     section = SPEC.split("## 2 Layout")[1].split("## 3 ")[0]
     layout, agent = Layout(Path("ROOT")), AgentPaths(Path("AGENT"), "x")
-    files = [layout.document, layout.create_lock, agent.descriptor, agent.session, agent.state]
+    files = [
+        layout.document,
+        layout.settings,
+        layout.create_lock,
+        agent.descriptor,
+        agent.session,
+        agent.state,
+    ]
     files += [agent.history, agent.log, agent.transcripts, agent.lock, agent.turn]
     for path in files:
         assert path.name in section.split("```")[1], path

@@ -1,0 +1,65 @@
+"""`agentsdir archive`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import note, print_json
+from agentsdir.formats.errors import UsageError
+
+
+def run(
+    ctx: typer.Context,
+    agents: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[AGENT]...", help="Ids, session ids, names, or unique prefixes"),
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Bring archived agents back")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the archived agents")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines")] = False,
+) -> int:
+    """Put agents away: they are in no list, and keep every byte in archive/.
+
+    \b
+    Examples:
+      agentsdir archive $id
+      agentsdir archive --list
+      agentsdir archive --undo $id
+
+    An active session is suspended first. An agent at work is not archived (exit 11), and one whose
+    name or key is taken by now is not brought back (exit 1). Damaged agents are moved as they are,
+    and named (exit 3).
+    """
+    from agentsdir.cli.listing import print_agents
+    from agentsdir.cli.refusals import Refusals
+    from agentsdir.engine.agents import each_agent, find_agents
+    from agentsdir.engine.archiving import archive_agent, unarchive_agent
+
+    env: Environment = ctx.obj
+    layout = env.layout
+    if show:
+        if agents or undo:
+            raise UsageError("--list lists all, and goes with no agent and no --undo")
+        layout.check_version(writing=False)
+        return print_agents(env, each_agent(layout, archived=True), as_json=as_json)
+    if not agents:
+        raise UsageError("no agent is named", hint="`agentsdir archive --list` shows archived ones")
+    chosen = find_agents(layout, agents, archived=undo)
+    layout.check_version(writing=True)
+    world = env.world
+    refusals = Refusals(env, as_json=as_json)
+    damaged = False
+    for paths in chosen:
+        with refusals.noted():
+            moved = (unarchive_agent if undo else archive_agent)(world, paths)
+            if moved.error is not None:
+                damaged = True
+                note(env, f"{paths.id} was moved as it is: {moved.error.message}")
+            if as_json:
+                durability = world.disk.durability.value
+                print_json(env, {**moved.as_json(), "durability": durability})
+    return refusals.code or (Exit.PARTIAL if damaged else Exit.OK)

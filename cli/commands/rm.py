@@ -1,0 +1,79 @@
+"""`agentsdir rm`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.output import print_json
+from agentsdir.cli.terminal import inert
+from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.formats.directory.layout import AgentPaths
+
+
+def run(
+    ctx: typer.Context,
+    agents: Annotated[
+        list[str],
+        typer.Argument(metavar="AGENT...", help="Ids, session ids, names, or unique prefixes"),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines")] = False,
+) -> int:
+    """Remove agents for good: their folders, with logs, transcripts and all.
+
+    \b
+    Examples:
+      agentsdir rm $id
+      agentsdir rm --yes reviewer nightly
+
+    Asks first, unless --yes says that it need not. An agent at work is not removed (exit 11).
+    Subagents of a removed agent stay, and go on naming it as their parent. A damaged agent is
+    removed by its whole id.
+    """
+    from agentsdir.cli.refusals import Refusals
+    from agentsdir.engine.agents import find_agents
+    from agentsdir.engine.removal import remove_agent
+
+    env: Environment = ctx.obj
+    if not yes and not env.stdin.isatty():
+        raise UsageError("nobody is at the terminal to be asked", hint="--yes removes unasked")
+    chosen = find_agents(env.layout, agents)
+    env.layout.check_version(writing=True)
+    world = env.world
+    if not (yes or _confirmed(env, chosen)):
+        raise AgentsdirError("nothing was removed", kind="declined")
+    refusals = Refusals(env, as_json=as_json)
+    for paths in chosen:
+        with refusals.noted():
+            remove_agent(world, paths)
+            if as_json:
+                durability = world.disk.durability.value
+                print_json(env, {"type": "removed", "agentId": paths.id, "durability": durability})
+    return refusals.code
+
+
+def _confirmed(env: Environment, chosen: list[AgentPaths]) -> bool:
+    for paths in chosen:
+        env.stderr.write(inert(_line(paths)) + "\n")
+    what = "this agent" if len(chosen) == 1 else f"these {len(chosen)} agents"
+    env.stderr.write(f"Remove {what} for good? [y/N] ")
+    env.stderr.flush()
+    return env.stdin.readline().strip().lower() in (b"y", b"yes")
+
+
+def _line(paths: AgentPaths) -> str:
+    from agentsdir.formats.directory.agent import read_agent
+
+    try:
+        state = read_agent(paths).state
+    except Invalid as error:
+        return f"{paths.id}  cannot be read: {error.message}"
+    turns = state.counters["turns"]
+    said = (state.name, state.title, f"{turns} turn{'' if turns == 1 else 's'}")
+    return "  ".join((paths.id, *(text.replace("\n", " ") for text in said if text)))

@@ -1,0 +1,119 @@
+"""Which agents directories may start providers (decision D33).
+
+Nothing that executes comes from a root. One that was found by search may have come with somebody
+else's project, and one of another user's was written by that user: neither starts a provider
+before the person at the keyboard has listed it. The list is the person's, and in no root.
+"""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from agentsdir.cli.environment import Environment
+from agentsdir.formats.directory import documents, locks
+from agentsdir.formats.directory.derived import encode_document
+from agentsdir.formats.directory.durability import Disk
+from agentsdir.formats.directory.layout import read_json
+from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
+
+CONFIG_VARIABLE = "XDG_CONFIG_HOME"
+
+
+def check_trust(env: Environment) -> None:
+    """Raise `ProviderError` (kind ``untrusted-root``) where the root in force starts no provider.
+
+    A damaged list trusts nothing, which the message says.
+    """
+    found = env.find_root()
+    reason = "was found in or above the working directory, and not named" if found.searched else ""
+    with suppress(FileNotFoundError):
+        if found.folder.stat().st_uid != env.uid:
+            reason = "belongs to another user"
+    if not reason:
+        return
+    root = real_path(found.folder)
+    damage = ""
+    try:
+        if root in trusted_roots(env):
+            return
+    except Invalid as error:
+        damage = f"; and {error.message}, so it trusts nothing"
+    raise ProviderError(
+        f"{root} starts no provider: it {reason}{damage}",
+        hint=f"`agentsdir trust {shlex.quote(root)}` allows it, if you know who made it",
+        kind="untrusted-root",
+    )
+
+
+def real_path(folder: Path) -> str:
+    """Return the path under which a folder is listed. Raises `UsageError` for no UTF-8."""
+    try:
+        path = str(folder.resolve())
+        path.encode()
+    except (ValueError, RuntimeError) as error:  # a NUL, half a character, links in a circle
+        raise UsageError(f"{str(folder)!r} cannot be listed: {error}") from error
+    return path
+
+
+def list_path(env: Environment) -> Path:
+    """Return where the list stands."""
+    configured = Path(env.variables.get(CONFIG_VARIABLE, ""))
+    home = configured if configured.is_absolute() else env.home / ".config"
+    return home / "agentsdir" / "trusted.json"
+
+
+def trusted_roots(env: Environment) -> list[str]:
+    """Return the roots on the list, in the order of their listing. Raises `Invalid`."""
+    roots: list[str] = _read(env)["roots"]
+    return roots
+
+
+def _read(env: Environment) -> dict[str, Any]:
+    path = list_path(env)
+    try:
+        document = read_json(path)
+    except FileNotFoundError:
+        return {"roots": []}
+    roots = document.get("roots")
+    if not isinstance(roots, list) or not all(
+        isinstance(root, str) and root.startswith("/") for root in roots
+    ):
+        raise Invalid(
+            f"{path} is no list of trusted roots",
+            hint='mend or remove it; it reads {"roots": ["/a/path"]}',
+            kind="bad-trust",
+        )
+    return document
+
+
+def trust(env: Environment, root: str) -> None:
+    """Put a root on the list, where it may stand already.
+
+    Raises `Invalid` for a damaged list, which is left as it is, `NotRecorded` and `Uncertain`.
+    """
+    _change(env, root, listed=True)
+
+
+def distrust(env: Environment, root: str) -> None:
+    """Take a root off the list. Raises `AgentsdirError` when it is not on it, and as `trust`."""
+    _change(env, root, listed=False)
+
+
+def _change(env: Environment, root: str, *, listed: bool) -> None:
+    path = list_path(env)
+    disk = Disk()
+    documents.make_folder(path.parent, disk)
+    with locks.hold(path.with_name(".lock"), wait=10, what=str(path), hint="try again"):
+        document = _read(env)
+        if not listed and root not in document["roots"]:
+            raise AgentsdirError(
+                f"{root} is not on the list of trusted roots",
+                hint="`agentsdir trust --list` shows it",
+                kind="not-trusted",
+            )
+        others = [one for one in document["roots"] if one != root]
+        document["roots"] = [*others, root] if listed else others
+        documents.replace_file(path, encode_document(document), disk)

@@ -1,0 +1,52 @@
+"""Removing an agent with all it has (SPEC.md, "Locks and durability")."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import documents, locks
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.publishing import withdraw_agent
+from agentsdir.formats.errors import NotRecorded, Uncertain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PATIENCE = 10.0  # nobody holds the create lock for long
+
+
+@contextmanager
+def hold_agent(world: World, paths: AgentPaths) -> Iterator[None]:
+    """Hold what keeps an agent where it is: no agent is made meanwhile, and this one has no turn.
+
+    Raises `Busy` when a turn runs, `NoSuchAgent` when the agent is gone.
+    """
+    create = world.layout.create_lock
+    with (
+        locks.hold(create, wait=_PATIENCE, what="the agents directory", hint="try again"),
+        locks.hold(paths.turn, wait=0, what=f"agent {paths.id}", hint="its turn has to end first"),
+    ):
+        yield
+
+
+def remove_agent(world: World, paths: AgentPaths) -> None:
+    """Remove an agent's folder with everything in it; nothing in it is read.
+
+    Whoever waits for the agent is told that it is gone. Raises what `hold_agent` raises,
+    `NotRecorded` when nothing was removed, and `Uncertain` when the agent is gone but not all of
+    its bytes: then `restore` removes the rest, as it does after a crash.
+    """
+    with hold_agent(world, paths):
+        with locks.hold_undisturbed(paths.lock) as held:
+            held.check()
+            rest = withdraw_agent(world.layout, paths, world.disk)
+        try:
+            # Under the create lock, so that no `restore` sweeps it at the same time.
+            documents.remove(rest)
+        except NotRecorded as error:
+            raise Uncertain(
+                f"agent {paths.id} is gone, but not all of its files: {error.message}",
+                hint="`agentsdir restore` removes what is left",
+            ) from error

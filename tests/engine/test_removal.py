@@ -1,0 +1,209 @@
+"""Removing and archiving, as the disk sees it: what is durable before what."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsdir.engine.archiving import archive_agent, unarchive_agent
+from agentsdir.engine.removal import remove_agent
+from agentsdir.engine.restoring import sweep_root
+from agentsdir.engine.turns import send
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.durability import Disk, Durability
+from agentsdir.formats.errors import Busy, Invalid, NoSuchAgent, NotRecorded, Uncertain
+
+
+def name_of(descriptor: int) -> str:
+    """Return the last part of the path that is open there."""
+    return Path(f"/proc/self/fd/{descriptor}").readlink().name
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what is fsynced and renamed among folders from now on, in order."""
+    found: list[str] = []
+    fsync, rename, rmdir = os.fsync, os.rename, os.rmdir
+
+    def noting_fsync(descriptor: int) -> None:
+        found.append(f"fsync {name_of(descriptor)}")
+        fsync(descriptor)
+
+    def noting_rename(old: Any, new: Any) -> None:
+        found.append(f"to {Path(new).parent.name}")
+        rename(old, new)
+
+    def noting_rmdir(path: Any, **options: Any) -> None:
+        found.append("rmdir")
+        rmdir(path, **options)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(os, "rename", noting_rename)
+    monkeypatch.setattr(os, "rmdir", noting_rmdir)
+    return found
+
+
+def test_a_removal_is_durable_before_anything_is_deleted(stage: Any, steps: list[str]) -> None:
+    """Rename, fsync of agents/, then the bytes."""
+    paths = stage.new()
+    steps.clear()
+
+    remove_agent(stage.world, paths)
+
+    assert steps == ["to agents", "fsync agents", "rmdir"]
+
+
+CONFIRMED = ["fsync events.jsonl", "to archive", "fsync archive", "fsync agents"]
+
+
+@pytest.mark.parametrize(
+    ("durability", "wanted"),
+    [("always", CONFIRMED), ("batch", CONFIRMED), ("never", ["to archive"])],
+)
+def test_a_suspension_is_durable_before_the_agent_moves(
+    stage: Any, steps: list[str], durability: str, wanted: list[str]
+) -> None:
+    """Under each durability what it promises, and both folders after the rename."""
+    paths = stage.new()
+    stage.send(paths)
+    (stage.root / "archive").mkdir(0o700)
+    steps.clear()
+
+    archive_agent(stage.world._replace(disk=Disk(Durability(durability))), paths)
+
+    assert [step for step in steps if step in CONFIRMED] == wanted
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
+    """Let each fsync of what is called `name` fail; return what was asked for."""
+    asked: list[str] = []
+    fsync = os.fsync
+
+    def refusing(descriptor: int) -> None:
+        asked.append(name_of(descriptor))
+        if asked[-1] == name:
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refusing)
+    return asked
+
+
+def test_a_removal_that_is_not_confirmed_deletes_nothing_and_is_not_tried_again(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes wait for `restore`; the next agent is not touched at all."""
+    first, second = stage.new(), stage.new()
+    before = {path.name: path.read_bytes() for path in first.folder.iterdir()}
+    world = stage.world
+    asked = refuse(monkeypatch, "agents")
+
+    for paths in (first, second):
+        with pytest.raises(Uncertain):
+            remove_agent(world, paths)
+
+    assert asked == ["agents"]
+    (rest,) = (path for path in world.layout.agents.iterdir() if path.name.startswith(".tmp-"))
+    assert before.items() <= {path.name: path.read_bytes() for path in rest.iterdir()}.items()
+    assert second.folder.is_dir()
+    monkeypatch.undo()
+    assert sweep_root(stage.world) == [rest]
+
+
+def test_an_archiving_that_is_not_confirmed_is_said_and_not_tried_again(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent stands in one of both places, whole."""
+    first, second = stage.new(), stage.new()
+    world = stage.world
+    asked = refuse(monkeypatch, "archive")
+
+    for paths in (first, second):
+        with pytest.raises(Uncertain):
+            archive_agent(world, paths)
+
+    assert asked.count("archive") == 1
+    assert (world.layout.archive / first.id / "events.jsonl").exists()
+    assert second.folder.is_dir()
+
+
+@pytest.mark.parametrize("act", [remove_agent, archive_agent])
+def test_a_rename_that_is_refused_changes_nothing(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, act: Any
+) -> None:
+    """The agent is there, and goes on."""
+    paths = stage.new()
+
+    def refusing(old: Any, new: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", refusing)
+        with pytest.raises(NotRecorded):
+            act(stage.world, paths)
+
+    assert stage.send(paths, "still here").response == "still here"
+
+
+def test_what_cannot_be_deleted_is_left_to_restore(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent is gone, the command says that bytes of it are not."""
+    paths = stage.new()
+
+    def refusing(path: Any, **options: Any) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refusing)
+        with pytest.raises(Uncertain, match="is gone, but not all of its files") as raised:
+            remove_agent(stage.world, paths)
+
+    assert "restore" in (raised.value.hint or "")
+    assert not paths.folder.exists()
+    assert len(sweep_root(stage.world)) == 1
+
+
+@pytest.mark.parametrize("act", [remove_agent, archive_agent, unarchive_agent])
+def test_an_agent_that_went_meanwhile_is_nobody(stage: Any, act: Any) -> None:
+    """Between being named and being locked."""
+    paths = stage.new()
+    remove_agent(stage.world, paths)
+
+    with pytest.raises(NoSuchAgent):
+        act(stage.world, paths)
+    assert not paths.folder.exists()
+
+
+@pytest.mark.parametrize("act", [remove_agent, archive_agent])
+def test_a_running_turn_keeps_its_agent(stage: Any, act: Any) -> None:
+    """Nothing is waited for."""
+    paths = stage.new()
+    before = stage.tree()
+
+    with locks.hold(paths.turn), pytest.raises(Busy):
+        act(stage.world, paths)
+
+    assert {path for path in stage.tree() if not path.endswith(".lock")} == {
+        *(path for path in before if not path.endswith(".lock")),
+        f"agents/{paths.id}/.turn",
+    }
+
+
+def test_a_root_without_trust_gets_no_message(stage: Any) -> None:
+    """`send` asks before it writes, whatever provider the agent has."""
+    paths = stage.new()
+    before = stage.tree()
+
+    def refusing() -> None:
+        raise Invalid("no trust")
+
+    world = stage.world._replace(check_trust=refusing)
+    with pytest.raises(Invalid, match="no trust"):
+        send(world, paths, [{"type": "text", "text": "hi"}], lambda _: None)
+
+    assert stage.tree() == before
