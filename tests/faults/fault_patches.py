@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agentsdir.formats.directory import documents, journal
-from agentsdir.formats.errors import NotRecorded
+from agentsdir.formats.directory import documents, durability, journal
+from agentsdir.formats.errors import NotRecorded, Uncertain
 
 real_write = journal._write_whole
 
@@ -39,7 +39,7 @@ def acknowledge_anyway() -> None:
 def write_in_place() -> None:
     """Write documents without a temporary file and a rename."""
 
-    def replace_file(path: Path, data: bytes, **_options: Any) -> None:
+    def replace_file(path: Path, data: bytes, *_options: Any) -> None:
         with path.open("r+b", buffering=0) as stream:
             stream.truncate(0)
             stream.write(data)
@@ -49,13 +49,13 @@ def write_in_place() -> None:
 
 def ignore_sync_errors() -> None:
     """Take no notice when the disk would not confirm."""
-    real_sync = documents.sync
+    real_sync = durability._sync
 
     def sync(*arguments: Any) -> None:
-        with suppress(Exception):
+        with suppress(Uncertain):
             real_sync(*arguments)
 
-    documents.sync = journal.sync = sync
+    durability._sync = sync
 
 
 def publish_in_pieces() -> None:
