@@ -137,7 +137,8 @@ def decisive_call(case: Case) -> Call | None:
     The rest of a short write may be tried, but not of a record, which is one write (section 4).
     """
     for call in case.failing:
-        if must_refuse(call) and (call.result == -1 or is_log(call)):
+        record = is_log(call) and ".tmp-" not in call.path
+        if must_refuse(call) and (call.result == -1 or record):
             return call
     return None
 
@@ -220,10 +221,11 @@ def _read(case: Case, runner: Runner) -> Iterator[str]:
     before, listed, *results, checked = results
     if before != after:
         yield f"reading changed {_changed(before, after)}"
-    if listed.code or {row["agentId"] for row in listed.rows} != set(agents):
+    torn = any(ends_in_tail(case.after, agent) for agent in agents)
+    if listed.code != (3 if torn else 0) or {row["agentId"] for row in listed.rows} != set(agents):
         yield f"list: {listed}"
     for agent, inspected, replayed in zip(agents, results[::2], results[1::2], strict=True):
-        torn = not case.after[f"agents/{agent}/events.jsonl"][2].endswith(b"\n")
+        torn = ends_in_tail(case.after, agent)
         ids = {finding["id"] for finding in inspected.document["findings"]}
         if inspected.code != (3 if torn else 0) or ids - {"torn-tail", "stub"}:
             yield f"inspect: {inspected}"
@@ -265,7 +267,7 @@ def _restored(case: Case, runner: Runner) -> Iterator[str]:
         if Counter(map(_ends, records))["turn"] != Counter(map(_ends, records))["end"]:
             yield f"{agent} has an open turn"
     steps = [["send", agent, "afterwards", "--json"] for agent in agents] or [["new"]]
-    if any(p.endswith("events.jsonl") and not f[2].endswith(b"\n") for p, f in case.after.items()):
+    if any(ends_in_tail(case.after, agent) for agent in agents):
         steps.append(["validate"])  # nothing else shows what became of a stub
     *sent, last = runner.sound(case.root, [*steps, ["tree"]])
     for done in sent:
@@ -327,6 +329,11 @@ def logs_of(tree: Tree) -> Logs:
         if len(parts) == 3 and parts[2] == "events.jsonl" and not parts[1].startswith(".tmp-"):
             logs[parts[1]] = [r for r in map(_record, data.split(b"\n")) if r is not None]
     return logs
+
+
+def ends_in_tail(tree: Tree, agent: str) -> bool:
+    """Tell whether an agent's log ends in an unterminated line."""
+    return not tree[f"agents/{agent}/events.jsonl"][2].endswith(b"\n")
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
