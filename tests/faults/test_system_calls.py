@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ def root(tmp_path: Path) -> Path:
 def command(root: Path, tmp_path: Path, require_programs: Any) -> Command:
     """Return a function that runs a command under strace and says what it did."""
     require_programs("strace")
+    probe = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip("strace may trace nothing here")
 
     def run(*arguments: str, code: int = 0, **options: Any) -> list[Seen]:
         seen, done = strace(root, tmp_path / "report", *arguments, **options)
