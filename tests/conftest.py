@@ -9,6 +9,8 @@ import pytest
 
 FORBID_SKIPS = bool(os.environ.get("AGENTSDIR_FORBID_SKIPS"))
 """Set by `.ci/run`: there, whatever a test needs is installed, so a skip is a failure."""
+REQUIRE_FAULTS = bool(os.environ.get("REQUIRE_FAULTS"))
+"""The same for the tests below tests/faults alone, which need Linux, root and some programs."""
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +31,12 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    if FORBID_SKIPS and report.skipped and not hasattr(report, "wasxfail"):
-        report.longrepr = f"AGENTSDIR_FORBID_SKIPS is set, and this was skipped: {_reason(report)}"
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    fault = REQUIRE_FAULTS and report.nodeid.startswith("tests/faults/")
+    if FORBID_SKIPS or fault:
+        variable = "REQUIRE_FAULTS" if fault else "AGENTSDIR_FORBID_SKIPS"
+        report.longrepr = f"{variable} is set, and this was skipped: {_reason(report)}"
         report.outcome = "failed"
 
 
