@@ -95,13 +95,14 @@ def read_log(
             record, findings = None, (Finding("oversize", file, number, at, length, message),)
             line = NO_LINE
         if record is None:
-            # A stub that a writer has ended was never acknowledged, and has no number.
-            counts = not end.endswith(STUB_END)
-            here = Position(at + length, here.last_seq, line, here.unreadable + counts, number)
-            waiting.append(LogLine(None, findings, number, at, length, here))
+            # A stub that a writer has set apart was never acknowledged, and has no number.
+            apart = end.endswith(STUB_END)
+            here = Position(at + length, here.last_seq, line, here.unreadable + (not apart), number)
+            unread = LogLine(None, findings, number, at, length, here)
+            waiting.append(_stub(unread) if apart else unread)
             if len(waiting) < MAX_WAITING:
                 continue
-        yield from _stubs(waiting) if record and record.seq == here.last_seq + 1 else waiting
+        yield from map(_stub, waiting) if record and record.seq == here.last_seq + 1 else waiting
         waiting = []
         if record is not None:
             findings += _check_order(record, here, file, number, at, length)
@@ -145,11 +146,13 @@ def _last_bytes(stream: BinaryIO, end: int) -> bytes:
     return last
 
 
-def _stubs(lines: list[LogLine]) -> Iterator[LogLine]:
-    """Say of unreadable lines between two records without a gap that nothing was lost (D2)."""
-    for line in lines:
-        message = f"a write that was never acknowledged: {line.findings[0].message}"
-        yield line._replace(findings=(line.findings[0]._replace(id="stub", message=message),))
+def _stub(line: LogLine) -> LogLine:
+    """Say of an unreadable line that nothing was lost with it (D2)."""
+    finding = line.findings[0]
+    if finding.id == "stub":
+        return line
+    message = f"a write that was never acknowledged: {finding.message}"
+    return line._replace(findings=(finding._replace(id="stub", message=message),))
 
 
 def decode_line(

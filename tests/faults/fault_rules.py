@@ -88,6 +88,11 @@ def _log_grew(case: Case) -> Iterator[str]:
     """No byte that stood in a log before is changed or gone."""
     for path, (_, _, data) in case.before.items():
         if path.endswith("events.jsonl") and ".tmp-" not in path:
+            folder, agent, _ = Path(path).parts
+            if case.verb.takes_away and f"{folder}/{agent}" not in case.after:
+                path = f"archive/{agent}/events.jsonl"
+                if case.verb.arguments[0] == "rm":
+                    continue
             now = case.after.get(path, (0, 0, b""))[2]
             if not now.startswith(data):
                 yield f"{path} lost what was acknowledged"
@@ -173,9 +178,10 @@ def _refusal(case: Case) -> Iterator[str]:
             yield f"{failing[0]}: the message does not say why: {error}"
         if str(case.root) not in error["message"]:
             yield f"{failing[0]}: the message does not say what: {error}"
-        sync = (decisive or failing)[0].name in SYNCS
-        if error["kind"] != ("uncertain" if sync else "not-recorded"):
-            yield f"{(decisive or failing)[0]}: kind {error['kind']}"
+    sync = (decisive or failing)[0].name in SYNCS
+    # `restore` goes on with the other agents, each of which is refused in its own way.
+    if ("uncertain" if sync else "not-recorded") not in {error["kind"] for error in errors}:
+        yield f"{(decisive or failing)[0]}: {errors}"
 
 
 def _nothing_after(case: Case) -> Iterator[str]:
@@ -330,7 +336,9 @@ def logs_of(tree: Tree) -> Logs:
     logs = {}
     for path, (_, _, data) in tree.items():
         parts = Path(path).parts
-        if len(parts) == 3 and parts[2] == "events.jsonl" and not parts[1].startswith(".tmp-"):
+        if len(parts) != 3 or parts[0] != "agents" or parts[1].startswith(".tmp-"):
+            continue
+        if parts[2] == "events.jsonl":
             logs[parts[1]] = [r for r in map(_record, data.split(b"\n")) if r is not None]
     return logs
 

@@ -38,7 +38,8 @@ class Verb(NamedTuple):
 
     `done` says whether the logs hold what exit 0 acknowledges. `again` is the exit code that
     repeating it may have besides 0, once it is done. `fewest` is the least number of calls that it
-    makes, and so of places where it is broken.
+    makes, and so of places where it is broken. `takes_away` is whether the agent's folder may be gone
+    from where it was, whole.
     """
 
     arguments: tuple[str, ...]
@@ -47,6 +48,7 @@ class Verb(NamedTuple):
     fewest: int
     again: int = 0
     matrix: Matrix = Matrix.FULL
+    takes_away: bool = False
 
 
 def _nothing(_runner: Runner, _root: Path) -> None:
@@ -136,6 +138,10 @@ def _in_state(state: str) -> Callable[[Logs, Done], bool]:
     return holds
 
 
+def _gone(logs: Logs, _done: Done) -> bool:
+    return ONE not in logs
+
+
 def state_of(records: list[dict[str, Any]]) -> str:
     """Return the state that a log ends in."""
     states = [r["data"]["to"] for r in records if r["event"] == "session.state"]
@@ -144,9 +150,6 @@ def state_of(records: list[dict[str, Any]]) -> str:
 
 VERBS = {
     "new, the first": Verb(("new", "--name", "first", "--json"), _nothing, _made, 30, again=1),
-    "new, beside another": Verb(
-        ("new", "--name", "second", "--json"), _spoken, _made, 20, again=1, matrix=Matrix.THIN
-    ),
     "send, the first": Verb(SEND, _fresh, _answered, 70, matrix=Matrix.PLAIN),
     "send, with tool calls": Verb(SEND, _scripted, _answered, 70, matrix=Matrix.THIN),
     "send, to a suspended one": Verb(SEND, _suspended, _answered, 70, matrix=Matrix.THIN),
@@ -154,6 +157,24 @@ VERBS = {
     "resume": Verb(("resume", ONE, "--json"), _suspended, _in_state("active"), 16, again=13),
     "restore": Verb(
         ("restore", "--json"), _crashed, _in_state("suspended"), 80, matrix=Matrix.THIN
+    ),
+    "rm": Verb(
+        ("rm", ONE, "--yes", "--json"),
+        _spoken,
+        _gone,
+        10,
+        again=10,
+        matrix=Matrix.THIN,
+        takes_away=True,
+    ),
+    "archive": Verb(
+        ("archive", ONE, "--json"),
+        _spoken,
+        _gone,
+        15,
+        again=10,
+        matrix=Matrix.THIN,
+        takes_away=True,
     ),
 }
 
