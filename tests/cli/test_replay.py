@@ -134,3 +134,30 @@ def test_a_time_before_the_agent_is_a_usage_error_for_its_state(shell: Any) -> N
     done = shell("replay", agent, "--state", "--at", "1999-01-01T00:00:00Z", "--json")
     assert done.code == Exit.USAGE
     assert records(shell, agent)[0]["ts"] in done.error["hint"]
+
+
+@pytest.mark.feature("C-02")
+def test_record_keeps_the_stream_for_replay_as_events(shell: Any) -> None:
+    """The page, the answer and the result are what they are without it."""
+    agent = shell.script("tools.jsonl")
+    assert shell.ok("send", agent, "--record", "go").out == "I'll read the file\n"
+    rows = shell.ok("replay", agent, "--events").rows
+    assert {"block_start", "text_delta"} <= {row["type"] for row in rows}
+    assert all(check("stream-event", row) == [] for row in rows)
+    assert shell.ok("replay", agent).out.startswith("> go\n\nI'll read the file\n\n* Read")
+    assert shell.ok("replay", agent, "--check").code == Exit.OK
+    result = shell.ok("send", shell.new(), "--record", "--json", "hi").json
+    assert (result["response"], check("turn-result", result)) == ("hi", [])
+
+
+def test_a_lost_stream_is_named_and_exits_3(shell: Any) -> None:
+    """For events; the page does not need it."""
+    agent = shell.new()
+    shell.ok("send", agent, "--record", "hi")
+    (path,) = (shell.folder(agent) / "transcripts").rglob("*.stream")
+    path.unlink()
+    done = shell("replay", agent, "--events")
+    assert done.code == Exit.PARTIAL
+    assert f"{path}: stream-lost: " in done.err
+    assert [row["type"] for row in done.rows] == ["block_complete"] * 2 + ["metadata_update"]
+    assert shell.ok("replay", agent).out == "> hi\n\nhi\n\n"
