@@ -211,13 +211,16 @@ def test_a_recorded_turn_that_is_killed_leaves_a_stream_that_nobody_needs(stage:
     # The killed turn left no transcript, so the script begins again; sleeping is instant here.
     assert stage.send(paths, "again", record=True).outcome == "completed"
     findings: list[Any] = []
-    events = list(replay(paths, findings.append, streams=True))
-    assert findings == []
-    assert "block_start" in [event["type"] for event in events]
-    assert sorted(path.name for path in paths.transcripts.rglob("*.stream")) == [
-        left.name,
-        "turn-2.stream",
+    assert [event["type"] for event in replay(paths, findings.append, streams=True)] == [
+        *["block_complete"] * 2,
+        "metadata_update",
+        *["block_complete"] * 3,
+        "metadata_update",
     ]
+    assert findings == []
+    streams = [path for path in stage.state(paths).transcripts if path.endswith(".stream")]
+    assert [path.rpartition("/")[2] for path in streams] == ["turn-2.stream"]
+    assert left.name == "turn-1.stream"
 
 
 @pytest.mark.feature("C-02")
