@@ -12,6 +12,7 @@ import pytest
 from agentsdir.engine.lifecycle import resume, suspend
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.validation.comparison import compare_derived
+from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent, wrong_files
 from agentsdir.formats.directory.derived import MANIFEST, encode_document
 from agentsdir.schemas import check
@@ -256,3 +257,13 @@ def test_comparing_writes_nothing(stage: Any, paths: Any) -> None:
     before = stage.tree()
     compare_derived(paths)
     assert stage.tree() == before
+
+
+def test_a_manifest_that_a_living_writer_has_yet_to_make_is_not_missing(
+    stage: Any, paths: Any
+) -> None:
+    """It follows the log, as everything derived does; when nobody is at work, it is missing."""
+    paths.manifest.unlink()
+    with locks.hold(paths.turn, wait=0, what="the test"):
+        assert statuses(paths) == {**SAME, MANIFEST: "stale"}
+    assert statuses(paths) == {**SAME, MANIFEST: "missing"}

@@ -15,6 +15,7 @@ import pytest
 
 from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.validation.comparison import NO_MANIFEST, compare_derived
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import history_bytes, read_agent
 
@@ -135,6 +136,26 @@ def test_a_reader_beside_a_writer_never_sees_damage(stage: Any) -> None:
     _, complaint = writer.communicate(timeout=60)
     assert (writer.returncode, complaint) == (0, "")
     assert looks > 3
+
+
+@pytest.mark.feature("C-06")
+@pytest.mark.parametrize("durability", ["always", "batch"])
+def test_derived_files_beside_a_writer_are_never_wrong(stage: Any, durability: str) -> None:
+    """At any moment each is what the log says, or said; batched, the manifest may be to come."""
+    paths = stage.new()
+    (stage.root / "settings.toml").write_text(f'durability = "{durability}"\n')
+    writer = agentsdir(stage, "send", paths.id, "word " * 5_000, "--record", "--json")
+    looks = 0
+    while writer.poll() is None:
+        compared, findings = compare_derived(paths)
+        assert findings == []
+        wrong = [one for one in compared if one.fails]
+        assert not wrong or (durability == "batch" and wrong == [NO_MANIFEST]), wrong
+        looks += 1
+    _, complaint = writer.communicate(timeout=60)
+    assert (writer.returncode, complaint) == (0, "")
+    assert looks > 3
+    assert {one.outcome.status for one in compare_derived(paths)[0]} == {"same"}
 
 
 @pytest.mark.feature("B-07", "C-10", "B-06")
