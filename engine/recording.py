@@ -9,10 +9,10 @@ import orjson
 from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import streams
-from agentsdir.formats.directory.agent import AgentWriter
+from agentsdir.formats.directory.agent import AgentWriter, open_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_log
 from agentsdir.formats.directory.points import Point
 from agentsdir.formats.directory.transcripts import STREAM
 from agentsdir.formats.errors import Invalid, Uncertain
@@ -116,7 +116,7 @@ def recorded_turns(paths: AgentPaths, until: Point) -> dict[str, dict[str, Any]]
     if not _mentions_streams(paths):
         return found
     turn = None
-    with open_log(paths.log) as opened:
+    with open_agent(paths) as opened:
         for line in read_log(opened, str(paths.log)):
             if until.is_passed_by(line):
                 break
@@ -136,7 +136,7 @@ def recorded_turns(paths: AgentPaths, until: Point) -> dict[str, dict[str, Any]]
 def _mentions_streams(paths: AgentPaths) -> bool:
     """Tell whether there can be one at all: few logs name any, and decoding one takes its time."""
     word, before = b'"' + STREAM.encode() + b'"', b""
-    with open_log(paths.log) as opened:
+    with open_agent(paths) as opened:
         while chunk := opened.read(_CHUNK):
             if word in before + chunk:
                 return True

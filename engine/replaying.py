@@ -6,9 +6,9 @@ from typing import Any
 
 from agentsdir.engine.recording import TURN_ENDS, block_key, load_recorded, recorded_turns
 from agentsdir.formats.directory import derived
-from agentsdir.formats.directory.agent import read_agent, without_live_tail
+from agentsdir.formats.directory.agent import open_agent, read_agent, without_live_tail
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_log
 from agentsdir.formats.directory.points import END, Point
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.errors import Invalid
@@ -33,14 +33,15 @@ def replay(
     """Yield the recorded session as stream events, each with its recorded `timestamp`.
 
     One `block_complete` for each block and one `metadata_update` for each turn that ended. Damage
-    in the log, as far as `until`, is reported and passed over; it never ends the replay.
+    in the log, as far as `until`, is reported and passed over; it never ends the replay. Raises
+    what `open_agent` raises.
 
     Args:
         streams: where the stream of a turn was recorded, give its events in place of the blocks
             that they complete.
     """
     player = _Player(paths, report, recorded_turns(paths, until) if streams else {})
-    with open_log(paths.log) as opened:
+    with open_agent(paths) as opened:
         for line in read_log(opened, str(paths.log)):
             if until.is_passed_by(line):
                 return

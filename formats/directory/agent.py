@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from agentsdir.formats.directory import creation, derived, documents, fold, journal, locks
 from agentsdir.formats.directory import transcripts as raw
@@ -59,21 +59,15 @@ def read_agent(
         until: where in the log to stop; an earlier point than the end needs `whole`.
         follow: called with the state after each complete line, and the line's record if it has one.
 
-    Raises `Invalid` when the log is missing or does not begin with who the agent is, `NoSuchAgent`
-    when the folder is gone, `UsageError` when there was no agent yet at `until`.
+    Raises `NoSuchAgent` when the agent was removed meanwhile, `Invalid` when its log is missing or
+    does not begin with who the agent is, and `UsageError` when there was no agent yet at `until`.
     """
     earlier = known or _cached(paths)
     state = None if whole else earlier
     findings: list[Finding] = []
     rebuilt: Record | None = None
     torn = False
-    try:
-        stream = open_log(paths.log)
-    except FileNotFoundError:
-        if not paths.folder.exists():
-            raise NoSuchAgent(f"{paths.folder} is gone") from None
-        raise Invalid(f"{paths.log} is missing; the agent cannot be known without it") from None
-    with stream:
+    with open_agent(paths) as stream:
         if state is not None and not ends_at(stream, state.position):
             state = None
         start = state.position if state else Position()
@@ -109,6 +103,16 @@ def read_agent(
         message = f"acknowledged records lost at the end, which were read before: {lost}"
         findings.append(Finding("log-shorter", str(paths.log), None, None, None, message))
     return Reading(state, tuple(findings), torn, rebuilt)
+
+
+def open_agent(paths: AgentPaths) -> BinaryIO:
+    """Open an agent's log for reading. Raises `NoSuchAgent`, or `Invalid` when it is missing."""
+    try:
+        return open_log(paths.log)
+    except FileNotFoundError:
+        if not paths.folder.exists():
+            raise NoSuchAgent(f"{paths.folder} is gone") from None
+        raise Invalid(f"{paths.log} is missing; the agent cannot be known without it") from None
 
 
 def _first(line: LogLine) -> str | None:

@@ -99,12 +99,14 @@ def test_a_stale_file_is_no_failure_and_a_damaged_log_is_partial(shell: Any) -> 
     assert {row["file"]: row["status"] for row in done.rows}["session.json"] == "missing"
 
 
-def test_without_a_log_there_is_nothing_to_check_with(shell: Any) -> None:
+def test_without_a_log_there_is_nothing_to_replay(shell: Any) -> None:
     """The agent cannot be known."""
     agent = shell.new()
     (shell.folder(agent) / "events.jsonl").unlink()
-    for option in ("--check", "--state"):
-        assert shell("replay", agent, option).code == Exit.INVALID
+    for options in (["--check"], ["--state"], ["--events"], [], ["--at", "1"]):
+        done = shell("replay", agent, *options)
+        assert (done.code, done.out) == (Exit.INVALID, "")
+        assert "is missing" in done.err
 
 
 @pytest.mark.parametrize(
