@@ -2,36 +2,102 @@
 
 from __future__ import annotations
 
-from agentsdir.formats.directory.agent import without_live_tail
+from typing import Any
+
+from agentsdir.engine.recording import TURN_ENDS, block_key, load_recorded, recorded_turns
+from agentsdir.formats.directory import derived
+from agentsdir.formats.directory.agent import open_agent, read_agent, without_live_tail
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_log
+from agentsdir.formats.directory.points import END, Point
 from agentsdir.formats.directory.records import Record
+from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.stream import StreamEvent
 
 
-def replay(paths: AgentPaths, report: Callable[[Finding], None]) -> Iterator[StreamEvent]:
+def replay(
+    paths: AgentPaths,
+    report: Callable[[Finding], None],
+    until: Point = END,
+    *,
+    streams: bool = False,
+) -> Iterator[StreamEvent]:
     """Yield the recorded session as stream events, each with its recorded `timestamp`.
 
     One `block_complete` for each block and one `metadata_update` for each turn that ended. Damage
-    in the log is reported and passed over; it never ends the replay.
+    in the log, as far as `until`, is reported and passed over; it never ends the replay. Raises
+    what `open_agent` raises.
+
+    Args:
+        streams: where the stream of a turn was recorded, give its events in place of the blocks
+            that they complete.
     """
-    with open_log(paths.log) as opened:
+    player = _Player(paths, report, recorded_turns(paths, until) if streams else {})
+    with open_agent(paths) as opened:
         for line in read_log(opened, str(paths.log)):
+            if until.is_passed_by(line):
+                return
             for finding in without_live_tail(paths, line.findings):
                 report(finding)
-            if line.record is None:
-                continue
-            event = recorded_event(line.record)
-            if event is not None:
-                yield event
+            if line.record is not None:
+                yield from player.events(line.record)
+            if until.is_reached_by(line):
+                return
+
+
+class _Player:
+    """Turns records into events; `turns` has the `transcript.synced` entry of each stream."""
+
+    def __init__(
+        self,
+        paths: AgentPaths,
+        report: Callable[[Finding], None],
+        turns: dict[str, dict[str, Any]],
+    ) -> None:
+        self._paths = paths
+        self._report = report
+        self._turns = turns
+        self._played: dict[str, set[tuple[str, str]]] = {}
+
+    def events(self, record: Record) -> Iterator[StreamEvent]:
+        turn = str(record.data.get("turn_id"))
+        if turn in self._turns:
+            yield from self._stream(turn, self._turns.pop(turn))
+        event = recorded_event(record)
+        played = self._played.get(turn)
+        if record.event in TURN_ENDS:
+            self._played.pop(turn, None)
+        if event is None or (played and "block" in event and block_key(event["block"]) in played):
+            return
+        yield event
+
+    def _stream(self, turn: str, entry: dict[str, Any]) -> Iterator[StreamEvent]:
+        try:
+            recorded = load_recorded(self._paths, entry)
+        except Invalid as error:
+            path = f"{self._paths.transcripts}/{entry.get('path')}"
+            message = f"the recorded stream is lost, its blocks stand in for it: {error.message}"
+            self._report(Finding("stream-lost", path, None, None, None, message))
+            return
+        self._played[turn] = recorded.blocks
+        yield from recorded.events()
+
+
+def state_at(paths: AgentPaths, until: Point = END) -> tuple[dict[str, Any], list[Finding]]:
+    """Return state.json as the log says it was at a point, and what is wrong with the log so far.
+
+    Raises what `read_agent` raises.
+    """
+    reading = read_agent(paths, whole=True, until=until)
+    return derived.state_document(reading.state), without_live_tail(paths, reading.findings)
 
 
 def recorded_event(record: Record) -> StreamEvent | None:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class TurnResult(NamedTuple):
-    """How a message ended: `outcome` is completed, failed or aborted."""
+    """How a message ended: `outcome` is completed, failed or aborted.
+
+    `recorded` is whether the stream of its turn was kept.
+    """
 
     message_id: str
     turn_id: str | None
@@ -25,6 +28,7 @@ class TurnResult(NamedTuple):
     response: str
     stop_reason: str | None
     usage: dict[str, Any] | None
+    recorded: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `send --json` prints."""

@@ -21,7 +21,7 @@ from agentsdir.formats.reading.source import Source
 
 def saved_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     """Return what is on disk for a session: the list row, raw transcripts, workspace files."""
-    saved = transcripts.load(paths, state.transcripts)
+    saved = transcripts.load(paths, _natives(state))
     main = next((p for p, entry in state.transcripts.items() if entry["role"] == "main"), "")
     data = list_row(paths, state)
     data.update(_raw(saved[main]) if main in saved else {"rawTranscript": None})
@@ -38,7 +38,7 @@ def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     """Return the saved session with its transcripts parsed into blocks."""
     data = saved_session(paths, state)
     reader = registry.get(state.session.provider_name).reader
-    saved = transcripts.load(paths, state.transcripts)
+    saved = transcripts.load(paths, _natives(state))
     sources = [Source(path, data=raw) for path, raw in saved.items()]
     blocks: dict[str, list[dict[str, Any]]] = {MAIN: []}
     if reader is not None:
@@ -52,6 +52,12 @@ def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
         threads.setdefault(conversation, {"id": conversation})["blocks"] = thread
     data["subagents"] = [{"blocks": [], **entry} for entry in threads.values()]
     return data
+
+
+def _natives(state: AgentState) -> list[str]:
+    """Return the paths of the provider's own transcripts; a recorded stream is ours."""
+    entries = state.transcripts.items()
+    return [path for path, entry in entries if entry["role"] != transcripts.STREAM]
 
 
 def _stem(path: str) -> str:

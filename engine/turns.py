@@ -17,6 +17,7 @@ from agentsdir.engine.provider_sessions import (
     suspension_blob,
     sync_transcripts,
 )
+from agentsdir.engine.recording import Recording
 from agentsdir.engine.results import TurnResult, recorded_result
 from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
@@ -51,6 +52,7 @@ def send(
     on_event: Callable[[StreamEvent], None],
     *,
     wait: float = locks.FOREVER,
+    record: bool = False,
 ) -> TurnResult:
     """Give the agent a message and run its turn.
 
@@ -58,6 +60,7 @@ def send(
         content: text and image parts.
         on_event: called with each stream event of this message's turn.
         wait: seconds to wait for another turn to end; negative waits for ever.
+        record: keep the stream events of this message's turn, if it is run here.
 
     Raises `SessionStateError` for a terminated session, `Busy` (the message stays queued),
     `ProviderError` when the turn failed (which is recorded), or when this root may start no
@@ -65,7 +68,7 @@ def send(
     """
     world.check_trust()
     with world.disk.settled():
-        return _send(world, paths, content, on_event, wait)
+        return _send(world, paths, content, on_event, wait, record=record)
 
 
 def _send(
@@ -74,6 +77,8 @@ def _send(
     content: list[dict[str, Any]],
     on_event: Callable[[StreamEvent], None],
     wait: float,
+    *,
+    record: bool,
 ) -> TurnResult:
     message_id = world.ids.agent()
     with write_agent(paths, disk=world.disk) as writer:
@@ -91,7 +96,7 @@ def _send(
             mine = message["messageId"] == message_id
             turn = _Turn(world, paths, state, message, on_event if mine else _ignore)
             if mine:
-                return turn.run()
+                return turn.run(record=record)
             state = turn.run_quietly()
     return recorded_result(paths, message_id, on_event)
 
@@ -125,9 +130,15 @@ class _Turn:
         self._id = world.ids.agent()
         self._reducer = Reducer()
         self._blob = b""
+        self._recording = Recording(world, paths, wanted=False)
 
-    def run(self) -> TurnResult:
-        """Run the turn and record its end, whatever it is."""
+    def run(self, *, record: bool = False) -> TurnResult:
+        """Run the turn and record its end, whatever it is; and its stream, if `record`."""
+        self._recording = Recording(self._world, self._paths, wanted=record)
+        with self._recording:
+            return self._run()
+
+    def _run(self) -> TurnResult:
         try:
             self._start()
             with open_provider(self._world, self._paths, self._state, self._blob) as session:
@@ -206,13 +217,15 @@ class _Turn:
         if event["type"] == "block_complete":
             event = {**event, "block": self._record(event["block"])}
         self._reducer.apply(event)
+        self._recording.take(event, self._state)
         self._on_event(event)
 
     def _keep(self, session: ProviderSession) -> None:
-        """Keep what was streamed of blocks that were not completed, and the transcripts."""
+        """Keep what was streamed of blocks that were not completed, the stream, transcripts."""
         for handle, block in self._reducer.open_blocks:
             self._take(stream.block_complete(handle, block))
         with self._writer() as writer:
+            self._recording.sync(writer)
             sync_transcripts(writer, session, self._world.now())
 
     def _record(self, block: Block) -> Block:
@@ -239,6 +252,7 @@ class _Turn:
             jsontext.clean("\n\n".join(texts), set()),
             str(metadata.get("stopReason") or "end_turn"),
             metadata.get("usage"),
+            recorded=self._recording.wanted,
         )
 
     def _end(self, event: str, data: dict[str, Any], outcome: str) -> None:

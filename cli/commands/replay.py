@@ -8,18 +8,31 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.output import note, print_json, print_text
+from agentsdir.cli.output import note, print_document, print_json, print_text, wants_json
+from agentsdir.formats.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.points import Point
     from agentsdir.formats.reading.findings import Finding
 
 
 def run(
     ctx: typer.Context,
     agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="SEQ|TIME", help="Only up to this record, or this time"),
+    ] = None,
     events: Annotated[bool, typer.Option("--events", help="Print stream events")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --events")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Print state.json as it was")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare the derived files with the log")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON; alone, the same as --events")
+    ] = False,
 ) -> int:
     """Show a recorded session as a conversation, or play it back as stream events.
 
@@ -28,19 +41,66 @@ def run(
       agentsdir replay $id
       agentsdir replay $id --events | jq -r .type | sort | uniq -c
       agentsdir replay $id --events > talk.jsonl    # a script for --provider script
+      agentsdir replay $id --at 2026-01-02T03:04:05Z --state | jq .state
+      agentsdir replay $id --check
+
+    --check says of each derived file whether it is what the log says (same), or was once (stale),
+    and exits 1 when one is neither.
     """
-    from agentsdir.cli.conversation import render_event
     from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.replaying import replay
+    from agentsdir.formats.directory.points import END, parse_point
 
     env: Environment = ctx.obj
+    if check and (at is not None or events or state):
+        raise UsageError("--check is about the whole log and goes with no other option but --json")
+    if events and state:
+        raise UsageError("--events and --state exclude each other")
+    until = END if at is None else parse_point(at)
+    paths = find_agent(env.layout, agent)
+    if check:
+        return _check(env, paths, as_json=as_json)
+    if state:
+        return _state(env, paths, until)
+    return _play(env, paths, until, events=events or as_json)
+
+
+def _play(env: Environment, paths: AgentPaths, until: Point, *, events: bool) -> int:
+    from agentsdir.cli.conversation import render_event
+    from agentsdir.engine.replaying import replay
+
     found: list[Finding] = []
-    recorded = replay(find_agent(env.layout, agent), found.append)
-    for event in recorded:
-        if events or as_json:
+    for event in replay(paths, found.append, until, streams=events):
+        if events:
             print_json(env, event)
         else:
             print_text(env, render_event(event))
+    return Exit.PARTIAL if _damaged(env, found) else Exit.OK
+
+
+def _state(env: Environment, paths: AgentPaths, until: Point) -> int:
+    from agentsdir.engine.replaying import state_at
+
+    document, found = state_at(paths, until)
+    print_document(env, document)
+    return Exit.PARTIAL if _damaged(env, found) else Exit.OK
+
+
+def _check(env: Environment, paths: AgentPaths, *, as_json: bool) -> int:
+    from agentsdir.engine.validation.comparison import compare_derived
+
+    compared, found = compare_derived(paths)
+    as_json = wants_json(env, as_json)
+    for one in compared:
+        if as_json:
+            print_json(env, one.as_json())
+        else:
+            print_text(env, f"{one}\n")
+    if _damaged(env, found):
+        return Exit.PARTIAL
+    return Exit.FAILED if any(one.fails for one in compared) else Exit.OK
+
+
+def _damaged(env: Environment, found: list[Finding]) -> bool:
     for finding in found:
         note(env, str(finding))
-    return Exit.PARTIAL if any(finding.is_damage for finding in found) else Exit.OK
+    return any(finding.is_damage for finding in found)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.output import print_document
+from agentsdir.cli.output import note, print_document
 from agentsdir.formats.errors import UsageError
 
 
@@ -21,6 +21,9 @@ def run(
         typer.Option(metavar="FILE", help="A JSON prompt: a string, or text and image parts"),
     ] = None,
     events: Annotated[bool, typer.Option("--events", help="Print stream events instead")] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Keep the stream events, for replay --events")
+    ] = False,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="Wait this long for another turn; -1: ever")
     ] = -1,
@@ -49,8 +52,10 @@ def run(
     content = read_messages(env, messages) if messages else read_prompt(env, prompt)
     answer = AnswerPrinter(env, events=events, silent=as_json)
     world = env.world
-    result = send(world, paths, content, answer.take, wait=wait)
+    result = send(world, paths, content, answer.take, wait=wait, record=record)
     if as_json:
         print_document(env, {**result.as_json(), "durability": world.disk.durability.value})
     else:
         answer.finish(result.response)
+    if record and not result.recorded:
+        note(env, "another process ran the turn, and kept no stream of it")

@@ -7,7 +7,7 @@ import stat
 from hashlib import sha256
 from pathlib import Path
 
-from agentsdir.engine.validation.derived import DocumentCheck, HistoryCheck, StateCheck
+from agentsdir.engine.validation.derived import REMADE, DerivedFiles
 from agentsdir.engine.validation.logs import LogCheck
 from agentsdir.engine.validation.problems import Problem, from_refusal
 from agentsdir.engine.validation.values import NOTHING, difference
@@ -65,30 +65,7 @@ class AgentCheck:
         self._tally = tally
         self._modes = modes
         self._stored: dict[str, Path] = {}
-        self._descriptor = DocumentCheck(
-            paths.descriptor,
-            self._in("descriptor.json"),
-            "descriptor",
-            lambda state: state.descriptor,
-            (),
-        )
-        self._session = DocumentCheck(
-            paths.session,
-            self._in("session.json"),
-            "session",
-            lambda state: derived.session_document(state.session),
-            ("session.created", "session.state"),
-        )
-        self._state = StateCheck(paths.state, self._in("state.json"))
-        self._manifest = DocumentCheck(
-            paths.transcripts / "manifest.json",
-            self._in("transcripts/manifest.json"),
-            "manifest",
-            derived.manifest_document,
-            ("transcript.synced",),
-            reads=not paths.transcripts.is_symlink(),
-        )
-        self._history = HistoryCheck(paths.history, self._in("history.jsonl"))
+        self._derived = DerivedFiles(paths, self._in)
 
     def run(self) -> Iterator[Problem]:
         """Yield every problem of the agent. Raises `OSError` where the system refuses a folder."""
@@ -102,12 +79,12 @@ class AgentCheck:
                 if problem.id == "unsafe-path":
                     odd.add(problem.file)
         finally:
-            self._history.close()
+            self._derived.close()
 
     def _all(self) -> Iterator[Problem]:
         yield from self._entries()
-        documents = (self._descriptor, self._session, self._state, self._manifest)
-        for document in documents:
+        files = self._derived
+        for document in files.documents:
             yield from document.problems
         log = LogCheck(self._paths.log, self._in("events.jsonl"), self._is_held, self._follow)
         try:
@@ -117,10 +94,11 @@ class AgentCheck:
                 return
             log.sound = False
             yield Problem("no-log", self._name, "there is no events.jsonl")
-        yield from self._history.finish(sound=log.sound)
+        yield from files.history.finish(sound=log.sound)
         yield from self._missing(log.state)
-        self._tally.files += 1 + self._history.exists + sum(one.exists for one in documents)
-        self._tally.records += log.records + sum(one.value is not NOTHING for one in documents)
+        self._tally.files += 1 + files.history.exists + sum(one.exists for one in files.documents)
+        self._tally.records += log.records
+        self._tally.records += sum(one.value is not NOTHING for one in files.documents)
         if log.state is not None:
             yield from self._identity(log.state)
             yield from self._transcripts(log.state)
@@ -162,22 +140,21 @@ class AgentCheck:
 
     def _follow(self, record: Record, log: LogCheck) -> Iterator[Problem]:
         assert log.state is not None
-        yield from self._history.follow(record)
-        for document in (self._session, self._manifest, self._state):
-            document.follow(record, log.state)
+        yield from self._derived.follow(record, log.state)
 
     def _missing(self, state: AgentState | None) -> Iterator[Problem]:
+        files = self._derived
         wanted = {
-            "descriptor.json": self._descriptor.exists,
-            "session.json": self._session.exists,
-            "state.json": self._state.exists,
-            "history.jsonl": self._history.exists,
+            "descriptor.json": files.descriptor.exists,
+            "session.json": files.session.exists,
+            "state.json": files.state.exists,
+            "history.jsonl": files.history.exists,
         }
         if state is not None and state.transcripts:
-            wanted["transcripts/manifest.json"] = self._manifest.exists
+            wanted[derived.MANIFEST] = files.manifest.exists
         for name, exists in wanted.items():
             if not exists and self._paths.folder.exists():  # else removed while we looked
-                yield Problem("missing", self._in(name), "`agentsdir restore` makes it again")
+                yield Problem("missing", self._in(name), REMADE)
 
     def _identity(self, state: AgentState) -> Iterator[Problem]:
         """Check that folder, log, descriptor and session record speak of the same agent."""
@@ -185,37 +162,36 @@ class AgentCheck:
         if state.agent_id != folder:
             reason = f"the first event says agent {state.agent_id}, the folder {folder}"
             yield Problem("id-differs", self._in("events.jsonl"), reason, 1, 0, "/data/agent_id")
-        descriptor, piece = self._descriptor.value, self._descriptor.piece
+        descriptor, piece = self._derived.descriptor.value, self._derived.descriptor.piece
         if piece is not None and isinstance(descriptor, dict):
             if found := difference(state.descriptor, descriptor):
                 yield piece.problem("descriptor-differs", f"it {found[1]}", found[0])
             if descriptor.get("type") == "subagent" and descriptor.get("id") != folder:
                 yield piece.problem("id-differs", f"the folder is {folder}", "/id")
-        session, piece = self._session.value, self._session.piece
+        record = self._derived.session
+        session, piece = record.value, record.piece
         if piece is not None and isinstance(session, dict) and session.get("id"):
-            if session["id"] == state.session.id or self._session.problems:
+            if session["id"] == state.session.id or record.problems:
                 return
             reason = f"the log says {state.session.id}"
-            self._session.problems.append(piece.problem("session-id-differs", reason, "/id"))
-            yield self._session.problems[-1]
+            record.problems.append(piece.problem("session-id-differs", reason, "/id"))
+            yield record.problems[-1]
 
     def _comparisons(self, log: LogCheck) -> Iterator[Problem]:
         if not log.records:
             return
-        if self._state.log_size is not None and self._state.piece is not None:
-            end = log.position.size
-            if self._state.log_size > end and not self._is_held():
-                reason = (
-                    f"state.json was made of {self._state.log_size} bytes of the log, "
-                    f"which has {end} whole ones"
-                )
-                yield Problem("log-shorter", self._in("events.jsonl"), reason)
-                return
+        files, end = self._derived, log.position.size
+        seen = files.state.log_size
+        ahead = seen is not None and files.state.piece is not None and seen > end
+        if ahead and not self._is_held():
+            reason = f"state.json was made of {seen} bytes of the log, which has {end} whole ones"
+            yield Problem("log-shorter", self._in("events.jsonl"), reason)
+            return
         if not log.sound or self._is_held():
             return
-        yield from self._session.compare()
-        yield from self._manifest.compare()
-        yield from self._state.compare_at(log.position.size)
+        yield from files.session.compare()
+        yield from files.manifest.compare()
+        yield from files.state.compare_at(end)
 
     def _transcripts(self, state: AgentState) -> Iterator[Problem]:
         for native, entry in sorted(state.transcripts.items()):

@@ -131,6 +131,7 @@ _MARKED = {
     "removed": ("agentId", "removed"),
     "trusted": ("root", "trusted"),
     "untrusted": ("root", "trusted"),
+    "derived": ("status", "derived"),
 }
 _CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from agentsdir.formats.directory import creation, derived, documents, fold, journal, locks
 from agentsdir.formats.directory import transcripts as raw
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, open_plain, read_bytes, read_json
-from agentsdir.formats.directory.log import Position, ends_at, open_log, read_log
+from agentsdir.formats.directory.log import LogLine, Position, ends_at, open_log, read_log
+from agentsdir.formats.directory.points import END, Point
 from agentsdir.formats.directory.records import Record
-from agentsdir.formats.errors import Invalid, NoSuchAgent, NotRecorded, Uncertain
+from agentsdir.formats.errors import Invalid, NoSuchAgent, NotRecorded, Uncertain, UsageError
 from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _BROKEN = (KeyError, TypeError, ValueError, AttributeError)
@@ -43,34 +44,40 @@ class Reading(NamedTuple):
 
 
 def read_agent(
-    paths: AgentPaths, *, whole: bool = False, known: AgentState | None = None
+    paths: AgentPaths,
+    *,
+    whole: bool = False,
+    known: AgentState | None = None,
+    until: Point = END,
+    follow: Callable[[AgentState, Record | None], None] | None = None,
 ) -> Reading:
     """Return an agent's state, from state.json and the tail of the log that it has not seen.
 
     Args:
         whole: fold the log from its first byte, so that all of it is checked.
         known: a state folded earlier in this process, to go on from instead of state.json.
+        until: where in the log to stop; an earlier point than the end needs `whole`.
+        follow: called with the state after each complete line, and the line's record if it has one.
 
-    Raises `NoSuchAgent` when the agent was removed meanwhile, and `Invalid` when its log is missing
-    or does not begin with who the agent is.
+    Raises `NoSuchAgent` when the agent was removed meanwhile, `Invalid` when its log is missing or
+    does not begin with who the agent is, and `UsageError` when there was no agent yet at `until`.
     """
     earlier = known or _cached(paths)
     state = None if whole else earlier
     findings: list[Finding] = []
     rebuilt: Record | None = None
     torn = False
-    try:
-        stream = open_log(paths.log)
-    except FileNotFoundError:
-        if not paths.folder.exists():
-            raise NoSuchAgent(f"{paths.folder} is gone") from None
-        raise Invalid(f"{paths.log} is missing; the agent cannot be known without it") from None
-    with stream:
+    with open_agent(paths) as stream:
         if state is not None and not ends_at(stream, state.position):
             state = None
         start = state.position if state else Position()
         stream.seek(start.size)
         for line in read_log(stream, str(paths.log), start):
+            if until.is_passed_by(line):
+                earlier = None  # what state.json remembers is beyond the point
+                if state is None:
+                    raise UsageError(f"agent {paths.id} was not there yet", hint=_first(line))
+                break
             findings += line.findings
             if line.after.size == line.offset:
                 torn = True
@@ -79,9 +86,14 @@ def read_agent(
                 if state is None and line.record.event != "session.created":
                     state, rebuilt = _begin_without(paths, line.record, findings)
                 state = _take(state, line.record, findings, paths, line.number, line.offset)
-            if state is not None:
-                state.position = line.after
             start = line.after
+            if state is not None:
+                state.position = start
+                if follow is not None:
+                    follow(state, line.record)
+            if until.is_reached_by(line):
+                earlier = None
+                break
     if state is None:
         state, rebuilt = _begin_without(paths, None, findings)
         state.position = start
@@ -91,6 +103,20 @@ def read_agent(
         message = f"acknowledged records lost at the end, which were read before: {lost}"
         findings.append(Finding("log-shorter", str(paths.log), None, None, None, message))
     return Reading(state, tuple(findings), torn, rebuilt)
+
+
+def open_agent(paths: AgentPaths) -> BinaryIO:
+    """Open an agent's log for reading. Raises `NoSuchAgent`, or `Invalid` when it is missing."""
+    try:
+        return open_log(paths.log)
+    except FileNotFoundError:
+        if not paths.folder.exists():
+            raise NoSuchAgent(f"{paths.folder} is gone") from None
+        raise Invalid(f"{paths.log} is missing; the agent cannot be known without it") from None
+
+
+def _first(line: LogLine) -> str | None:
+    return f"its log begins at {line.record.ts}" if line.record else None
 
 
 def _begin_without(
@@ -337,11 +363,4 @@ def history_bytes(paths: AgentPaths) -> bytes:
     """Return history.jsonl as the log says it must be."""
     with open_log(paths.log) as stream:
         lines = read_log(stream, str(paths.log))
-        return b"".join(_history(line.record) for line in lines if line.record is not None)
-
-
-def _history(record: Record) -> bytes:
-    try:
-        return derived.history_line(record)
-    except _BROKEN:
-        return b""
+        return b"".join(derived.history_line(line.record) for line in lines if line.record)

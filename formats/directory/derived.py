@@ -183,12 +183,15 @@ def history_line(record: Record) -> bytes:
         if "message" in record.data:
             entry["message"] = record.data["message"]
     elif record.event == "block":
-        entry = record.data["block"]
+        entry = record.data.get("block")
     else:
         return b""
     if not isinstance(entry, dict):
         return b""
-    return orjson.dumps(entry) + b"\n"
+    try:
+        return orjson.dumps(entry) + b"\n"
+    except TypeError:  # it nests deeper than any writer of this format writes
+        return b""
 
 
 def encode_document(document: dict[str, Any]) -> bytes:

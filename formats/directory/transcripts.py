@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -22,6 +23,11 @@ from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+STREAM = "stream"
+"""The role of a recorded stream (SPEC.md, "Recorded streams")."""
+
+_is_stream_name = re.compile(r"turn-[1-9][0-9]*(-[1-9][0-9]*)?\.stream").fullmatch
 
 
 class Synced(NamedTuple):
@@ -143,15 +149,18 @@ def load_sound(paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]) -> di
     """Return all stored transcripts, each of which must begin with what was last synced of it.
 
     One that the log does not know yet was stored just before a crash, and is as good as the others.
+    Recorded streams are ours, not the provider's, and are left out.
 
     Args:
-        synced: size and sha256 by native path, as the log has them.
+        synced: role, size and sha256 by native path, as the log has them.
 
     Raises `Invalid` (kind ``transcript-damaged``) for one that is missing or was changed: a session
     that went on without it would have lost its context in silence.
     """
-    found = load(paths, [*_stored(paths), *synced])
-    for native, entry in synced.items():
+    unsynced = [path for path in _stored(paths) if path not in synced and not is_stream(path)]
+    wanted = {path: entry for path, entry in synced.items() if entry["role"] != STREAM}
+    found = load(paths, sorted([*unsynced, *wanted]))
+    for native, entry in wanted.items():
         data = found.get(native)
         if data is None or sha256(data[: entry["size"]]).hexdigest() != entry["sha256"]:
             what = "is missing" if data is None else "is not what was synced"
@@ -161,3 +170,8 @@ def load_sound(paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]) -> di
                 kind="transcript-damaged",
             )
     return found
+
+
+def is_stream(native: str) -> bool:
+    """Tell whether a path is that of a recorded stream, which a crash may leave unsynced."""
+    return _is_stream_name(PurePosixPath(native).name) is not None

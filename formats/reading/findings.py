@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "seq-gap": (ERROR, "the sequence of a log skips or repeats a number"),
     "chain-break": (ERROR, "a record does not name the line that stands before it"),
     "stub": (INFO, "an unreadable line of a log is a write that was never acknowledged"),
+    "stream-lost": (WARNING, "the recorded stream of a turn is missing, or not what was recorded"),
     "unreadable": (ERROR, "the system refuses to read a file or folder"),
     "skipped-file": (INFO, "a file in a folder is no transcript"),
     "empty-file": (INFO, "a file in a folder is empty"),

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.validation.comparison import NO_MANIFEST, compare_derived
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import history_bytes, read_agent
 
@@ -136,6 +138,26 @@ def test_a_reader_beside_a_writer_never_sees_damage(stage: Any) -> None:
     assert looks > 3
 
 
+@pytest.mark.feature("C-06")
+@pytest.mark.parametrize("durability", ["always", "batch"])
+def test_derived_files_beside_a_writer_are_never_wrong(stage: Any, durability: str) -> None:
+    """At any moment each is what the log says, or said; batched, the manifest may be to come."""
+    paths = stage.new()
+    (stage.root / "settings.toml").write_text(f'durability = "{durability}"\n')
+    writer = agentsdir(stage, "send", paths.id, "word " * 5_000, "--record", "--json")
+    looks = 0
+    while writer.poll() is None:
+        compared, findings = compare_derived(paths)
+        assert findings == []
+        wrong = [one for one in compared if one.fails]
+        assert not wrong or (durability == "batch" and wrong == [NO_MANIFEST]), wrong
+        looks += 1
+    _, complaint = writer.communicate(timeout=60)
+    assert (writer.returncode, complaint) == (0, "")
+    assert looks > 3
+    assert {one.outcome.status for one in compare_derived(paths)[0]} == {"same"}
+
+
 @pytest.mark.feature("B-07", "C-10", "B-06")
 def test_a_new_architecture_is_one_folder_on_the_path(
     stage: Any, plugin_site: Callable[..., Path]
@@ -194,3 +216,49 @@ def test_plug_ins_are_not_imported_unless_they_are_named(
         process = agentsdir(stage, *arguments, site=site)
         process.communicate(timeout=60)
         assert process.returncode == 0
+
+
+@pytest.mark.feature("C-05", "C-06")
+def test_a_recorded_turn_that_is_killed_leaves_a_stream_that_nobody_needs(stage: Any) -> None:
+    """It is never named, handed to no provider, and in no later recording's way."""
+    paths = stage.script("sleeps.jsonl")
+    process = agentsdir(stage, "send", paths.id, "--record", "go")
+    until(lambda: b"before the sleep" in paths.log.read_bytes())
+    process.kill()
+    process.communicate()
+    (left,) = paths.transcripts.rglob("*.stream")
+    assert restore_agent(stage.world, paths).error is None
+    assert "transcript.synced" not in stage.events(paths)
+    # The killed turn left no transcript, so the script begins again; sleeping is instant here.
+    assert stage.send(paths, "again", record=True).outcome == "completed"
+    findings: list[Any] = []
+    assert [event["type"] for event in replay(paths, findings.append, streams=True)] == [
+        *["block_complete"] * 2,
+        "metadata_update",
+        *["block_complete"] * 3,
+        "metadata_update",
+    ]
+    assert findings == []
+    streams = [path for path in stage.state(paths).transcripts if path.endswith(".stream")]
+    assert [path.rpartition("/")[2] for path in streams] == ["turn-2.stream"]
+    assert left.name == "turn-1.stream"
+
+
+@pytest.mark.feature("C-02")
+def test_a_turn_that_another_process_ran_is_said_not_to_be_recorded(stage: Any) -> None:
+    """The answer is given all the same, and the exit code is that of the turn."""
+    paths = stage.new()
+    with locks.hold(paths.turn, wait=0, what="the test"):
+        process = agentsdir(stage, "send", paths.id, "--record", "go")
+        until(lambda: b"message.enqueued" in paths.log.read_bytes().rpartition(b"\n")[0])
+        message = stage.log(paths)[1]["data"]["message_id"]
+        turn = {"turn_id": stage.ids.agent()}
+        start = {**turn, "message_ids": [message], "provider": "echo", "attempt": 1}
+        stage.append(paths, "turn.start", start)
+        done = {**turn, "response": "from elsewhere", "stop_reason": "end_turn", "usage": None}
+        stage.append(paths, "turn.complete", done)
+        stage.append(paths, "message.delivered", {"message_id": message, "outcome": "completed"})
+    answer, complaint = process.communicate(timeout=60)
+    assert (process.returncode, answer) == (0, "from elsewhere\n")
+    assert complaint == "agentsdir: another process ran the turn, and kept no stream of it\n"
+    assert not paths.transcripts.exists()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from agentsdir.engine.replaying import replay
+from agentsdir.engine.lifecycle import resume, suspend
+from agentsdir.engine.replaying import replay, state_at
+from agentsdir.formats.directory import derived
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.points import END, parse_point
+from agentsdir.formats.directory.records import NO_LINE, line_hash
+from agentsdir.formats.errors import ProviderError, UsageError
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.schemas import check
 
 
 def replayed(paths: Any) -> list[dict[str, Any]]:
@@ -110,3 +118,162 @@ def test_a_block_record_without_a_block_is_passed_over(stage: Any, data: dict[st
     state = stage.state(paths)
     append_record(paths.log, state.position, "block", data, stage.now(), state.session.id, Disk())
     assert list(replay(paths, lambda finding: None)) == []
+
+
+def at(paths: Any, text: str) -> list[str]:
+    """Return the types of the events up to a point."""
+    return [event["type"] for event in replay(paths, lambda finding: None, parse_point(text))]
+
+
+@pytest.mark.feature("C-06", "S-04")
+def test_the_state_at_each_record_is_that_of_a_log_that_ends_there(
+    stage: Any, tmp_path: Path
+) -> None:
+    """By its number, for a session with everything in it, and the same as a reader folds."""
+    paths = stage.script("tools.jsonl")
+    stage.send(paths, "one")
+    suspend(stage.world, paths)
+    resume(stage.world, paths)
+    stage.enqueue(paths, "three")
+    lines = paths.log.read_bytes().splitlines(keepends=True)
+    for number in range(1, len(lines) + 1):
+        folder = tmp_path / str(number) / paths.id
+        folder.mkdir(parents=True)
+        (folder / "events.jsonl").write_bytes(b"".join(lines[:number]))
+        cut = read_agent(AgentPaths(folder, paths.id), whole=True).state
+        document, findings = state_at(paths, parse_point(str(number)))
+        assert (document, findings) == (derived.state_document(cut), [])
+        assert check("state", document) == []
+    assert len(lines) > 12
+
+
+@pytest.mark.feature("C-06")
+def test_the_state_without_a_point_is_state_json(stage: Any) -> None:
+    """And so is the one at any number beyond the end."""
+    paths = stage.new()
+    stage.send(paths)
+    stored = orjson.loads(paths.state.read_bytes())
+    for point in (
+        END,
+        parse_point("99"),
+        parse_point("9" * 5000),
+        parse_point("2999-01-01T00:00:00Z"),
+    ):
+        assert state_at(paths, point) == (stored, [])
+    paths.state.write_bytes(b"{}")
+    assert state_at(paths) == (stored, [])
+
+
+@pytest.mark.feature("C-06")
+def test_a_replay_stops_after_the_record_with_the_number(stage: Any) -> None:
+    """What was said later is not shown."""
+    paths = stage.new()
+    stage.send(paths, "one")
+    stage.send(paths, "two")
+    blocks = [record["seq"] for record in stage.log(paths) if record["event"] == "block"]
+    for count, seq in enumerate(blocks, 1):
+        assert at(paths, str(seq)).count("block_complete") == count
+        assert at(paths, str(seq - 1)).count("block_complete") == count - 1
+
+
+def rewrite(paths: Any, change: Any) -> None:
+    """Write the log anew from changed records, whose `prev` fits; None leaves one out."""
+    lines: list[bytes] = []
+    for line in paths.log.read_bytes().splitlines():
+        record = change(orjson.loads(line))
+        if record is not None:
+            record["prev"] = line_hash(lines[-1]) if lines else NO_LINE
+            lines.append(orjson.dumps(record))
+    paths.log.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def test_a_missing_number_is_passed_by_the_next_record(stage: Any) -> None:
+    """A gap does no harm: the record after it ends the replay, and tells of the loss."""
+    paths = stage.new()
+    stage.send(paths, "one")
+    first = next(record["seq"] for record in stage.log(paths) if record["event"] == "block")
+    rewrite(paths, lambda record: None if record["seq"] == first else record)
+    findings: list[Finding] = []
+    events = list(replay(paths, findings.append, parse_point(str(first))))
+    assert [event["block"]["type"] for event in events] == ["assistant_text"]
+    assert [finding.id for finding in findings] == ["seq-gap"]
+    assert list(replay(paths, findings.append, parse_point(str(first - 1)))) == []
+    assert len(findings) == 1
+
+
+@pytest.mark.feature("C-06")
+def test_a_time_ends_the_replay_before_the_first_record_that_is_later(stage: Any) -> None:
+    """The record of that very moment belongs to it, in whatever offset the moment is said."""
+    paths = stage.new()
+    stage.send(paths, "one")
+    records = stage.log(paths)
+    for number, record in enumerate(records, 1):
+        document, _ = state_at(paths, parse_point(record["ts"]))
+        assert document["lastSeq"] == number
+    moment = records[-1]["ts"]
+    elsewhere = moment.replace("T03:", "t05:").replace("Z", "+02:00")
+    assert state_at(paths, parse_point(elsewhere))[0]["lastSeq"] == len(records)
+
+
+def test_a_clock_that_jumped_does_not_reorder_what_is_replayed(stage: Any) -> None:
+    """The first later record decides, and one without a usable time decides nothing."""
+    paths = stage.new()
+    stage.send(paths, "one")
+
+    def jump(record: dict[str, Any]) -> dict[str, Any]:
+        ahead = {4: "2030-01-01T00:00:00.000000Z", 3: "yesterday", 2: "2026-01-02T03:04:05"}
+        return {**record, "ts": ahead.get(record["seq"], record["ts"])}
+
+    rewrite(paths, jump)
+    assert state_at(paths, parse_point("2029-01-01T00:00:00Z"))[0]["lastSeq"] == 3
+    assert state_at(paths, parse_point("2031-01-01T00:00:00Z"))[0]["lastSeq"] > 4
+
+
+def test_before_its_first_record_an_agent_has_no_state(stage: Any) -> None:
+    """And nothing to play."""
+    paths = stage.new()
+    with pytest.raises(UsageError, match="not there yet") as error:
+        state_at(paths, parse_point("1999-12-31T23:59:59Z"))
+    assert stage.log(paths)[0]["ts"] in str(error.value.hint)
+    assert at(paths, "1999-12-31T23:59:59Z") == []
+
+
+NO_POINTS = (
+    *("0", "000", "", "-1", "+1", "1.5", "\u0661", "1e3", "1\n", "now"),
+    *("2026-01-02", "2026-01-02T03:04:05", "2026-02-30T00:00:00Z", "2026-01-02T03:04:60Z"),
+    "0001-01-01T00:00:00+01:00",
+)
+
+
+@pytest.mark.parametrize("text", NO_POINTS)
+def test_what_is_neither_a_number_nor_a_time_is_refused(text: str) -> None:
+    """With what a time looks like, or from where numbers count."""
+    with pytest.raises(UsageError):
+        parse_point(text)
+
+
+def test_damage_is_reported_as_far_as_the_log_is_read(stage: Any) -> None:
+    """What stands beyond the point is nobody's business then."""
+    paths = stage.new()
+    stage.send(paths, "one")
+    lines = paths.log.read_bytes().splitlines(keepends=True)
+    lines[4] = b"\0" * 20 + b"\n"
+    paths.log.write_bytes(b"".join(lines) + b"torn")
+    for seq, wanted in ((4, []), (6, ["nul-run", "seq-gap", "chain-break"])):
+        findings: list[Finding] = []
+        list(replay(paths, findings.append, parse_point(str(seq))))
+        assert [finding.id for finding in findings][: len(wanted)] == wanted
+        assert [f.id for f in state_at(paths, parse_point(str(seq)))[1]] == [
+            finding.id for finding in findings
+        ]
+        assert "torn-tail" not in [finding.id for finding in findings]
+
+
+def test_a_log_cut_short_is_told_of_at_its_end_only(stage: Any) -> None:
+    """An earlier point does not need what state.json remembers."""
+    paths = stage.new()
+    stage.send(paths, "one")
+    lines = paths.log.read_bytes().splitlines(keepends=True)
+    paths.log.write_bytes(b"".join(lines[:-2]))
+    assert [finding.id for finding in state_at(paths)[1]] == ["log-shorter"]
+    assert state_at(paths, parse_point("3"))[1] == []
