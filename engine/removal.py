@@ -8,7 +8,7 @@ from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import withdraw_agent
-from agentsdir.formats.errors import NotRecorded, Uncertain
+from agentsdir.formats.errors import NotRecorded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def remove_agent(world: World, paths: AgentPaths) -> None:
     """Remove an agent's folder with everything in it; nothing in it is read.
 
     Whoever waits for the agent is told that it is gone. Raises what `hold_agent` raises,
-    `NotRecorded` when nothing was removed, and `Uncertain` when the agent is gone but not all of
-    its bytes: then `restore` removes the rest, as it does after a crash.
+    `NotRecorded` when nothing was removed, or (kind ``half-removed``) when the agent is gone but not
+    all of its files: then `restore` removes the rest, as it does after a crash.
     """
     with hold_agent(world, paths):
         with locks.hold_undisturbed(paths.lock) as held:
@@ -46,7 +46,8 @@ def remove_agent(world: World, paths: AgentPaths) -> None:
             # Under the create lock, so that no `restore` sweeps it at the same time.
             documents.remove(rest)
         except NotRecorded as error:
-            raise Uncertain(
+            raise NotRecorded(
                 f"agent {paths.id} is gone, but not all of its files: {error.message}",
                 hint="`agentsdir restore` removes what is left",
+                kind="half-removed",
             ) from error

@@ -160,9 +160,10 @@ def test_what_cannot_be_deleted_is_left_to_restore(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", refusing)
-        with pytest.raises(Uncertain, match="is gone, but not all of its files") as raised:
+        with pytest.raises(NotRecorded, match="is gone, but not all of its files") as raised:
             remove_agent(stage.world, paths)
 
+    assert raised.value.kind == "half-removed"
     assert "restore" in (raised.value.hint or "")
     assert not paths.folder.exists()
     assert len(sweep_root(stage.world)) == 1

@@ -180,7 +180,10 @@ def _refusal(case: Case) -> Iterator[str]:
             yield f"{failing[0]}: the message does not say what: {error}"
     sync = (decisive or failing)[0].name in SYNCS
     # `restore` goes on with the other agents, each of which is refused in its own way.
-    if ("uncertain" if sync else "not-recorded") not in {error["kind"] for error in errors}:
+    wanted = "uncertain" if sync else "not-recorded"
+    if case.verb.takes_away and (decisive or failing)[0].path.startswith("agents/.tmp-removed-"):
+        wanted = "half-removed"
+    if wanted not in {error["kind"] for error in errors}:
         yield f"{(decisive or failing)[0]}: {errors}"
 
 

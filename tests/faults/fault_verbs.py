@@ -38,8 +38,8 @@ class Verb(NamedTuple):
 
     `done` says whether the logs hold what exit 0 acknowledges. `again` is the exit code that
     repeating it may have besides 0, once it is done. `fewest` is the least number of calls that it
-    makes, and so of places where it is broken. `takes_away` is whether the agent's folder may be gone
-    from where it was, whole.
+    makes, and so of places where it is broken. `takes_away` is whether the agent's whole folder may
+    be gone from where it was.
     """
 
     arguments: tuple[str, ...]
