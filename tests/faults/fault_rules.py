@@ -331,7 +331,7 @@ def _repeated(case: Case, runner: Runner) -> Iterator[str]:
 
 
 def _uncertain(case: Case) -> bool:
-    return any(error["kind"] == "uncertain" for error in _reported(case.done))
+    return any(e["kind"] in ("uncertain", "half-removed") for e in _reported(case.done))
 
 
 def logs_of(tree: Tree) -> Logs:
