@@ -1,0 +1,84 @@
+"""What fault tests need of the machine, found out by trying it.
+
+Where it is missing a test skips and says why. `REQUIRE_FAULTS=1` says that nothing may be missing:
+then it fails instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from mounted import Ext4, tmpfs
+
+# Reads anything, writes where the mode allows it: a root that has lost its right to ignore modes.
+READER = (
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=+dac_read_search",
+    "--ambient-caps=+dac_read_search",
+)
+
+
+def need(*names: str) -> None:
+    """Go on only where the machine has all of these; else skip, or fail if nothing may be skipped.
+
+    Args:
+        names: `linux`, `root`, `tmpfs`, `ext4`, `strace`, `setpriv`, or a program's name.
+    """
+    for name in names:
+        reason = _lack(name)
+        if reason and os.environ.get("REQUIRE_FAULTS") == "1":
+            pytest.fail(f"REQUIRE_FAULTS is set, and {name} is missing: {reason}")
+        if reason:
+            pytest.skip(f"needs {name}: {reason}")
+
+
+@cache
+def _lack(name: str) -> str:
+    """Return why something cannot be had; empty when it can."""
+    if sys.platform != "linux":
+        return "this is no Linux"
+    if name == "linux":
+        return ""
+    if name in ("root", "tmpfs", "ext4", "setpriv") and os.geteuid() != 0:
+        return "this is not root"
+    probe = {"tmpfs": _try_tmpfs, "ext4": _try_ext4, "strace": _try_strace, "setpriv": _try_setpriv}
+    if name == "root":
+        return ""
+    try:
+        if name in probe:
+            probe[name]()
+        elif shutil.which(name) is None:
+            return "there is no such program"
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _try_tmpfs() -> None:
+    with tempfile.TemporaryDirectory() as folder, tmpfs(Path(folder) / "disk", 64 * 1024):
+        pass
+
+
+def _try_ext4() -> None:
+    with tempfile.TemporaryDirectory() as folder, Ext4(Path(folder)) as disk:
+        disk.cut()
+
+
+def _try_strace() -> None:
+    # A container may have the program and not the right to trace.
+    inject = ["strace", "-qq", "-o", os.devnull, "-e", "inject=getpid:retval=1", "true"]
+    subprocess.run(inject, check=True, timeout=60, capture_output=True)
+
+
+def _try_setpriv() -> None:
+    subprocess.run([*READER, "true"], check=True, timeout=60, capture_output=True)
