@@ -116,8 +116,9 @@ class Console:
 
     def environment(self) -> dict[str, str]:
         """Return the variables of a process."""
+        inherited = {name: os.environ[name] for name in os.environ if name[:6] != "PYTHON"}
         return {
-            **os.environ,
+            **inherited,
             "HOME": str(self.cwd),
             "AGENTSDIR_ROOT": str(self.root),
             "PYTHONDONTWRITEBYTECODE": "1",
