@@ -23,8 +23,8 @@ class Job:
     Attributes:
         work: `appends`, `sends`, `creations` or `suspensions`.
         size: of one record's or prompt's filling, in bytes.
-        sabotage: what to break first, so that a test can show that it would notice: `fsync`, `lock`
-            or `pieces`.
+        sabotage: what to change first: `fsync` (there is none), `lock` (there is none), `pieces` (a
+            record is two writes), `slow` (a record is many writes with pauses).
         wait: begin only when stdin says so.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,7 +107,26 @@ def in_two_writes() -> None:
     os.write = halves  # type: ignore[assignment]
 
 
-SABOTAGE = {"fsync": without_fsync, "lock": without_lock, "pieces": in_two_writes}
+def slowly() -> None:
+    """Let a record take its time, as on a disk that is busy, so that readers see parts of it."""
+    whole, piece = os.write, 64 * 1024
+
+    def in_pieces(descriptor: int, data: bytes) -> int:
+        view = memoryview(data)
+        for start in range(0, len(view), piece):
+            whole(descriptor, view[start : start + piece])
+            time.sleep(0.004 if len(view) > piece else 0)
+        return len(view)
+
+    os.write = in_pieces  # type: ignore[assignment]
+
+
+SABOTAGE = {
+    "fsync": without_fsync,
+    "lock": without_lock,
+    "pieces": in_two_writes,
+    "slow": slowly,
+}
 
 
 def main() -> None:
