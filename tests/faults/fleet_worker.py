@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from agentsdir.cli.environment import Environment
@@ -88,8 +89,8 @@ def without_lock() -> None:
     """Break what is to be tested: everybody writes whenever they like."""
 
     @contextmanager
-    def open_door(*_: Any, **__: Any) -> Iterator[None]:
-        yield
+    def open_door(*_: Any, **__: Any) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(check=lambda: None)
 
     locks.hold = locks.hold_undisturbed = open_door  # type: ignore[assignment]
 

@@ -33,12 +33,24 @@ def need(*names: str) -> None:
 
 
 def inject(what: str) -> tuple[str, ...]:
-    """Return a command that runs another and tampers with its system calls, as strace's `inject`.
+    """Return a command that runs another and lets its system calls fail, as strace's `inject` says.
 
     Calls are counted by name. What is not tampered with runs at full speed.
     """
+    return _strace(what, "--seccomp-bpf")
+
+
+def interrupt(what: str) -> tuple[str, ...]:
+    """Return a command that runs another and sends it a signal at a system call.
+
+    Slower than `inject`, for strace forgets the signal where the kernel filters calls for it.
+    """
+    return _strace(what)
+
+
+def _strace(what: str, *options: str) -> tuple[str, ...]:
     call = what.split(":")[0]
-    quiet = ("strace", "-f", "--seccomp-bpf", "-qq", "-o", os.devnull)
+    quiet = ("strace", "-f", *options, "-qq", "-o", os.devnull)
     return (*quiet, "-e", f"trace={call}", "-e", f"inject={what}")
 
 

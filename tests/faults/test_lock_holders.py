@@ -173,7 +173,6 @@ def test_a_writer_that_waited_for_a_lock_file_that_is_gone_takes_the_one_that_is
         ("send", "EOPNOTSUPP"),
         ("suspend", "ENOLCK"),
         ("new", "ENOSYS"),
-        ("restore", "ENOLCK"),
     ],
 )
 def test_where_the_system_has_no_locks_nothing_is_written(
