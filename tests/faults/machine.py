@@ -13,6 +13,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from mounted import Ext4, tmpfs
@@ -25,11 +26,15 @@ def need(*names: str) -> None:
         names: `linux`, `root`, `tmpfs`, `ext4`, `strace`, or a program's name.
     """
     for name in names:
-        reason = _lack(name)
-        if reason and os.environ.get("REQUIRE_FAULTS") == "1":
-            pytest.fail(f"REQUIRE_FAULTS is set, and {name} is missing: {reason}")
-        if reason:
-            pytest.skip(f"needs {name}: {reason}")
+        if reason := _lack(name):
+            lacking(f"{name}: {reason}")
+
+
+def lacking(reason: str) -> NoReturn:
+    """Skip a test for something that this machine does not have; fail if nothing may be skipped."""
+    if os.environ.get("REQUIRE_FAULTS") == "1":
+        pytest.fail(f"REQUIRE_FAULTS is set, and this machine lacks {reason}")
+    pytest.skip(f"needs {reason}")
 
 
 def inject(what: str) -> tuple[str, ...]:

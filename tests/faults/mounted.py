@@ -51,7 +51,7 @@ def in_memory() -> Iterator[Path]:
     """Make a folder where fsync costs nothing, if the machine has one; for little data only."""
     memory = Path("/dev/shm")
     usable = memory.is_dir() and os.access(memory, os.W_OK | os.X_OK)
-    with tempfile.TemporaryDirectory(dir=memory if usable else None) as folder:
+    with tempfile.TemporaryDirectory(prefix="faults-", dir=memory if usable else None) as folder:
         yield Path(folder)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from console import Console, tree
-from machine import need
+from machine import lacking, need
 from mounted import tmpfs, unused
 
 from agentsdir.formats.directory.agent import read_agent
@@ -184,7 +184,7 @@ def unharmed(console: Console, name: str, before: object) -> None:
 def test_a_verb_whose_output_nobody_can_store_does_not_exit_0(tmp_path: Path, name: str) -> None:
     """`> /dev/full`: one line on stderr, what was to be done is done, nothing is damaged."""
     if not Path("/dev/full").exists():
-        need("a device /dev/full")
+        lacking("a device /dev/full")
     console = Console(tmp_path / "root", tmp_path)
     arguments = staged(console, VERBS[name])
     before = tree(console.root)
