@@ -114,10 +114,10 @@ def test_eight_threads_append_four_hundred_records_without_a_flaw(console: Conso
 def test_hundreds_of_looks_at_a_log_that_is_being_written_show_no_damage(console: Console) -> None:
     """Records of a mebibyte, of which a reader often sees a part; half are pages, half lists."""
     paths = paths_of(console, console.new())
-    slow = {"count": 100, "size": 1024 * 1024, "sabotage": ("fsync", "slow")}
+    slow = {"count": 70, "size": 1024 * 1024, "sabotage": ("fsync", "slow")}
     looks = torn = 0
     with working(Job("appends", str(console.root), paths.id, **slow)) as writer:
-        while looks < 600 and writer.poll() is None:
+        while looks < 400 and writer.poll() is None:
             reading = read_agent(paths)
             torn += reading.torn
             found = inspection(paths, reading)["findings"]

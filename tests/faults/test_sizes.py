@@ -104,7 +104,7 @@ def test_a_log_with_a_hole_of_ten_gibibytes_is_read_and_written_on(console: Cons
     agent = console.new()
     console.ok("send", agent, "hello")
     make_hole(console, agent)
-    verbs = {"list": 3, "inspect": 3, "replay": 3, "validate": 1, "restore --dry-run": 0}
+    verbs = {"inspect": 3, "replay": 3, "validate": 1, "restore --dry-run": 0}
     reported(console, verbs, agent, "torn-tail")
     sent = limited(console, "send", agent, "again")
     assert (sent.code, sent.out) == (0, "again\n")
@@ -123,5 +123,5 @@ def test_a_log_with_a_hole_between_records_has_lost_what_stood_there(console: Co
     with console.log(agent).open("ab") as stream:
         stream.write(b"\n")
     console.ok("send", agent, "again")
-    reported(console, {"replay": 3, "validate": 1, "restore": 3}, agent, "oversize")
+    reported(console, {"replay": 3, "restore": 3}, agent, "oversize")
     assert limited(console, "send", agent, "and again").code == 0
