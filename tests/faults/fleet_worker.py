@@ -1,0 +1,156 @@
+"""One process of a fleet: works on an agents directory and says what was acknowledged.
+
+Run as a program with one JSON argument (see `fleet.Job`). Each acknowledgement is a line on stdout,
+written only when the work it names has returned. Ends without a word when the disk refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from agentsdir.cli.environment import Environment
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.creation import NewAgent, create_agent
+from agentsdir.engine.lifecycle import resume, suspend
+from agentsdir.engine.turns import send
+from agentsdir.formats.directory import agent as agent_module
+from agentsdir.formats.directory import journal, locks
+from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def say(text: str) -> None:
+    """Acknowledge, at once."""
+    os.write(1, f"{text}\n".encode())
+
+
+def record(job: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return the data of an event that a fold passes over: who wrote it, its number, a filling."""
+    return {"hook": f"{job['name']}-{number}", "message": "x" * job["size"]}
+
+
+def appends(job: dict[str, Any], env: Environment) -> Iterator[str]:
+    """Append one record after another."""
+    paths, now = find_agent(env.layout, job["agent"]), env.world.now
+    for number in range(job["count"]):
+        with write_agent(paths) as writer:
+            writer.append("hook.failed", record(job, number), now())
+        yield f"{job['name']}-{number}"
+
+
+def sends(job: dict[str, Any], env: Environment) -> Iterator[str]:
+    """Send one prompt after another."""
+    paths = find_agent(env.layout, job["agent"])
+    for number in range(job["count"]):
+        text = f"{job['name']}-{number} {'x' * job['size']}"
+        send(env.world, paths, [{"type": "text", "text": text}], lambda _: None)
+        yield f"{job['name']}-{number}"
+
+
+def creations(job: dict[str, Any], env: Environment) -> Iterator[str]:
+    """Make one agent after another."""
+    for _ in range(job["count"]):
+        yield create_agent(env.world, NewAgent(login="me", cwd="/"))
+
+
+def suspensions(job: dict[str, Any], env: Environment) -> Iterator[str]:
+    """Suspend and resume; say what session.json must be now, or later than."""
+    paths = find_agent(env.layout, job["agent"])
+    for number in range(job["count"]):
+        change = suspend if number % 2 == 0 else resume
+        state = change(env.world, paths)
+        yield f"{state.position.last_seq}"
+
+
+WORK: dict[str, Callable[[dict[str, Any], Environment], Iterator[str]]] = {
+    "appends": appends,
+    "sends": sends,
+    "creations": creations,
+    "suspensions": suspensions,
+}
+
+
+def without_fsync() -> None:
+    """Break what is to be tested: the disk is never asked to keep anything."""
+    os.fsync = os.fdatasync = lambda _descriptor: None  # type: ignore[assignment]
+
+
+def without_lock() -> None:
+    """Break what is to be tested: everybody writes whenever they like."""
+
+    @contextmanager
+    def open_door(*_: Any, **__: Any) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(check=lambda: None)
+
+    locks.hold = locks.hold_undisturbed = open_door  # type: ignore[assignment]
+
+
+def in_two_writes() -> None:
+    """Break what is to be tested: a record goes out in two pieces."""
+    whole = os.write
+
+    def halves(descriptor: int, data: bytes) -> int:
+        middle = len(data) // 2
+        if descriptor <= 2 or not middle:
+            return whole(descriptor, data)
+        return whole(descriptor, data[:middle]) + whole(descriptor, data[middle:])
+
+    os.write = halves  # type: ignore[assignment]
+
+
+def slowly() -> None:
+    """Let a record take its time, as on a disk that is busy, so that readers see parts of it."""
+    whole, piece = os.write, 64 * 1024
+
+    def in_pieces(descriptor: int, data: bytes) -> int:
+        view = memoryview(data)
+        for start in range(0, len(view), piece):
+            whole(descriptor, view[start : start + piece])
+            time.sleep(0.004 if len(view) > piece else 0)
+        return len(view)
+
+    os.write = in_pieces  # type: ignore[assignment]
+
+
+SABOTAGE = {
+    "fsync": without_fsync,
+    "lock": without_lock,
+    "pieces": in_two_writes,
+    "slow": slowly,
+}
+
+
+def main() -> None:
+    """Do the job that the command line names."""
+    job = json.loads(sys.argv[1])
+    for name in job["sabotage"]:
+        SABOTAGE[name]()
+    assert journal.os is agent_module.os is os
+    env = Environment.of_process()
+    env.root = job["root"]
+    say("ready")
+    if job["wait"]:
+        sys.stdin.read(1)
+    try:
+        for acknowledged in WORK[job["work"]](job, env):
+            say(acknowledged)
+    except (NotRecorded, Uncertain, OSError):
+        sys.exit(15)
+    except Invalid as error:
+        if error.kind != "unreadable":
+            raise
+        sys.exit(15)
+
+
+if __name__ == "__main__":
+    main()
