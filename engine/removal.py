@@ -35,8 +35,8 @@ def remove_agent(world: World, paths: AgentPaths) -> None:
     """Remove an agent's folder with everything in it; nothing in it is read.
 
     Whoever waits for the agent is told that it is gone. Raises what `hold_agent` raises,
-    `NotRecorded` when nothing was removed, or (kind ``half-removed``) when the agent is gone but not
-    all of its files: then `restore` removes the rest, as it does after a crash.
+    `NotRecorded` when nothing was removed, or (kind ``half-removed``) when the agent is gone but
+    not all of its files: then `restore` removes the rest, as it does after a crash.
     """
     with hold_agent(world, paths):
         with locks.hold_undisturbed(paths.lock) as held:
