@@ -23,7 +23,7 @@ def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     A provider that fails or is gone does not keep a session in use: the blob is only a short cut
     (D23). Raises `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
     """
-    with world.disk.settled(), locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"):
+    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"), world.disk.settled():
         with write_agent(paths, disk=world.disk) as writer:
             state = writer.state
         state = close_crashed_turn(world, paths, state)
@@ -53,7 +53,7 @@ def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
 
     Raises `SessionStateError` for an active or terminated session, `Busy` as `suspend` does.
     """
-    with world.disk.settled(), locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"):
+    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"), world.disk.settled():
         with write_agent(paths, disk=world.disk) as writer:
             state = writer.state
         state = close_crashed_turn(world, paths, state)

@@ -86,7 +86,10 @@ def _send(
         data = {"message_id": message_id, "sender": "cli", "kind": "user", "content": content}
         writer.append("message.enqueued", data, world.now())
     queued = f"the message stays queued as {message_id}"
-    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}", hint=queued):
+    with (
+        locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}", hint=queued),
+        world.disk.settled(),
+    ):
         with write_agent(paths, disk=world.disk) as writer:
             state = writer.state
         state = close_crashed_turn(world, paths, state)

@@ -44,7 +44,7 @@ def _errors(matrix: Matrix, call: Call) -> list[int]:
     both = [errno.ENOSPC, errno.EIO]
     if call.name == "flock":
         return both[:1]
-    chosen = both if matrix is Matrix.FULL else [both[call.index % 2]]
+    chosen = [both[call.index % 2]]
     if call.index % 5 == 0 and matrix is not Matrix.THIN:
         chosen.append(OTHERS[call.index // 5 % len(OTHERS)])
     return chosen

@@ -18,10 +18,10 @@ def nothing() -> None:
 
 
 def join_lines() -> None:
-    """Put no LF between a stub and the next record."""
+    """Put nothing between a stub and the next record."""
 
     def write(descriptor: int, data: bytes, *rest: Any) -> None:
-        real_write(descriptor, data.lstrip(b"\n"), *rest)
+        real_write(descriptor, data.lstrip(b" \n"), *rest)
 
     journal._write_whole = write
 

@@ -79,7 +79,7 @@ def test_a_forked_command_makes_the_calls_of_a_process(root: Path, rig: Any) -> 
     control = Control(root.with_name("control"))
     control.arm(root, Fault())
     rig.process(root, control, "new", "--name", "first", "--json")
-    traces = [control.calls(), rig.sound("new, the first").calls]
+    traces = [control.calls(), rig.sound("new").calls]
     # Agent ids and temporary names are random.
     random = re.compile(r"\b[a-z][a-z0-9]{23}\b|-[0-9a-f]{12}")
     real, forked = [[(c.name, random.sub("", c.target)) for c in calls] for calls in traces]
