@@ -110,7 +110,9 @@ def in_two_writes() -> None:
         middle = len(data) // 2
         if descriptor <= 2 or not middle:
             return whole(descriptor, data)
-        return whole(descriptor, data[:middle]) + whole(descriptor, data[middle:])
+        written = whole(descriptor, data[:middle])
+        time.sleep(0.002)
+        return written + whole(descriptor, data[middle:])
 
     os.write = halves  # type: ignore[assignment]
 

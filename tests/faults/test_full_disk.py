@@ -139,8 +139,11 @@ VERBS = {
     "suspend": ["suspend", "AGENT", "--json"],
     "resume": ["resume", "AGENT", "--json"],
     "restore": ["restore"],
+    "archive": ["archive", "AGENT", "--json"],
+    "rm": ["rm", "--yes", "AGENT", "--json"],
     "replay": ["replay", "AGENT"],
     "replay --events": ["replay", "AGENT", "--events"],
+    "replay --check": ["replay", "AGENT", "--check"],
     "parse": ["parse", "TRANSCRIPT"],
     "inspect": ["inspect", "AGENT"],
     "inspect --saved": ["inspect", "AGENT", "--saved"],
@@ -150,7 +153,8 @@ VERBS = {
     "schema": ["schema", "event"],
     "adapters": ["adapters"],
 }
-WRITING = {"new", "send", "send --events", "send --json", "suspend", "resume", "restore"}
+SENDING = {"send", "send --events", "send --json"}
+WRITING = {"new", "suspend", "resume", "restore", "archive", "rm", *SENDING}
 
 
 def staged(console: Console, arguments: list[str]) -> list[str]:

@@ -224,7 +224,7 @@ def test_a_log_that_ends_in_nul_bytes_after_a_cut_is_read_and_written_on(
     assert (done.code, [f["id"] for f in orjson.loads(done.out)["findings"]]) == (3, ["torn-tail"])
     sent = console("send", agent, "go on")
     assert sent.code == 0, sent
-    assert console.log(agent).read_bytes().startswith(log + b"\n")
+    assert console.log(agent).read_bytes().startswith(log + b" \n")
     done = console("replay", "--events", agent)
     assert done.code == 0
     assert "stub" in done.err
