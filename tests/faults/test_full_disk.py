@@ -35,7 +35,8 @@ def test_a_send_on_a_full_disk_is_refused_and_takes_nothing_with_it(
     """
     need("root", "tmpfs")
     refused_at = set()
-    for pages in range(20):
+    # Short prompts take many turns to fill what is free, and meet each write anyway.
+    for pages in range(0, 20, 2 if words == 1 else 1):
         with tmpfs(tmp_path / "disk", 256 * 1024) as disk:
             console = Console(disk / "root", tmp_path)
             agent = console.new()
