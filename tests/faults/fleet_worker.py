@@ -21,7 +21,7 @@ from agentsdir.engine.lifecycle import resume, suspend
 from agentsdir.engine.turns import send
 from agentsdir.formats.directory import agent as agent_module
 from agentsdir.formats.directory import journal, locks
-from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.directory.agent import Reading, write_agent
 from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
 
 TYPE_CHECKING = False
@@ -86,13 +86,20 @@ def without_fsync() -> None:
 
 
 def without_lock() -> None:
-    """Break what is to be tested: everybody writes whenever they like."""
+    """Break what is to be tested: everybody writes whenever they like, after a look at the log."""
+    look = agent_module.read_agent
+
+    def long_look(*arguments: Any, **options: Any) -> Reading:
+        seen = look(*arguments, **options)
+        time.sleep(0.005)  # while one sleeps the others run, however few processors there are
+        return seen
 
     @contextmanager
     def open_door(*_: Any, **__: Any) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(check=lambda: None)
 
     locks.hold = locks.hold_undisturbed = open_door  # type: ignore[assignment]
+    agent_module.read_agent = long_look
 
 
 def in_two_writes() -> None:
@@ -103,7 +110,9 @@ def in_two_writes() -> None:
         middle = len(data) // 2
         if descriptor <= 2 or not middle:
             return whole(descriptor, data)
-        return whole(descriptor, data[:middle]) + whole(descriptor, data[middle:])
+        written = whole(descriptor, data[:middle])
+        time.sleep(0.002)
+        return written + whole(descriptor, data[middle:])
 
     os.write = halves  # type: ignore[assignment]
 

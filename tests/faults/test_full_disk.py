@@ -35,7 +35,8 @@ def test_a_send_on_a_full_disk_is_refused_and_takes_nothing_with_it(
     """
     need("root", "tmpfs")
     refused_at = set()
-    for pages in range(20):
+    # Short prompts take many turns to fill what is free, and meet each write anyway.
+    for pages in range(0, 20, 2 if words == 1 else 1):
         with tmpfs(tmp_path / "disk", 256 * 1024) as disk:
             console = Console(disk / "root", tmp_path)
             agent = console.new()
@@ -139,8 +140,11 @@ VERBS = {
     "suspend": ["suspend", "AGENT", "--json"],
     "resume": ["resume", "AGENT", "--json"],
     "restore": ["restore"],
+    "archive": ["archive", "AGENT", "--json"],
+    "rm": ["rm", "--yes", "AGENT", "--json"],
     "replay": ["replay", "AGENT"],
     "replay --events": ["replay", "AGENT", "--events"],
+    "replay --check": ["replay", "AGENT", "--check"],
     "parse": ["parse", "TRANSCRIPT"],
     "inspect": ["inspect", "AGENT"],
     "inspect --saved": ["inspect", "AGENT", "--saved"],
@@ -150,7 +154,8 @@ VERBS = {
     "schema": ["schema", "event"],
     "adapters": ["adapters"],
 }
-WRITING = {"new", "send", "send --events", "send --json", "suspend", "resume", "restore"}
+SENDING = {"send", "send --events", "send --json"}
+WRITING = {"new", "suspend", "resume", "restore", "archive", "rm", *SENDING}
 
 
 def staged(console: Console, arguments: list[str]) -> list[str]:

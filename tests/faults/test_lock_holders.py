@@ -173,6 +173,7 @@ def test_a_writer_that_waited_for_a_lock_file_that_is_gone_takes_the_one_that_is
         ("send", "EOPNOTSUPP"),
         ("suspend", "ENOLCK"),
         ("new", "ENOSYS"),
+        ("restore", "ENOLCK"),
     ],
 )
 def test_where_the_system_has_no_locks_nothing_is_written(
@@ -192,6 +193,19 @@ def test_where_the_system_has_no_locks_nothing_is_written(
     assert {path.name for path in set(after) - set(before)} <= {".lock"}
     assert before.items() <= after.items()
     assert console.problems() == []
+
+
+def test_a_reader_where_the_system_has_no_locks_reads(tmp_path: Path) -> None:
+    """Nobody can be asked whether a turn runs; what is on disk is shown."""
+    need("strace")
+    console = Console(tmp_path / "root", tmp_path)
+    agent = console.new()
+    console.ok("send", agent, "hello")
+    for verb in (["list"], ["inspect", agent], ["replay", agent]):
+        done = console.process(*verb, before=inject("flock:error=ENOLCK"))
+        assert (done.code, done.err) == (0, ""), done
+        if verb != ["replay", agent]:
+            assert '"running"' not in done.out
 
 
 def test_a_turn_goes_on_when_its_lock_file_is_taken_away(tmp_path: Path) -> None:

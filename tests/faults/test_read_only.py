@@ -22,6 +22,10 @@ READING = {
     "inspect --runtime": ["inspect", "AGENT", "--runtime"],
     "replay": ["replay", "AGENT"],
     "replay --events": ["replay", "AGENT", "--events"],
+    "replay --state": ["replay", "AGENT", "--at", "4", "--state"],
+    "replay --check": ["replay", "AGENT", "--check"],
+    "restore --dry-run": ["restore", "--dry-run"],
+    "archive --list": ["archive", "--list"],
     "validate": ["validate"],
     "validate --json": ["validate", "--json", "--no-modes"],
     "parse a file": ["parse", "TRANSCRIPT"],
@@ -36,6 +40,9 @@ WRITING = {
     "resume": ["resume", "SUSPENDED"],
     "restore": ["restore"],
     "restore AGENT": ["restore", "AGENT"],
+    "archive": ["archive", "AGENT"],
+    "archive SUSPENDED": ["archive", "SUSPENDED"],
+    "rm": ["rm", "--yes", "AGENT"],
 }
 
 
@@ -156,7 +163,9 @@ def public(tmp_path: Path) -> Iterator[Stage]:
 def test_somebody_who_may_only_read_reads_and_changes_nothing(public: Stage) -> None:
     """Another user says the same of a directory that was opened to all, and cannot write."""
     for path in [public.console.root, *public.console.root.rglob("*")]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    # Their own, for a provider is not started for another user's; without the right to write.
+    os.chown(public.console.root, NOBODY, NOBODY)
     sound = public.read()
     before = tree(public.console.root)
     for name, arguments in READING.items():

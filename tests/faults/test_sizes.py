@@ -104,14 +104,14 @@ def test_a_log_with_a_hole_of_ten_gibibytes_is_read_and_written_on(console: Cons
     agent = console.new()
     console.ok("send", agent, "hello")
     make_hole(console, agent)
-    verbs = {"inspect": 3, "replay": 3, "validate": 1, "restore --dry-run": 0}
+    verbs = {"inspect": 3, "replay": 3, "restore --dry-run": 0}
     reported(console, verbs, agent, "torn-tail")
     sent = limited(console, "send", agent, "again")
     assert (sent.code, sent.out) == (0, "again\n")
     assert console.log(agent).stat().st_size > HOLE
     assert console.replayed(agent) == ["hello", "hello", "again", "again"]
     # The record after it shows that nothing was lost: it was a write that nobody acknowledged.
-    for words in (["inspect", agent], ["restore"], ["validate"]):
+    for words in (["restore"], ["validate"]):
         assert limited(console, *words).code == 0, words
 
 
