@@ -1,7 +1,7 @@
 """Real runs of the program in a small world whose every byte is known.
 
-A run is a forked child that calls `agentsdir.cli.main.main` on real descriptors: a process of its
-own with its own umask, limits, terminal and audit hooks, without the start of an interpreter.
+A run is a forked child on real descriptors: a process with its own umask, limits, terminal and
+audit hooks, without the start of an interpreter.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import resource
 import select
 import shutil
@@ -19,14 +20,17 @@ import tempfile
 import time
 import traceback
 import tty as terminals
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.invocation import run
 from agentsdir.cli.main import main
 
 # A forked child finds loaded what a process of its own would import.
@@ -68,8 +72,9 @@ class Ran:
 
     def tidy(self) -> Ran:
         """Return itself, having ended by itself, with a documented code and no traceback."""
-        assert self.code in DOCUMENTED, self
-        assert b"Traceback" not in self.raw_err, self
+        short = (self.arguments, self.code, self.raw_out[-500:], self.raw_err[-1500:])
+        assert self.code in DOCUMENTED, short
+        assert b"Traceback" not in self.raw_err, short
         return self
 
 
@@ -79,6 +84,7 @@ class Arena:
 
     base: Path
     variables: dict[str, str] = field(default_factory=dict)
+    patience: float = PATIENCE
 
     @classmethod
     def make(cls, base: Path) -> Arena:
@@ -124,6 +130,12 @@ class Arena:
         """Run one command line; see `run_forked`."""
         options.setdefault("cwd", self.work)
         return run_forked(arguments, self.environment(), **options)
+
+    def run_all(self, lines: Iterable[list[str]]) -> list[Ran]:
+        """Run command lines one after the other, all watched; see `run_many`."""
+        return run_many(
+            list(lines), self.environment(), cwd=self.work, watch=self.base, patience=self.patience
+        )
 
     def ok(self, *arguments: str, **options: Any) -> str:
         """Run one command line that must succeed in silence; return its output, stripped."""
@@ -209,7 +221,6 @@ def run_forked(
     tty: bool = False,
     umask: int = 0o022,
     memory: int = 0,
-    watch: bool = False,
     before: Callable[[], None] | None = None,
 ) -> Ran:
     """Run one command line in a child of this process.
@@ -217,41 +228,80 @@ def run_forked(
     Args:
         tty: put a terminal of its own on stdout, and another on stderr.
         memory: bytes of address space the child may have, beyond what it has when it starts.
-        watch: note every path that Python opens, lists, makes or removes (`Ran.notes`).
         before: called in the child first.
     """
-    with (
-        tempfile.TemporaryFile() as source,
-        tempfile.TemporaryFile() as out,
-        tempfile.TemporaryFile() as err,
-        tempfile.TemporaryFile() as notes,
-    ):
+    with _files(3) as (source, out, err):
         source.write(stdin)
         source.seek(0)
         screens = [_Screen(out), _Screen(err)] if tty else []
         outputs = [screen.slave for screen in screens] or [out.fileno(), err.fileno()]
-        child = os.fork()
-        if child == 0:
-            _be_the_program(
-                arguments,
-                environment,
-                (source.fileno(), *outputs),
-                cwd,
-                umask,
-                memory,
-                notes.fileno() if watch else -1,
-                before,
-            )
-        status = _wait(child, screens)
+
+        def program() -> None:
+            _take_streams(source.fileno(), *outputs)
+            os.umask(umask)
+            sys.argv = ["agentsdir", *arguments]
+            if memory:
+                limit = _address_space() + memory
+                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            if before is not None:
+                before()
+            main()
+
+        status = _wait(_fork(program, environment, cwd), screens, PATIENCE)
         for screen in screens:
             screen.close()
-        texts = []
-        for stream in (out, err, notes):
-            stream.seek(0)
-            texts.append(stream.read())
-        noted = [json.loads(line) for line in texts[2].splitlines()]
-        code = os.waitstatus_to_exitcode(status)
-        return Ran(arguments, code, texts[0], texts[1], noted)
+        return Ran(arguments, os.waitstatus_to_exitcode(status), _read(out), _read(err), [])
+
+
+def run_many(
+    lines: list[list[str]], environment: dict[str, str], *, cwd: Path, watch: Path, patience: float
+) -> list[Ran]:
+    """Run command lines one after the other in one child: a table of them takes a second.
+
+    Args:
+        watch: where to note every path that Python opens, lists, makes or removes.
+        patience: seconds after which all together hang.
+    """
+    with _files(4) as (out, err, notes, results):
+
+        def program() -> None:
+            sys.addaudithook(_Watcher(notes, str(watch)))
+            for arguments in lines:
+                for stream in (out, err, notes):
+                    os.ftruncate(stream.fileno(), os.lseek(stream.fileno(), 0, os.SEEK_SET))
+                _take_streams(os.open(os.devnull, os.O_RDONLY), out.fileno(), err.fileno())
+                try:
+                    code = int(run(arguments, Environment.of_process()))
+                except BaseException:  # noqa: BLE001, shown as what it would be to a person
+                    code = 99
+                    os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
+                sys.stdout.flush()
+                sys.stderr.flush()
+                pickle.dump((code, _read(out), _read(err), _read(notes)), results)
+                results.flush()
+
+        _wait(_fork(program, environment, cwd), [], patience)
+        results.seek(0)
+        done = []
+        for arguments in lines:
+            try:
+                code, said, complained, noted = pickle.load(results)
+            except EOFError:  # it hangs, or has ended the process
+                code, said, complained, noted = 99, b"", b"Traceback: it did not come back", b""
+            events = [json.loads(line) for line in noted.splitlines()]
+            done.append(Ran(tuple(arguments), code, said, complained, events))
+        return done
+
+
+@contextmanager
+def _files(count: int) -> Iterator[list[Any]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count)]
+
+
+def _read(stream: Any) -> bytes:
+    descriptor = stream.fileno()
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 class _Screen:
@@ -269,8 +319,9 @@ class _Screen:
             return False
         try:
             data = os.read(self.master, 65536)
-        except OSError as error:  # the last writer has closed it
-            assert error.errno == errno.EIO
+        except OSError as error:
+            if error.errno != errno.EIO:  # which says that the last writer has closed it
+                raise
             return False
         self._kept.write(data)
         return bool(data)
@@ -283,12 +334,12 @@ class _Screen:
         os.close(self.master)
 
 
-def _wait(child: int, screens: list[_Screen]) -> int:
-    end = time.monotonic() + PATIENCE
+def _wait(child: int, screens: list[_Screen], patience: float) -> int:
+    end = time.monotonic() + patience
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
-        while any([screen.drain() for screen in screens]):
-            pass
+        for screen in screens:
+            screen.drain()
         if ended:
             return status
         if time.monotonic() > end:
@@ -297,43 +348,35 @@ def _wait(child: int, screens: list[_Screen]) -> int:
         time.sleep(0.001)
 
 
-def _be_the_program(
-    arguments: tuple[str, ...],
-    environment: dict[str, str],
-    streams: tuple[int, ...],
-    cwd: Path,
-    umask: int,
-    memory: int,
-    notes: int,
-    before: Callable[[], None] | None,
-) -> None:
+def _fork(program: Callable[[], None], environment: dict[str, str], cwd: Path) -> int:
+    """Start a child that runs `program` and ends with it; return its process id."""
+    child = os.fork()
+    if child:
+        return child
     try:
-        for target, descriptor in enumerate(streams):
-            os.dup2(descriptor, target)
-        sys.stdin, sys.stdout, sys.stderr = (
-            open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115, PTH123
-            for number, mode in enumerate(("r", "w", "w"))
-        )
         sys.excepthook, sys.unraisablehook = sys.__excepthook__, sys.__unraisablehook__
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(cwd)
-        os.umask(umask)
-        sys.argv = ["agentsdir", *arguments]
-        if memory:
-            limit = _address_space() + memory
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        if notes >= 0:
-            sys.addaudithook(_Watcher(notes))
-        if before is not None:
-            before()
-        main()
+        # Durability is tested elsewhere; here, waiting for the disk would take most of the time.
+        os.fsync = os.fdatasync = lambda descriptor: None
+        program()
     except SystemExit as done:
         os._exit(done.code if isinstance(done.code, int) else 1)
-    except BaseException:
+    except BaseException:  # noqa: BLE001, a child of a test must not go on as one
         os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
-    finally:
         os._exit(99)
+    finally:
+        os._exit(0)
+
+
+def _take_streams(*descriptors: int) -> None:
+    for target, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, target)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
+        for number, mode in enumerate(("r", "w", "w"))
+    )
 
 
 def _address_space() -> int:
@@ -351,16 +394,17 @@ class _Watcher:
         }
     )  # fmt: skip
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, kept: Any, base: str) -> None:
+        self._kept = kept
+        self._base = base
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Note one event."""
-        if event in self.EVENTS:
-            words = [
-                os.fsdecode(a) if isinstance(a, (bytes, os.PathLike)) else str(a) for a in arguments
-            ]
-            os.write(self._descriptor, json.dumps([event, *words]).encode() + b"\n")
+        if event not in self.EVENTS:
+            return
+        words = [os.fsdecode(a) for a in arguments if isinstance(a, (str, bytes, os.PathLike))]
+        if any(word.startswith(self._base) for word in words):
+            os.write(self._kept.fileno(), json.dumps([event, *words]).encode() + b"\n")
 
 
 def touched(ran: Ran, folder: Path) -> Iterator[str]:
@@ -368,12 +412,12 @@ def touched(ran: Ran, folder: Path) -> Iterator[str]:
     real = os.path.realpath(folder)
     for event, *words in ran.notes:
         for word in words[:2]:
-            if os.path.isabs(word) and _below(word, real):
+            if Path(word).is_absolute() and _below(word, real):
                 yield f"{event} {word}"
 
 
 def _below(path: str, folder: str) -> bool:
     # The last part is not resolved: to open a link itself without following it is no harm.
-    parent, name = os.path.split(os.path.abspath(path))
-    real = os.path.join(os.path.realpath(parent), name)
-    return real == folder or real.startswith(folder + os.sep)
+    given = Path(os.path.normpath(path))
+    real = given.parent.resolve() / given.name
+    return real.is_relative_to(folder)
