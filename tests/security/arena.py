@@ -199,6 +199,19 @@ class Mould:
         return path.name
 
 
+def has_devices(folder: Path) -> bool:
+    """Tell whether this user may make and open a device here."""
+    device = folder / "device"
+    try:
+        os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+        device.read_bytes()
+    except OSError:
+        return False
+    finally:
+        device.unlink(missing_ok=True)
+    return True
+
+
 def rewritten(log: bytes, change: Callable[[int, dict[str, Any]], Any]) -> bytes:
     """Return a log with records changed, and each `prev` right again."""
     from agentsdir.formats.directory.records import NO_LINE, line_hash
