@@ -343,6 +343,7 @@ class _Screen:
         """Keep the rest."""
         while self.drain():
             pass
+        self._kept.flush()
         os.close(self.slave)
         os.close(self.master)
 
