@@ -11,6 +11,9 @@ import pytest
 from agent_verbs import LEAN, PARENT, READS, WRITES, filled
 from arena import Arena, Mould, Ran, rewritten, touched
 
+from agentsdir.formats.digest import short_hash
+from agentsdir.formats.directory.derived import encode_document
+
 # tests/cli asks every verb for all of the table; here, for what could name something.
 CHOSEN = (
     "two dots", "traversal to a sibling", "traversal padded to length", "absolute", "a child",
@@ -225,6 +228,8 @@ def test_a_hostile_manifest_or_state_leads_nowhere(mould: Mould, tmp_path: Path,
     state["transcripts"] = {text: next(iter(state["transcripts"].values()))}
     state["agentId"] = state["sessionId"] = text
     state["native"]["id"] = text
+    del state["digest"]
+    state["digest"] = short_hash(encode_document(state))  # or nobody would believe it
     (folder / "state.json").write_text(json.dumps(state))
     done = run_everything(arena, mould)
     assert not any("canary" in ran.out for ran in done.values())

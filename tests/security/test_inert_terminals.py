@@ -287,6 +287,23 @@ def test_no_file_name_drives_the_terminal(arena: Arena) -> None:
         assert_inert(arena.run(*arguments, tty=True))
 
 
+def test_a_line_feed_in_a_file_name_makes_no_line_of_ours(arena: Arena) -> None:
+    """What a name says cannot look like another message, or another problem."""
+    name = "x\nagentsdir: all is well\nfine.jsonl:1: schema: no.jsonl"
+    (arena.work / name).write_bytes(claude("x"))
+    (arena.work / "session.json").write_text(
+        '{"id": "x", "state": "\\n", "provider_name": "\\ny: z"}'
+    )
+    for arguments in (["parse", name], ["parse", "."], ["validate", "."], ["validate", name]):
+        ran = arena.run(*arguments).tidy()
+        said = ran.err.splitlines()
+        assert all(line.startswith("agentsdir: ") for line in said), ran
+        assert not any(line.startswith("agentsdir: all is well") for line in said), ran
+        if arguments[0] == "validate":
+            shown = ran.out.splitlines()
+            assert all(line.startswith("./session.json:") for line in shown), ran
+
+
 def test_a_folder_with_a_hostile_name_as_root_is_shown_inert(arena: Arena) -> None:
     """In every message that names a path."""
     base = arena.base / EVIL.replace("/", "|")[:80]
