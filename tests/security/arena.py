@@ -7,6 +7,7 @@ audit hooks, without the start of an interpreter.
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import pickle
@@ -32,6 +33,8 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.invocation import run
 from agentsdir.cli.main import main
+from agentsdir.schemas import check
+from agentsdir.schemas.catalogue import kinds
 
 # A forked child finds loaded what a process of its own would import.
 for _package in ("cli", "cli.commands", "engine", "engine.validation", "schemas"):
@@ -40,6 +43,8 @@ for _package in ("cli", "cli.commands", "engine", "engine.validation", "schemas"
 for _module_name in ("adapters.script", "adapters.echo", "adapters.claude", "adapters.gemini"):
     import_module(f"agentsdir.{_module_name}")
 import_module("cuid2")
+for _kind in kinds():
+    check(_kind, {})  # compiles the schemas, and loads what explains a breach
 
 PATIENCE = 60  # seconds after which a run hangs; a guard, which nothing is measured by
 DOCUMENTED = {int(code) for code in Exit}
@@ -368,6 +373,8 @@ def _fork(program: Callable[[], None], environment: dict[str, str], cwd: Path) -
     if child:
         return child
     try:
+        gc.freeze()  # what the tests hold is nothing that a child should look through
+        gc.set_threshold(100_000)
         sys.excepthook, sys.unraisablehook = sys.__excepthook__, sys.__unraisablehook__
         os.environ.clear()
         os.environ.update(environment)

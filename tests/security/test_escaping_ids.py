@@ -201,7 +201,7 @@ def test_a_hostile_value_in_a_log_reaches_nothing(mould: Mould, tmp_path: Path, 
         }  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [None, 7, {}], ids=json.dumps)
+@pytest.mark.parametrize("value", [None, {}], ids=json.dumps)
 def test_a_value_of_another_type_in_a_log_is_no_crash(
     mould: Mould, tmp_path: Path, value: Any
 ) -> None:

@@ -23,7 +23,7 @@ AGENT_PLACES = (
     "transcripts", "transcripts/TRANSCRIPT", "transcripts/manifest.json", ".lock", ".turn",
 )  # fmt: skip
 # What together reads and writes every file.
-VERBS = ("list", "replay", "inspect --runtime", "suspend", "send", "restore")
+VERBS = ("list", "inspect --runtime", "suspend", "send", "restore")
 ROOT_PLACES = ("agentsdir.json", "agents", ".lock", ".turn", "settings.toml")
 
 
