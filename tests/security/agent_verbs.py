@@ -16,6 +16,9 @@ WRITES: dict[str, list[str]] = {
     "suspend": ["suspend", "AGENT"],
     "resume": ["resume", "AGENT"],
     "restore": ["restore", "AGENT"],
+    "archive": ["archive", "AGENT"],
+    "archive --undo": ["archive", "--undo", "AGENT"],
+    "rm": ["rm", "--yes", "AGENT"],
 }
 PARENT: dict[str, list[str]] = {
     "new --parent": ["new", "--type=subagent", "--name=child", "--parent=AGENT"],
@@ -25,6 +28,8 @@ WHOLE: dict[str, list[str]] = {
     "list --json": ["list", "--json"],
     "validate": ["validate"],
     "restore all": ["restore"],
+    "archive --list": ["archive", "--list"],
+    "trust --list": ["trust", "--list"],
     "new": ["new"],
     "new --name": ["new", "--name", "third"],
 }
@@ -34,7 +39,7 @@ LEAN: dict[str, list[str]] = {
     name: {**READS, **WHOLE, **PARENT, **WRITES}[name]
     for name in (
         "list", "replay", "inspect --json", "inspect --runtime", "validate", "new --parent",
-        "suspend", "send", "restore",
+        "suspend", "send", "restore", "archive", "archive --undo",
     )
 }  # fmt: skip
 

@@ -199,6 +199,10 @@ def test_a_hostile_value_in_a_log_reaches_nothing(mould: Mould, tmp_path: Path, 
             "descriptor.json", "session.json", "state.json", "history.jsonl", "events.jsonl",
             "transcripts", ".lock", ".turn",
         }  # fmt: skip
+        (removed,) = arena.run_all([["rm", "--yes", mould.victim]])
+        assert (removed.tidy().code, escapes(removed, arena)) == (0, [])
+        assert not arena.folder(mould.victim).exists()
+        assert arena.folder(mould.other).exists()
 
 
 @pytest.mark.parametrize("value", [None, {}], ids=json.dumps)

@@ -114,7 +114,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> tuple[Arena, dict[str, str
     return arena, agents
 
 
-VERBS = {**READS, **WHOLE, **PARENT, **WRITES}
+VERBS = {**READS, **WHOLE, **PARENT, **WRITES, "rm": ["rm", "AGENT"]}  # asks, and is told no
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -124,7 +124,10 @@ def test_no_verb_drives_the_terminal(evil: tuple[Arena, dict[str, str]], verb: s
     names = agents if "AGENT" in " ".join(VERBS[verb]) else {"": ""}
     for name, agent in names.items():
         arguments = [EVIL if word == "hi" else word for word in filled(VERBS[verb], agent)]
-        assert_inert(arena.run(*arguments, tty=True), name)
+        assert_inert(arena.run(*arguments, tty=True, stdin=b"n\n"), name)
+        if verb == "archive":
+            assert_inert(arena.run("archive", "--list", tty=True), name)
+            assert_inert(arena.run("archive", "--undo", agent, tty=True), name)
 
 
 EXACT = (

@@ -23,8 +23,8 @@ AGENT_PLACES = (
     "transcripts", "transcripts/TRANSCRIPT", "transcripts/manifest.json", ".lock", ".turn",
 )  # fmt: skip
 # What together reads and writes every file.
-VERBS = ("list", "inspect --runtime", "suspend", "send", "restore")
-ROOT_PLACES = ("agentsdir.json", "agents", ".lock", ".turn", "settings.toml")
+VERBS = ("list", "inspect --runtime", "suspend", "send", "restore", "archive", "archive --undo")
+ROOT_PLACES = ("agentsdir.json", "agents", "archive", ".lock", ".turn", "settings.toml")
 
 
 def remove(path: Path) -> None:
@@ -112,7 +112,7 @@ def plant(place: Path, name: str, arena: Arena) -> None:
 
 def can_be(place: str, name: str, base: Path) -> bool:
     """Tell whether the oddity is one in this place, and can be made here."""
-    is_folder = place in ("", "transcripts", "agents")
+    is_folder = place in ("", "transcripts", "agents", "archive")
     return (
         not (name == "folder" and is_folder)
         and not (name == "file" and not is_folder)
@@ -217,7 +217,7 @@ def test_a_fifo_that_is_waited_for_would_be_noticed(arena: Arena) -> None:
     assert b"did not come back" in ran.raw_err
 
 
-@pytest.mark.parametrize("verb", ["validate", "suspend", "restore", "parse"])
+@pytest.mark.parametrize("verb", ["validate", "suspend", "restore", "parse", "rm"])
 def test_folders_without_end_are_no_crash(mould: Mould, tmp_path: Path, verb: str) -> None:
     """Deeper than Python calls itself, among transcripts or where `parse` looks."""
     arena = mould.copy(tmp_path)
@@ -229,10 +229,11 @@ def test_folders_without_end_are_no_crash(mould: Mould, tmp_path: Path, verb: st
         os.close(here)
         here = there
     os.close(here)
-    arguments = {"parse": [str(start)], "validate": []}.get(verb, [mould.victim])
+    operands = {"parse": [str(start)], "validate": [], "rm": ["--yes", mould.victim]}
+    arguments = operands.get(verb, [mould.victim])
     try:
         (ran,) = arena.run_all([[verb, *arguments]])
         ran.tidy()
     finally:
         # What Python 3.11 removes folders with is no match for them either.
-        subprocess.run(["rm", "-rf", str(start / "d")], check=True)
+        subprocess.run(["rm", "-rf", str(arena.root)], check=True)

@@ -18,7 +18,7 @@ from agentsdir.formats.directory import documents
 UMASKS = (0o000, 0o022, 0o077)
 # What a lock or a program for people makes is not what the format keeps.
 EXCEPT = {".lock", ".turn", "settings.toml"}
-LIVED = ("new", "send", "suspend", "resume", "restore")
+LIVED = ("new", "send", "suspend", "resume", "restore", "archive", "trust")
 
 
 def live(arena: Arena, umask: int) -> None:
@@ -39,14 +39,19 @@ def live(arena: Arena, umask: int) -> None:
         (arena.folder(agent) / name).unlink()
     (arena.folder(agent) / "transcripts" / "manifest.json").unlink()
     arena.ok("restore", agent, umask=umask)
+    arena.ok("archive", "child", umask=umask)
+    arena.ok("archive", agent, umask=umask)
+    arena.ok("archive", "--undo", agent, umask=umask)
+    arena.ok("trust", str(arena.root), umask=umask)
+    arena.ok("rm", "--yes", arena.ok("new", umask=umask), umask=umask)
 
 
 @pytest.mark.parametrize("umask", UMASKS, ids="{:03o}".format)
 def test_folders_are_0700_and_files_0600_whatever_the_umask(arena: Arena, umask: int) -> None:
     """After every verb that writes, in a root that the program made itself."""
     live(arena, umask)
-    found = [arena.root, *arena.root.rglob("*")]
-    assert len(found) > 15
+    found = [arena.root, *arena.root.rglob("*"), *arena.home.rglob("*")]
+    assert len(found) > 25
     assert wide(found) == {}
 
 
@@ -96,6 +101,8 @@ def test_the_call_that_makes_a_file_gives_it_its_mode(
         "suspend": ["suspend", mould.victim],
         "resume": ["resume", mould.victim],
         "restore": ["restore"],
+        "archive": ["archive", mould.victim],
+        "trust": ["trust", str(tmp_path / "root")],
     }[verb]
     if verb == "resume":
         arena.ok("suspend", mould.victim)
