@@ -62,8 +62,11 @@ def test_a_hostile_reference_reaches_nothing(mould: Mould, tmp_path: Path, verb:
     """Refused as no id or as nobody; what surrounds the root is neither opened nor listed."""
     arena = mould.copy(tmp_path)
     before = arena.tree()
-    done = arena.run_all(filled(VERBS[verb], text) for text in TYPED.values())
-    for name, ran in zip(TYPED, done, strict=True):
+    typed = list(TYPED.items())
+    if verb not in ("send", "inspect --json", "restore", "new --parent"):
+        typed = typed[list(VERBS).index(verb) % 2 :: 2]
+    done = arena.run_all(filled(VERBS[verb], text) for _, text in typed)
+    for (name, _), ran in zip(typed, done, strict=True):
         assert ran.tidy().code in (2, 10), (name, ran)
         assert ran.out == "", (name, ran)
         assert ran.raw_err.count(b"\n") == 1, (name, ran)
@@ -142,6 +145,7 @@ FIELDS = (
     "agent_id", "parentAgentId", "native.id", "native.cwd", "profile", "provider", "options.file",
     "message_id", "message_ids", "session_id", "transcript", "role",
 )  # fmt: skip
+PATHS = ("agent_id", "parentAgentId", "native.id", "native.cwd", "transcript", "session_id")
 # A few of each sort: each is one world to make, and all verbs to run in it.
 PLANTED: dict[str, Any] = {
     "outside": "../../../outside/secret.jsonl",
@@ -181,9 +185,10 @@ def run_everything(arena: Arena, mould: Mould) -> dict[str, Ran]:
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_hostile_value_in_a_log_reaches_nothing(mould: Mould, tmp_path: Path, field: str) -> None:
     """All verbs end by themselves, and neither read nor make anything outside."""
-    # The path to the outside in each field, and one of the others in turn.
+    # The path to the outside where it could become one, and one of the others in turn.
     names = list(PLANTED)[1:]
-    for name in ("outside", names[FIELDS.index(field) % len(names)]):
+    chosen = ["outside"] if field in PATHS else []
+    for name in (*chosen, names[FIELDS.index(field) % len(names)]):
         value = PLANTED[name]
         base = tmp_path / name.replace(" ", "-")
         base.mkdir()

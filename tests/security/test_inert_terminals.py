@@ -206,17 +206,17 @@ def claude(evil: str) -> bytes:
     return b"\n".join([*lines, b"\x9b\x1b[2J" + evil.encode(), b'{"torn": "\x1b]0;'])
 
 
-@pytest.mark.parametrize("name", CORPUS)
-def test_each_of_the_corpus_is_shown_and_not_dropped(arena: Arena, name: str) -> None:
+def test_each_of_the_corpus_is_shown_and_not_dropped(arena: Arena) -> None:
     """An answer with it: the terminal shows as much text, the pipe gives it byte for byte."""
-    text = CORPUS[name]
-    agent = arena.ok("new")
-    shown = assert_inert(arena.run("send", agent, tty=True, stdin=text.encode()))
-    piped = arena.run("send", agent, stdin=text.encode())
-    assert piped.raw_out == text.encode() + b"\n"
-    assert len(shown.out) >= len(piped.out)
-    if name in ("markup", "fine"):
-        assert shown.out == piped.out
+    for name, text in CORPUS.items():
+        agent = arena.ok("new")
+        shown = assert_inert(arena.run("send", agent, tty=True, stdin=text.encode()), name)
+        piped = text + "\n"
+        assert len(shown.out) >= len(piped)
+        if name in ("markup", "fine"):
+            assert shown.out == piped
+    ran = arena.run("send", arena.ok("new"), stdin=EVIL.encode())
+    assert ran.raw_out == EVIL.encode() + b"\n"
 
 
 WRONG: tuple[list[str], ...] = (
