@@ -48,7 +48,7 @@ TYPED: dict[str, str] = {
     "very long": "a" * 4096,
 }
 VERBS = {**READS, **WRITES, **PARENT}
-for _twin in ("replay --events", "inspect", "send --json"):
+for _twin in ("replay --events", "inspect", "inspect --saved", "inspect --runtime", "send --json"):
     del VERBS[_twin]
 
 
@@ -92,9 +92,9 @@ def test_a_hostile_option_is_text_or_refused(arena: Arena, option: str) -> None:
     """It makes no folder but the agent's own, whose name is an id whatever was said."""
     outside = arena.tree(arena.outside, arena.home, arena.work)
     done = arena.run_all(
-        ["new", *OPTIONS[option], f"{option}={t}"] for t in list(TYPED.values())[::2]
+        ["new", *OPTIONS[option], f"{option}={t}"] for t in list(TYPED.values())[::3]
     )
-    for name, ran in zip(list(TYPED)[::2], done, strict=True):
+    for name, ran in zip(list(TYPED)[::3], done, strict=True):
         assert ran.tidy().code in (0, 1, 2, 12), (name, ran)
         assert escapes(ran, arena) == [], name
     assert arena.tree(arena.outside, arena.home, arena.work) == outside
@@ -210,12 +210,11 @@ def test_a_hostile_value_in_a_log_reaches_nothing(mould: Mould, tmp_path: Path, 
         assert arena.folder(mould.other).exists()
 
 
-@pytest.mark.parametrize("value", [None, {}], ids=json.dumps)
-def test_a_value_of_another_type_in_a_log_is_no_crash(
-    mould: Mould, tmp_path: Path, value: Any
-) -> None:
+def test_a_value_of_another_type_in_a_log_is_no_crash(mould: Mould, tmp_path: Path) -> None:
     """In any of the same fields: damage with a documented exit code."""
-    for field in FIELDS[:-2]:
+    values = (None, {}, 7, [])
+    for number, field in enumerate(FIELDS[:-2]):
+        value = values[number % len(values)]
         base = tmp_path / field
         base.mkdir()
         arena = mould.copy(base)
