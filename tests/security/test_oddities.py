@@ -23,7 +23,7 @@ AGENT_PLACES = (
     "transcripts/TRANSCRIPT", "transcripts/manifest.json", ".lock", ".turn",
 )  # fmt: skip
 # What together reads and writes every file.
-VERBS = ("list", "inspect --runtime", "suspend", "send", "restore", "archive")
+VERBS = ("list", "inspect --runtime", "send", "restore", "archive")
 ROOT_PLACES = ("agentsdir.json", "agents", "archive", ".lock", ".turn", "settings.toml")
 
 
