@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.stream import StreamEvent
 
 
+def saved_transcript(spec: SessionSpec) -> bytes:
+    """Return what earlier turns of the session left; other files beside it are none of its."""
+    return spec.transcripts.get(_file_name(spec.native_id), b"")
+
+
+def _file_name(native_id: str) -> str:
+    return f"{native_id}.jsonl"
+
+
 class RecordedTranscript:
     """The transcript of one session, held in memory while a turn runs.
 
@@ -59,7 +68,7 @@ class RecordedTranscript:
     @property
     def path(self) -> str:
         """Where it stands, relative to the architecture's storage."""
-        return f"{self.native_id}.jsonl"
+        return _file_name(self.native_id)
 
     def prompt(self, content: Content, timestamp: str) -> StreamEvent:
         """Begin the next turn; return the event of its `user_message` block."""

@@ -81,7 +81,7 @@ def print_text(environment: Environment, text: str) -> None:
 def note(environment: Environment, text: str) -> None:
     """Say something to the person at the terminal."""
     with suppress(OSError):  # nobody hears it; the exit code says it too
-        environment.stderr.write(f"agentsdir: {inert(text)}\n")
+        environment.stderr.write(f"agentsdir: {_one_line(text)}\n")
 
 
 def print_error(environment: Environment, error: AgentsdirError, *, as_json: bool) -> None:
@@ -97,8 +97,12 @@ def print_error(environment: Environment, error: AgentsdirError, *, as_json: boo
         _complain(environment, json_text(document, environment.stderr))
         return
     hint = f" ({error.hint})" if error.hint else ""
-    text = inert(f"{error.message}{hint}").replace("\n", " ")
-    _complain(environment, f"agentsdir: {text}")
+    _complain(environment, f"agentsdir: {_one_line(error.message + hint)}")
+
+
+def _one_line(text: str) -> str:
+    # A file's name may hold line feeds, and must not say things that look like ours.
+    return inert(text).replace("\n", " ")
 
 
 def _complain(environment: Environment, text: str) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from agentsdir.cli.environment import Environment
-from agentsdir.formats.errors import UsageError
+from agentsdir.formats import jsontext
+from agentsdir.formats.errors import Invalid, UsageError
 
 
 def read_prompt(env: Environment, argument: str) -> list[dict[str, Any]]:
@@ -50,9 +49,11 @@ def read_messages(env: Environment, path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
+        value = jsontext.decode_exactly(data)
+    except jsontext.JSONDecodeError as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
+    except Invalid as error:
+        raise UsageError(f"{path} cannot be kept as it is: {error.message}") from error
     if isinstance(value, dict) and set(value) <= {"role", "content"}:
         value = value.get("content")
     if isinstance(value, str):

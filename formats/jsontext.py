@@ -22,6 +22,34 @@ decode = orjson.loads
 JSONDecodeError = orjson.JSONDecodeError
 
 
+def decode_exactly(data: bytes) -> Any:
+    """Return the value of a JSON text that this program is given to keep.
+
+    Raises `JSONDecodeError`, and `Invalid` (kind ``value-refused``) for what `decode` would take
+    and change without a word: integers beyond 2^53, keys that stand twice. And for depth over 128.
+    """
+    value = decode(data)
+    if deeper_than(value, MAX_DEPTH):
+        raise Invalid(f"nests deeper than {MAX_DEPTH} levels", kind="value-refused")
+    import json  # slower, but it shows what it decodes
+
+    json.loads(data, parse_int=_exact, object_pairs_hook=_without_twins)
+    return value
+
+
+def _exact(digits: str) -> None:
+    # Longer ones are not converted: Python refuses thousands of digits.
+    if len(digits) > 17 or not -MAX_INT <= int(digits) <= MAX_INT:
+        raise Invalid(f"the integer {digits:.40} is beyond 2^53 - 1", kind="value-refused")
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> None:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        twin = next(key for key in keys if keys.count(key) > 1)
+        raise Invalid(f"the key {twin!r:.40} stands twice in an object", kind="value-refused")
+
+
 def encode(value: Any) -> bytes:
     """Return `value` as one line of JSON, without the newline.
 

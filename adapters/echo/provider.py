@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
-from agentsdir.adapters.recorded import RecordedTranscript
+from agentsdir.adapters.recorded import RecordedTranscript, saved_transcript
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.usage import usage
 
@@ -30,7 +30,7 @@ class EchoProvider:
     def restore(self, spec: SessionSpec, state: bytes) -> EchoSession:
         """Reopen one; its transcript says how many turns there were, so no blob is needed."""
         del state
-        return EchoSession(spec, next(iter(spec.transcripts.values()), b""))
+        return EchoSession(spec, saved_transcript(spec))
 
 
 class EchoSession:

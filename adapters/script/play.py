@@ -11,9 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from agentsdir.adapters.recorded import is_prompt
+from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Invalid, ProviderError
 from agentsdir.formats.reading.blocks import MAIN, check_block
 from agentsdir.formats.reading.stream import EVENT_TYPES
@@ -66,9 +65,11 @@ def load_play(path: Path) -> Play:
 def _event(line: bytes, path: Path, number: int) -> dict[str, Any]:
     reason = "no JSON object"
     try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
+        event = jsontext.decode_exactly(line)
+    except jsontext.JSONDecodeError as error:
         event, reason = None, str(error)
+    except Invalid as error:
+        event, reason = None, error.message
     if isinstance(event, dict):
         kind = event.get("type")
         reason = f"{kind!r} is no stream event, nor turn, sleep or error"

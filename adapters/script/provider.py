@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
-from agentsdir.adapters.recorded import RecordedTranscript
+from agentsdir.adapters.recorded import RecordedTranscript, saved_transcript
 from agentsdir.adapters.script.play import Play, load_play
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading.blocks import MAIN
@@ -34,7 +34,7 @@ class ScriptProvider:
         if "file" not in spec.options:
             raise ProviderError("the script provider needs --option file=PATH", kind="bad-script")
         play = load_play(Path(spec.cwd) / spec.options["file"])
-        return ScriptSession(spec, play, next(iter(spec.transcripts.values()), b""))
+        return ScriptSession(spec, play, saved_transcript(spec))
 
 
 class ScriptSession:

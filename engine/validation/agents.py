@@ -119,13 +119,20 @@ class AgentCheck:
             elif entry.name in FOLDERS:
                 yield from check_entry(path, name, modes=self._modes, folder=True)
                 if entry.name == "transcripts" and not path.is_symlink() and path.is_dir():
-                    yield from self._tree(path, "")
+                    yield from self._tree(path)
             elif entry.name in FILES or not entry.is_dir(follow_symlinks=False):
                 yield from check_entry(path, name, modes=self._modes, folder=False)
 
-    def _tree(self, folder: Path, inside: str) -> Iterator[Problem]:
+    def _tree(self, top: Path) -> Iterator[Problem]:
         """Check the entries below transcripts/, and collect the files; links are not followed."""
-        for entry in _sorted(folder):
+        # A list of open folders, since whoever nests them deeper than Python calls is hostile.
+        folders = [("", iter(_sorted(top)))]
+        while folders:
+            inside, entries = folders[-1]
+            entry = next(entries, None)
+            if entry is None:
+                folders.pop()
+                continue
             native = f"{inside}{entry.name}"
             path, name = Path(entry.path), self._in(f"transcripts/{native}")
             is_folder = entry.is_dir(follow_symlinks=False)
@@ -134,7 +141,7 @@ class AgentCheck:
                 continue
             yield from check_entry(path, name, modes=self._modes, folder=is_folder)
             if is_folder:
-                yield from self._tree(path, native + "/")
+                folders.append((native + "/", iter(_sorted(path))))
             elif entry.is_file(follow_symlinks=False) and native != "manifest.json":
                 self._stored[native] = path
 

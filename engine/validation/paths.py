@@ -203,14 +203,21 @@ def _folder(path: Path, name: str, tally: Tally, *, modes: bool) -> Generator[Pr
     Links are not followed, and files that are none of ours are passed over.
     """
     found = False
-    for entry in _sorted(path):
-        child, inside = Path(entry.path), f"{name}/{entry.name}"
+    # A list of open folders, since whoever nests them deeper than Python calls is hostile.
+    folders = [(name, iter(_sorted(path)))]
+    while folders:
+        above, entries = folders[-1]
+        entry = next(entries, None)
+        if entry is None:
+            folders.pop()
+            continue
+        child, inside = Path(entry.path), f"{above}/{entry.name}"
         if entry.is_dir(follow_symlinks=False):
             if (child / "agentsdir.json").is_file() or _is_agent(child):
                 yield from validate_path(child, inside, tally, modes=modes)
                 found = True
             else:
-                found = (yield from _folder(child, inside, tally, modes=modes)) or found
+                folders.append((inside, iter(_sorted(child))))
         elif entry.is_file(follow_symlinks=False) and entry.name.endswith(SUFFIXES):
             try:
                 yield from _file(child, inside, tally, "")

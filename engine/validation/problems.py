@@ -80,7 +80,8 @@ class Problem(NamedTuple):
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         inside = f" at {self.pointer}" if self.pointer else ""
         where = "" if self.offset is None else f" (byte {self.offset})"
-        return f"{place}: {self.id}: {self.reason}{inside}{where}"
+        # Names and keys may hold line feeds, and must not look like a problem of their own.
+        return f"{place}: {self.id}: {self.reason}{inside}{where}".replace("\n", "\\n")
 
 
 def from_finding(finding: Finding) -> Problem:

@@ -29,7 +29,10 @@ class Piece(NamedTuple):
 
     def problem(self, kind: str, reason: str, pointer: str = "") -> Problem:
         """Return a problem with the value at `pointer`, placed at its line and byte."""
-        return self.problem_at(kind, reason, places.find(self.data, pointer), pointer)
+        # The whole value is where the text begins: a hostile text is not searched for it.
+        begin = len(self.data) - len(self.data.lstrip(b" \t\r\n"))
+        at = places.find(self.data, pointer) if pointer else begin
+        return self.problem_at(kind, reason, at, pointer)
 
     def problem_at(self, kind: str, reason: str, at: int, pointer: str = "") -> Problem:
         """Return a problem placed at byte `at` of the text."""
@@ -44,6 +47,11 @@ def decode(piece: Piece, problems: list[Problem], *, document: bool) -> Any:
     except orjson.JSONDecodeError as error:
         problems.append(_not_json(piece, error, document=document))
         return NOTHING
+    brackets = piece.data.count(b"[") + piece.data.count(b"{")
+    if brackets > jsontext.MAX_DEPTH and jsontext.deeper_than(value, jsontext.MAX_DEPTH):
+        # Where the flaws of such a text stand is not worth the time that a search would take.
+        problems.append(piece.problem("too-deep", f"nests deeper than {jsontext.MAX_DEPTH} levels"))
+        return value
     if not _is_canonical(value, piece.data):
         for place in places.flaws(piece.data):
             reason = (
@@ -52,9 +60,6 @@ def decode(piece: Piece, problems: list[Problem], *, document: bool) -> Any:
                 else "the integer is beyond 2^53 - 1"
             )
             problems.append(piece.problem_at(place.flaw, reason, place.offset, place.pointer))
-    brackets = piece.data.count(b"[") + piece.data.count(b"{")
-    if brackets > jsontext.MAX_DEPTH and jsontext.deeper_than(value, jsontext.MAX_DEPTH):
-        problems.append(piece.problem("too-deep", f"nests deeper than {jsontext.MAX_DEPTH} levels"))
     return value
 
 

@@ -7,6 +7,7 @@ byte range of each value; what it does not hold is never guessed.
 from __future__ import annotations
 
 import json
+import math
 import re
 from itertools import chain
 from typing import Any, NamedTuple
@@ -51,7 +52,17 @@ def _salvage(data: bytes) -> Salvage:
         # One character for each bad byte keeps character and byte positions convertible.
         text = body.decode(errors="surrogateescape")
     nonfinite: list[str] = []
-    decoder = json.JSONDecoder(strict=False, parse_constant=lambda name: nonfinite.append(name))
+
+    def finite(digits: str) -> float | None:
+        number = float(digits)
+        if math.isfinite(number):
+            return number
+        nonfinite.append(digits)
+        return None
+
+    decoder = json.JSONDecoder(
+        strict=False, parse_float=finite, parse_constant=lambda name: nonfinite.append(name)
+    )
 
     if "\0" in text:
         finding = finding or "nul-run"

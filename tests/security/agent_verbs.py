@@ -1,0 +1,55 @@
+"""Every command line that takes an agent, and every one that takes none; new verbs go here."""
+
+from __future__ import annotations
+
+READS: dict[str, list[str]] = {
+    "replay": ["replay", "AGENT"],
+    "replay --events": ["replay", "--events", "AGENT"],
+    "inspect": ["inspect", "AGENT"],
+    "inspect --json": ["inspect", "--json", "AGENT"],
+    "inspect --saved": ["inspect", "--saved", "AGENT"],
+    "inspect --runtime": ["inspect", "--runtime", "AGENT"],
+}
+WRITES: dict[str, list[str]] = {
+    "send": ["send", "--wait", "0", "AGENT", "hi"],
+    "send --json": ["send", "--wait", "0", "--json", "AGENT", "hi"],
+    "suspend": ["suspend", "AGENT"],
+    "resume": ["resume", "AGENT"],
+    "restore": ["restore", "AGENT"],
+    "archive": ["archive", "AGENT"],
+    "archive --undo": ["archive", "--undo", "AGENT"],
+    "rm": ["rm", "--yes", "AGENT"],
+}
+PARENT: dict[str, list[str]] = {
+    "new --parent": ["new", "--type=subagent", "--name=child", "--parent=AGENT"],
+}
+WHOLE: dict[str, list[str]] = {
+    "list": ["list"],
+    "list --json": ["list", "--json"],
+    "validate": ["validate"],
+    "restore all": ["restore"],
+    "archive --list": ["archive", "--list"],
+    "trust --list": ["trust", "--list"],
+    "new": ["new"],
+    "new --name": ["new", "--name", "third"],
+}
+
+# What together runs all code that reads or writes one agent; for tests of many worlds.
+LEAN: dict[str, list[str]] = {
+    name: {**READS, **WHOLE, **PARENT, **WRITES}[name]
+    for name in (
+        "list", "replay", "inspect --json", "inspect --runtime", "validate", "new --parent",
+        "suspend", "send", "restore", "archive", "archive --undo",
+    )
+}  # fmt: skip
+
+
+def filled(arguments: list[str], agent: str) -> list[str]:
+    """Put an agent, whatever it is called, in its place."""
+    if any("=AGENT" in word for word in arguments):
+        return [word.replace("AGENT", agent) for word in arguments]
+    if agent.startswith("-"):
+        # Two dashes say that no option follows; those of the verb itself must stand before.
+        at = arguments.index("AGENT")
+        arguments = [*arguments[:at], "--", *arguments[at:]]
+    return [agent if word == "AGENT" else word for word in arguments]
