@@ -6,6 +6,7 @@ can be read, and played, like any other transcript.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -44,6 +45,12 @@ def saved_transcript(spec: SessionSpec) -> bytes:
 
 def _file_name(native_id: str) -> str:
     return f"{native_id}.jsonl"
+
+
+# How the first line begins when it is so long that the head holds only a part of it.
+_LONG_EVENT = re.compile(
+    rb'\s*\{"type":\s*"block_(?:start|complete)",\s*"blockId":\s*"[^"]*",\s*"block":\s*\{'
+)
 
 
 class RecordedTranscript:
@@ -124,7 +131,7 @@ class RecordedReader:
                 continue
             if isinstance(event, dict) and event.get("type") in stream.EVENT_TYPES:
                 return isinstance(event.get("conversationId"), str)
-        return False
+        return b"\n" not in head and _LONG_EVENT.match(head) is not None
 
     def paths(self, home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
         """There is no client of this architecture; its files stand where they are put."""

@@ -9,7 +9,7 @@ import os
 import pwd
 import sys
 from dataclasses import dataclass, field
-from io import TextIOWrapper
+from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TextIO
 
@@ -57,6 +57,10 @@ class Environment:
         home = Path(variables.get("HOME") or "~").expanduser()
         login = variables.get("USER") or variables.get("LOGNAME") or _login()
         _open_closed_streams()
+        if isinstance(sys.stdout.buffer, RawIOBase):
+            # PYTHONUNBUFFERED: a raw stream drops the rest of a write that the system cut short.
+            buffered = BufferedWriter(sys.stdout.detach())
+            sys.stdout = TextIOWrapper(buffered, "utf-8", "backslashreplace")
         for stream in (sys.stdout, sys.stderr):
             # JSON is UTF-8 whatever the locale says.
             assert isinstance(stream, TextIOWrapper)

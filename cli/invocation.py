@@ -104,6 +104,8 @@ def run(arguments: list[str], env: Environment) -> int:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "agentsdir"
         failure = UsageError(error.format_message(), hint=f"see `{command} --help`")
+    except MemoryError:
+        failure = AgentsdirError("there is not enough memory for this", kind="out-of-memory")
     except OSError as error:
         what = error.filename or "standard output"
         failure = AgentsdirError(f"{what}: {error.strerror or error}")

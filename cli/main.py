@@ -14,30 +14,45 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 def main() -> NoReturn:
     """Run the command line of this process."""
     if sys.argv[1:] in (["--version"], ["-V"]):
         # Asked by every installer and prompt: answered before anything heavy is imported.
-        try:
-            os.write(1, f"agentsdir {VERSION}\n".encode())
-        except OSError:
-            os._exit(1)
-        os._exit(0)
+        _print_version()
     # Importing makes tens of thousands of objects that live to the end: nothing to collect.
     gc.set_threshold(100_000)
     try:
+        # A signal in the middle of an import can find a library half made, and crash in it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         from agentsdir.cli.environment import Environment
         from agentsdir.cli.invocation import run
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
                 signal.signal(number, _terminated)
-        code = run(sys.argv[1:], Environment.of_process())
+        environment = Environment.of_process()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        code = run(sys.argv[1:], environment)
     except KeyboardInterrupt:  # before the command began, or after it was over
         code = 128 + signal.SIGINT
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else 1
     _leave(code)
+
+
+def _print_version() -> NoReturn:
+    try:
+        os.write(1, f"agentsdir {VERSION}\n".encode())
+    except BrokenPipeError:
+        os._exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        sys.stderr.write(f"agentsdir: standard output: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
 
 
 def _terminated(number: int, _frame: Any) -> NoReturn:

@@ -23,12 +23,13 @@ def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     A provider that fails or is gone does not keep a session in use: the blob is only a short cut
     (D23). Raises `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
     """
-    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"), world.disk.settled():
+    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}") as held, world.disk.settled():
         with write_agent(paths, disk=world.disk) as writer:
             state = writer.state
         state = close_crashed_turn(world, paths, state)
         check_transition(state.session.state, SessionState.SUSPENDED, paths.id)
         blob = _blob(world, paths, state)
+        held.check()
         with write_agent(paths, disk=world.disk, known=state) as writer:
             change = {"from": "active", "to": "suspended", "reason": "suspend"}
             if len(blob) <= MAX_BLOB:

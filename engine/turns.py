@@ -28,6 +28,7 @@ from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import (
     AgentsdirError,
+    Busy,
     Invalid,
     NotRecorded,
     ProviderError,
@@ -87,7 +88,7 @@ def _send(
         writer.append("message.enqueued", data, world.now())
     queued = f"the message stays queued as {message_id}"
     with (
-        locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}", hint=queued),
+        locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}", hint=queued) as held,
         world.disk.settled(),
     ):
         with write_agent(paths, disk=world.disk) as writer:
@@ -97,7 +98,7 @@ def _send(
             _check_can_run(state)
             message = state.pending[0]
             mine = message["messageId"] == message_id
-            turn = _Turn(world, paths, state, message, on_event if mine else _ignore)
+            turn = _Turn(world, paths, state, held, message, on_event if mine else _ignore)
             if mine:
                 return turn.run(record=record)
             state = turn.run_quietly()
@@ -121,12 +122,14 @@ class _Turn:
         world: World,
         paths: AgentPaths,
         state: AgentState,
+        held: locks.Held,
         message: dict[str, Any],
         on_event: Callable[[StreamEvent], None],
     ) -> None:
         self._world = world
         self._paths = paths
         self._state = state
+        self._held = held
         self._message_id: str = message["messageId"]
         self._content: Content = _plain(message["content"])
         self._on_event = on_event
@@ -186,7 +189,7 @@ class _Turn:
         try:
             self.run()
         except AgentsdirError as error:
-            if isinstance(error, (NotRecorded, Uncertain)):
+            if isinstance(error, (NotRecorded, Uncertain, Busy)):
                 raise
         return self._state
 
@@ -266,7 +269,8 @@ class _Turn:
 
     @contextmanager
     def _writer(self) -> Iterator[AgentWriter]:
-        """Write on from the state this turn already knows."""
+        """Write on from the state this turn already knows, as long as the turn is ours."""
+        self._held.check()
         with write_agent(self._paths, disk=self._world.disk, known=self._state) as writer:
             self._state = writer.state
             yield writer

@@ -321,7 +321,9 @@ class AgentWriter:
         self._held.check()
         path = self.paths.folder / name
         documents.make_folder(path.parent, self._disk)
-        data = wanted_files(self.paths, self.state)[name]
+        history = name == self.paths.history.name
+        made = derived.derived_documents(self.state)
+        data = history_bytes(self.paths) if history else made[name]
         documents.replace_file(path, data, self._disk)
 
     def remove(self, leftover: Path) -> None:

@@ -160,6 +160,16 @@ def decode_line(
 ) -> tuple[Record | None, tuple[Finding, ...]]:
     """Return the record that a line holds, or None, and what is wrong with the line."""
     try:
+        return _decode(data, file, number, at)
+    except MemoryError:
+        message = "the line holds more values than there is memory for"
+        return None, (Finding("oversize", file, number, at, len(data), message),)
+
+
+def _decode(
+    data: bytes, file: str, number: int, at: int
+) -> tuple[Record | None, tuple[Finding, ...]]:
+    try:
         record = as_record(orjson.loads(data))
     except orjson.JSONDecodeError:
         found = salvage(data)
