@@ -1,4 +1,4 @@
-"""Where a command meets the edge of what the system gives it: output, start-up, memory, its lock."""
+"""Where a command meets the edge of what it is given: output, start-up, memory, its lock."""
 
 from __future__ import annotations
 
