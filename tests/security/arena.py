@@ -7,6 +7,7 @@ audit hooks, without the start of an interpreter.
 from __future__ import annotations
 
 import errno
+import functools
 import gc
 import json
 import os
@@ -29,9 +30,11 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+import typer
+
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.invocation import run
+from agentsdir.cli.invocation import COMMANDS, run
 from agentsdir.cli.main import main
 from agentsdir.schemas import check
 from agentsdir.schemas.catalogue import kinds
@@ -43,6 +46,10 @@ for _package in ("cli", "cli.commands", "engine", "engine.validation", "schemas"
 for _module_name in ("adapters.script", "adapters.echo", "adapters.claude", "adapters.gemini"):
     import_module(f"agentsdir.{_module_name}")
 import_module("cuid2")
+# What typer finds out about a command's arguments takes a third of a short run.
+_parameters = functools.cache(typer.main.get_params_from_function)
+for _command in COMMANDS:
+    _parameters(import_module(f"agentsdir.cli.commands.{_command}").run)
 for _kind in kinds():
     check(_kind, {})  # compiles the schemas, and loads what explains a breach
 
@@ -373,6 +380,7 @@ def _fork(program: Callable[[], None], environment: dict[str, str], cwd: Path) -
     if child:
         return child
     try:
+        typer.main.get_params_from_function = _parameters
         gc.freeze()  # what the tests hold is nothing that a child should look through
         gc.set_threshold(100_000)
         sys.excepthook, sys.unraisablehook = sys.__excepthook__, sys.__unraisablehook__
