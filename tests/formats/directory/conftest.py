@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentsdir.formats.directory.layout import Layout
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let fsync cost nothing, for tests that append thousands of times and cut no power."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
-@pytest.fixture
-def golden_log(agents: Any, request: pytest.FixtureRequest, quick_disk: None) -> Any:
+def golden_log(agents: Any, request: pytest.FixtureRequest, memory_path: Path) -> Any:
     """Return an agent whose log was written by the product: `whole`, `stub` or `tail`."""
-    del quick_disk
+    agents.layout = Layout(memory_path / "root")
     shape = request.param
     paths = agents.publish()
     if shape == "whole":
