@@ -14,6 +14,7 @@ from agentsdir.engine.provider_sessions import suspension_blob
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.session_data import saved_session
 from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.derived import state_document
 from agentsdir.formats.directory.transcripts import load_sound
 from agentsdir.formats.errors import Invalid
 
@@ -48,6 +49,19 @@ def documents(paths: Any) -> list[Any]:
 
 
 @pytest.mark.feature("S-04")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_json_damaged_at_any_byte_is_never_believed(paths: Any, kind: str) -> None:
+    """Readers see what the log says, whatever the short cut says."""
+    data = paths.state.read_bytes()
+    truth = state_document(read_agent(paths, whole=True).state)
+    for at in range(len(data)):
+        paths.state.write_bytes(damaged(data, kind, at))
+        reading = read_agent(paths)
+        assert (at, state_document(reading.state)) == (at, truth)
+        assert reading.findings == (), at
+
+
+@pytest.mark.feature("S-04")
 def test_derived_files_damaged_at_any_byte_come_back_the_same(stage: Any, paths: Any) -> None:
     """All five are damaged at once, each at every byte; readers read on, and restore mends."""
     sound = {path: path.read_bytes() for path in documents(paths)}
@@ -76,6 +90,34 @@ def test_derived_files_damaged_at_any_byte_stop_no_reader(paths: Any, kind: str)
                 path.write_bytes(damaged(data, kind, at % len(data)))
         reading = read_agent(paths)
         assert (inspection(paths, reading), saved_session(paths, reading.state)) == shown, at
+
+
+@pytest.mark.feature("C-05", "S-04")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_log_is_restored_once_and_no_byte_of_it_is_changed(
+    stage: Any, paths: Any, kind: str
+) -> None:
+    """Old bytes stand, the second time finds nothing to do, and what was lost is said."""
+    sound = {path: path.read_bytes() for path in (paths.log, *documents(paths))}
+    data = sound.pop(paths.log)
+    first_record = data.index(b"\n")
+    stage.ids.made = 10**6  # no damaged id is one that is given out later
+    for at in range(first_record + KINDS.index(kind), len(data), 41):
+        for path, document in sound.items():
+            path.write_bytes(document)
+        bad = damaged(data, kind, at)
+        paths.log.write_bytes(bad)
+        first = restore_agent(stage.world, paths)
+        assert first.error is None, at
+        if at < len(data) - 1 - len(data.splitlines()[-1]):
+            assert first.lossy, at  # the last record has none after it that could name it
+        tree = stage.tree()
+        assert tree[str(paths.log.relative_to(stage.root))].startswith(bad), at
+        assert restore_agent(stage.world, paths).actions == (), at
+        assert stage.tree() == tree, at
+        with suppress(Invalid):  # what the log says of a transcript may be what was damaged
+            assert stage.send(paths, "goes on").response == "goes on"
+        assert paths.log.read_bytes().startswith(bad), at
 
 
 @pytest.mark.parametrize("kind", KINDS)
