@@ -78,7 +78,7 @@ class Agent:
             (self.paths.folder / name).unlink()
         for name, data in tree.items():
             path = self.paths.folder / name
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.write_bytes(data)
 
 
@@ -168,8 +168,9 @@ class Machine(RuleBasedStateMachine):
         assert stood.startswith(log)
         assert final.startswith(stood)
         coming = final[len(stood) :].splitlines(keepends=True)
-        # A stub that is torn twice is taken for a lost record; that is another test's.
-        if coming and stood.endswith(b"\n"):
+        if coming[:1] == [b" \n"]:  # a torn tail is set apart by the same write
+            coming = [b"".join(coming[:2])]
+        if coming:
             tree["events.jsonl"] = stood + coming[0][: cut % len(coming[0])]
         if cut % 3 == 0:
             tree[".tmp-state.json-0"] = b'{"sessi'
@@ -232,7 +233,7 @@ class Machine(RuleBasedStateMachine):
             assert restore_agent(world, paths).error is None
         elif verb in ("send", "interrupt"):
             listen = interrupt if verb == "interrupt" else ignore
-            self.stage.send(paths, text, on_event=listen)
+            self.stage.send(paths, text, on_event=listen, record=" " in text)
         else:
             {"suspend": suspend, "resume": resume}[verb](world, paths)
 
@@ -278,6 +279,9 @@ class Machine(RuleBasedStateMachine):
         events = [event["type"] for event in replay(agent.paths, ignore)]
         assert events.count("block_complete") == model.blocks
         assert events.count("metadata_update") == model.ends
+        lost: list[Any] = []
+        list(replay(agent.paths, lost.append, streams=True))
+        assert {finding.id for finding in lost} <= {"stub", "torn-tail"}
         listed = [one for one in each_agent(self.stage.world.layout) if one.reading]
         assert {one.paths.id for one in listed} == {one.paths.id for one in self.agents}
         for one in listed:
@@ -290,7 +294,8 @@ class Machine(RuleBasedStateMachine):
     def check_restored(self, agent: Agent) -> None:
         """Doing it again changes no byte, and what is derived follows from the log alone."""
         sweep_root(self.stage.world)
-        assert not list(self.stage.root.rglob(".tmp-*"))
+        for folder in (self.stage.root, self.stage.root / "agents", agent.paths.folder):
+            assert not list(folder.glob(".tmp-*"))
         tree = self.stage.tree()
         again = restore_agent(self.stage.world, agent.paths)
         assert (again.actions, again.error) == ((), None)
@@ -334,5 +339,5 @@ def test_any_history_of_commands_crashes_and_lost_files_loses_and_repeats_nothin
     """The rules above, in a few hundred orders that are the same in every run."""
     run_state_machine_as_test(
         partial(Machine, type(stage), memory_path),
-        settings=settings(max_examples=30, stateful_step_count=30, deadline=None),
+        settings=settings(max_examples=40, stateful_step_count=30, deadline=None),
     )

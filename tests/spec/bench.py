@@ -11,6 +11,9 @@ import orjson
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.invocation import run
+from agentsdir.engine.replaying import replay
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.reading.findings import Finding
 
 
 class Bench:
@@ -61,6 +64,12 @@ class Bench:
     def inspect(self, agent: Path) -> list[dict[str, Any]]:
         """Return what `inspect` finds in the part of the log that it reads."""
         return _remarks(orjson.loads(self.run("inspect", agent.name, "--json")[1]))
+
+    def replay(self, agent: Path) -> list[dict[str, Any]]:
+        """Return what is found on the way when recorded streams are played."""
+        found: list[Finding] = []
+        list(replay(AgentPaths(agent, agent.name), found.append, streams=True))
+        return [finding.as_json() for finding in found]
 
     def parse(self, *operands: str) -> list[dict[str, Any]]:
         """Return what `parse` finds."""

@@ -148,6 +148,16 @@ def descriptor_differs(bench: Bench) -> Remarks:
     return bench.restore()
 
 
+@case
+def stream_lost(bench: Bench) -> Remarks:
+    """A stream that was recorded, and edited since."""
+    agent = bench.agent(turns=0)
+    assert bench.run("send", "--record", agent.name, "hello")[0] == 0
+    (stream,) = (agent / "transcripts").rglob("*.stream")
+    change(stream, b"hello", b"hallo")
+    return bench.replay(agent)
+
+
 # Transcripts.
 
 CLAUDE = {
@@ -401,6 +411,16 @@ def unknown_feature(bench: Bench) -> Remarks:
     """A directory with a feature of the future."""
     bench.agent()
     change(bench.root / "agentsdir.json", b'"features": []', b'"features": ["sealed"]')
+    return bench.validate()
+
+
+@case
+def bad_settings(bench: Bench) -> Remarks:
+    """A durability that there is not."""
+    bench.agent()
+    settings = bench.root / "settings.toml"
+    settings.touch(0o600)
+    settings.write_text('durability = "sometimes"\n')
     return bench.validate()
 
 
