@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,20 @@ def _own_surroundings(scratch_home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """Keep tests away from the agents and settings of whoever runs them."""
     monkeypatch.setenv("HOME", str(scratch_home))
     monkeypatch.delenv("AGENTSDIR_ROOT", raising=False)
+
+
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder in memory, where the system has one: for tests that write thousands of files.
+
+    Their time would else be the disk's, which they are not about.
+    """
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="agentsdir-", dir=memory) as folder:
+        yield Path(folder)
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:

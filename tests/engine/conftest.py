@@ -22,6 +22,8 @@ from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 
+sys.path.insert(0, str(Path(__file__).parent))  # for what its tests share
+
 settings.register_profile(
     "agentsdir", deadline=None, derandomize=True, database=None, max_examples=100
 )
