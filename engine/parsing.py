@@ -112,22 +112,30 @@ def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> I
 
     status = folder.stat()
     seen: set[tuple[int, int]] = {(status.st_dev, status.st_ino)}
-    for where, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        folders.sort()
-        for child in list(folders):
-            try:
-                status = Path(where, child).stat()
-            except OSError as error:
-                folders.remove(child)
-                refuse(error)
+    # A list, and no recursion: whoever nests folders deeper than Python calls is hostile.
+    pending = [folder]
+    while pending:
+        where = pending.pop()
+        try:
+            with os.scandir(where) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            refuse(error)
+            continue
+        inner = []
+        for entry in entries:
+            path = where / entry.name
+            if not path.is_dir():
                 continue
-            if (status.st_dev, status.st_ino) in seen:
-                folders.remove(child)
-            seen.add((status.st_dev, status.st_ino))
-        for child in sorted(names):
-            path = Path(where, child)
-            if child.endswith(SUFFIXES) and path.is_file():
+            status = path.stat()
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                inner.append(path)
+        for entry in entries:
+            path = where / entry.name
+            if entry.name.endswith(SUFFIXES) and path.is_file():
                 yield Source(str(Path(name) / path.relative_to(folder)), path=path)
+        pending += reversed(inner)
 
 
 class ParseReport:

@@ -50,21 +50,26 @@ class _Inside:
 
 def flaws(text: bytes) -> Iterator[Place]:
     """Yield the places of `text`, which is JSON, that decoders take without a word."""
-    return (place for place in _scan(text) if place.flaw)
+    return (Place(_pointer(stack), at, flaw) for stack, at, flaw in _scan(text) if flaw)
 
 
 def find(text: bytes, pointer: str) -> int:
     """Return the byte at which the value at `pointer` stands; of its nearest parent if it lacks."""
     best = ("", 0)
-    for place in _scan(text):
+    depth = pointer.count("/")
+    for stack, at, _ in _scan(text):
+        if len(stack) > depth:
+            continue  # deeper than what is looked for; to name such a place costs its depth
+        here = _pointer(stack)
         # The last of two equal keys is the one that a decoder keeps.
-        near = pointer == place.pointer or pointer.startswith(place.pointer + "/")
-        if near and len(place.pointer) >= len(best[0]):
-            best = (place.pointer, place.offset)
+        near = pointer == here or pointer.startswith(here + "/")
+        if near and len(here) >= len(best[0]):
+            best = (here, at)
     return best[1]
 
 
-def _scan(text: bytes) -> Iterator[Place]:
+def _scan(text: bytes) -> Iterator[tuple[list[_Inside], int, str]]:
+    """Yield each value's place: what is open around it, its first byte, and its flaw."""
     stack: list[_Inside] = []
     at = 0
     flaw = ""
@@ -88,7 +93,7 @@ def _scan(text: bytes) -> Iterator[Place]:
             continue
         if kind == _NUMBER and not flaw and _is_big(token):
             flaw = "big-integer"
-        yield Place(_pointer(stack), match.start(kind or 0), flaw)
+        yield stack, match.start(kind or 0), flaw
         flaw = ""
         if kind == _MARK:
             stack.append(_Inside(is_object=token == b"{"))

@@ -10,6 +10,10 @@ from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import DIRECTORY_MODE, FILE_MODE, TEMPORARY
 from agentsdir.formats.errors import NotRecorded
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 def replace_file(path: Path, data: bytes, disk: Disk | None) -> None:
     """Put `data` at `path` in one rename.
@@ -62,7 +66,10 @@ def remove(path: Path) -> None:
 
     try:
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+            try:
+                shutil.rmtree(path)
+            except RecursionError:
+                _remove_deep(path)
         else:
             path.unlink(missing_ok=True)
     except FileNotFoundError:
@@ -71,16 +78,52 @@ def remove(path: Path) -> None:
         raise NotRecorded(f"cannot remove {path}: {error.strerror}") from error
 
 
+def _remove_deep(path: Path) -> None:
+    """Remove a folder that is nested deeper than Python calls itself."""
+    folders = [path]
+    for folder in folders:
+        for entry in _sorted(folder):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(Path(entry.path))
+            else:
+                Path(entry.path).unlink(missing_ok=True)
+    for folder in reversed(folders):
+        folder.rmdir()
+
+
 def leftovers(folder: Path) -> list[Path]:
     """Return the temporary entries below `folder` that writers left who died, sorted.
 
     Links are not followed. Only who holds the folder's lock knows that no living writer has them.
     """
-    found = []
-    for parent, folders, files in os.walk(folder):
-        found += [Path(parent, name) for name in (*folders, *files) if name.startswith(TEMPORARY)]
-        folders[:] = [name for name in folders if not name.startswith(TEMPORARY)]
-    return sorted(found)
+    return [Path(entry.path) for entry in entries(folder) if entry.name.startswith(TEMPORARY)]
+
+
+def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield what stands below `folder`, sorted, a folder before what is in it.
+
+    Links are not followed, nor is one in place of `folder`; leftovers are not looked into. A
+    list of open folders, and no recursion: whoever nests them deep is hostile.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    open_folders = [iter(_sorted(folder))]
+    while open_folders:
+        entry = next(open_folders[-1], None)
+        if entry is None:
+            open_folders.pop()
+            continue
+        yield entry
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(TEMPORARY):
+            open_folders.append(iter(_sorted(Path(entry.path))))
+
+
+def _sorted(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:  # it is gone, or the system refuses it
+        return []
 
 
 def make_folder(folder: Path, disk: Disk) -> None:

@@ -173,12 +173,14 @@ def _native(state: AgentState, data: dict[str, Any], _ts: str) -> None:
 
 
 def _synced(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    synced: dict[str, dict[str, Any]] = {}
     for entry in data["files"]:
-        state.transcripts[entry["path"]] = {
-            "role": entry["role"],
-            "size": entry["size"],
-            "sha256": entry["sha256"],
-        }
+        size = entry["size"]
+        texts = (entry["path"], entry["role"], entry["sha256"])
+        if type(size) is not int or size < 0 or not all(isinstance(text, str) for text in texts):
+            raise TypeError("files, which are no transcripts")
+        synced[entry["path"]] = {"role": entry["role"], "size": size, "sha256": entry["sha256"]}
+    state.transcripts.update(synced)
 
 
 _STEPS = {

@@ -204,9 +204,14 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
         if flags & (os.O_WRONLY | os.O_RDWR):
             raise NotRecorded(f"cannot open {path}: {error.strerror}") from error
         raise Invalid(f"cannot read {path}: {error.strerror}", kind="unreadable") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise UnsafePath(f"{path} is no regular file")
+    if status.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR):
+        os.close(descriptor)
+        # What is written here would be written there too, outside perhaps.
+        raise UnsafePath(f"{path} is a hard link: the file has another name")
     return descriptor
 
 

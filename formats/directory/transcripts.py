@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from agentsdir.formats.directory.documents import make_folder
+from agentsdir.formats.directory.documents import entries, make_folder
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import (
     FILE_MODE,
@@ -136,12 +136,11 @@ def load(paths: AgentPaths, natives: Iterable[str]) -> dict[str, bytes]:
 def _stored(paths: AgentPaths) -> list[str]:
     """Return the native path of each regular file among the transcripts, sorted."""
     return [
-        path.relative_to(paths.transcripts).as_posix()
-        for path in sorted(paths.transcripts.rglob("*"))
-        if path.is_file()
-        and not path.is_symlink()
-        and path != paths.manifest
-        and not path.name.startswith(TEMPORARY)
+        Path(entry.path).relative_to(paths.transcripts).as_posix()
+        for entry in entries(paths.transcripts)
+        if entry.is_file(follow_symlinks=False)
+        and Path(entry.path) != paths.manifest
+        and not entry.name.startswith(TEMPORARY)
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,8 @@ def name_stream(stage: Any, paths: Any, entry: Any, *blocks: dict[str, Any]) -> 
     stage.append(paths, "turn.start", start)
     for block in blocks:
         stage.append(paths, "block", {**turn, "block": block})
-    stage.append(paths, "transcript.synced", {"files": [entry]})
+    with suppress(TypeError):  # the record stands, and the fold passes over what it cannot be
+        stage.append(paths, "transcript.synced", {"files": [entry]})
     done = {**turn, "response": "", "stop_reason": "end_turn", "usage": None}
     stage.append(paths, "turn.complete", done)
 

@@ -133,8 +133,8 @@ def planted(field: str) -> Callable[[Any, dict[str, Any]], None]:
             record["session_id"] = value
         elif field == "transcript" and record["event"] == "transcript.synced":
             data["files"][0]["path"] = value
-        elif field == "role" and record["event"] == "transcript.synced":
-            data["files"][0]["role"] = value
+        elif field in ("role", "size", "sha256") and record["event"] == "transcript.synced":
+            data["files"][0][field] = value
         if field == "session_id":
             record["session_id"] = value
 
@@ -213,7 +213,9 @@ def test_a_hostile_value_in_a_log_reaches_nothing(mould: Mould, tmp_path: Path, 
 def test_a_value_of_another_type_in_a_log_is_no_crash(mould: Mould, tmp_path: Path) -> None:
     """In any of the same fields: damage with a documented exit code."""
     values = (None, {}, 7, [])
-    for number, field in enumerate(FIELDS[:-2]):
+    # One more than the values there are, so that each field meets another one.
+    fields = (*FIELDS, "size", "sha256")
+    for number, field in enumerate(fields):
         value = values[number % len(values)]
         base = tmp_path / field
         base.mkdir()
