@@ -122,6 +122,7 @@ def list_row(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     """Return SessionListData (seed session-type-system) and what else a list shows."""
     document = derived.state_document(state)
     row = {name: document[name] for name in _LIST_FIELDS}
+    row["agentId"] = paths.id  # what an edited log calls itself names nobody
     row["status"] = status_of(paths, state)
     row["pendingCount"] = len(state.pending)
     return row

@@ -154,7 +154,10 @@ DAMAGE: dict[str, tuple[Way, Seen]] = {
     "edit or delete a file below `transcripts/`": (edit_transcript, {"transcript-differs"}),
     "delete `.lock` or `.turn` while a command runs": (delete_lock, set()),
     "rename an agent's folder": (rename, {"id-differs"}),
-    "put a link, FIFO or device in place of a file": (plant, {"unsafe-path"}),
+    "put a link, FIFO or device in place of a file, or give a log a second name": (
+        plant,
+        {"unsafe-path"},
+    ),
     "restore state.json from an older backup than the log": (old_state, set()),
     "restore the log from an older backup than state.json": (old_log, {"log-shorter"}),
     "change modes or owners": (widen, {"wide-mode"}),
