@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.digest import derived_id
-from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.log import open_log, read_log
@@ -22,19 +23,6 @@ INTERNAL_ERROR = "Internal error."
 INTERRUPTED = "The process died before this call returned."
 
 
-class Step(NamedTuple):
-    """One record to add, and what a report says of it.
-
-    `to` is the agent it is for when that is another one; a step without an event only says
-    something.
-    """
-
-    says: str
-    event: str = ""
-    data: dict[str, Any] | None = None
-    to: AgentPaths | None = None
-
-
 def close_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
     """End a turn whose holder died, with its notices; the caller holds `.turn`.
 
@@ -42,18 +30,6 @@ def close_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> Ag
     """
     for step in crash_steps(world.layout, paths, state):
         state = take_step(world, paths, state, step)
-    return state
-
-
-def take_step(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
-    """Add one record, each under the lock of its own agent alone; return the agent's new state."""
-    if step.to is not None:
-        with write_agent(step.to, disk=world.disk) as writer:
-            writer.append(step.event, step.data or {}, world.now())
-    elif step.event:
-        with write_agent(paths, disk=world.disk, known=state) as writer:
-            writer.append(step.event, step.data or {}, world.now())
-            return writer.state
     return state
 
 
@@ -194,11 +170,10 @@ def _parent(layout: Layout, state: AgentState) -> AgentPaths | None:
         return None
     try:
         paths = layout.agent(state.parent)
-        reading = read_agent(paths)
+        parent = read_agent(paths).state
     except (NoSuchAgent, Invalid, UsageError):
         return None
-    lost = reading.rebuilt or any(finding.id == "log-shorter" for finding in reading.findings)
-    return None if lost or reading.state.session.state is SessionState.TERMINATED else paths
+    return None if parent.session.state is SessionState.TERMINATED else paths
 
 
 def _has_message(paths: AgentPaths, message_id: str) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentsdir.engine.crashes import Step, crash_steps, take_step
+from agentsdir.engine.crashes import crash_steps
+from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.agent import (
@@ -22,7 +23,6 @@ from agentsdir.formats.directory.agent import (
 )
 from agentsdir.formats.directory.journal import tail_is_record
 from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, Layout, read_json
-from agentsdir.formats.directory.records import Record
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
 from agentsdir.formats.reading.findings import Finding
@@ -134,7 +134,7 @@ def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
     reading = read_agent(paths, whole=True)
     findings = (*without_live_tail(paths, reading.findings), *_compare_descriptor(paths, reading))
     steps = [*crash_steps(layout, paths, reading.state), *_suspension(reading)]
-    losses = _losses(reading)
+    losses = loss_steps(reading)
     ends_tail = reading.torn and tail_is_record(paths.log, reading.state.position)
     if reading.torn and not (
         ends_tail or losses or any(step.event and not step.to for step in steps)
@@ -170,21 +170,6 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
         state = take_step(world, paths, state, step)
         done.append(step.says)
     return state.session.state.value
-
-
-def _losses(reading: Reading) -> list[Step]:
-    """Put into the log what only other files still know: that it was longer, how it began."""
-    steps = []
-    if reading.rebuilt is not None:
-        steps.append(Step("rebuilt the first record", "restore", _creation(reading.rebuilt)))
-    lost = [finding for finding in reading.findings if finding.id == "log-shorter"]
-    steps += [Step("recorded the loss", "restore", {"notice": one.message}) for one in lost]
-    return steps
-
-
-def _creation(record: Record) -> dict[str, Any]:
-    notice = "the first record cannot be read; this one was made of descriptor.json"
-    return {"notice": notice, "created": {"created_at": record.ts, "data": record.data}}
 
 
 def _compare_descriptor(paths: AgentPaths, reading: Reading) -> list[Finding]:

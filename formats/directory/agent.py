@@ -254,6 +254,7 @@ class AgentWriter:
         ended_tail: bool = False,
     ) -> None:
         self.paths = paths
+        self.reading = reading
         self.state = reading.state
         self.ended_tail = ended_tail
         self._held = held

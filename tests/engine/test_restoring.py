@@ -446,3 +446,29 @@ def test_a_torn_tail_of_a_dead_writer_is_set_apart_once(stage: Any) -> None:
     assert read_agent(paths, whole=True).torn is False
     assert is_sound(stage)
     assert restore_agent(stage.world, paths).actions == ()
+
+
+@pytest.mark.feature("T-06")
+@pytest.mark.parametrize("order", [1, -1], ids=["parent first", "child first"])
+@pytest.mark.parametrize("how", ["shorter", "first line"])
+def test_a_parent_that_waits_to_be_restored_itself_is_told_all_the_same(
+    stage: Any, order: int, how: str
+) -> None:
+    """Whichever of them comes first; and a dry run says so."""
+    parent = stage.new()
+    stage.send(parent)
+    child = stage.new(kind="subagent", parent=parent.id, name="reviewer")
+    crash(stage, child)
+    data = parent.log.read_bytes()
+    if how == "shorter":
+        parent.log.write_bytes(data[: data.index(b'{"seq":8')])
+    else:
+        parent.log.write_bytes(b"?" + data[1:])
+        parent.state.unlink()
+    both = [parent, child][::order]
+    told = f"told its parent {parent.id}"
+    assert told in [a for r in restore_all(stage.world, both, dry_run=True) for a in r.actions]
+    assert told in [a for r in restore_all(stage.world, both) for a in r.actions]
+    assert parent.log.read_bytes().count(b'"event":"restore"') == 1
+    assert [m["sender"] for m in stage.state(parent).pending] == [child.id]
+    assert [r.actions for r in restore_all(stage.world, both)] == [(), ()]
