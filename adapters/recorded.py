@@ -197,6 +197,8 @@ class _Reading:
 
     def _add(self, block: Block, row: Row) -> None:
         block["source"] = _place(self._source, row)
+        if row.lossy:
+            block["lossy"] = sorted({*block.get("lossy", ()), *row.lossy})
         superseded = block.pop("superseded", False)
         used = as_usage(block.pop("usage", None))
         if used:

@@ -244,7 +244,7 @@ class _Turn:
                 if error.kind != "value-refused":
                     raise
                 # What a provider says need not round-trip; its transcript keeps the bytes (D6).
-                block = jsontext.cleaned(block)
+                block = jsontext.cleaned(block, depth=3)
                 writer.append("block", {"turn_id": self._id, "block": block}, self._world.now())
         return block
 
@@ -256,7 +256,7 @@ class _Turn:
             self._id,
             "completed",
             jsontext.clean("\n\n".join(texts), set()),
-            str(metadata.get("stopReason") or "end_turn"),
+            jsontext.clean(str(metadata.get("stopReason") or "end_turn"), set()),
             metadata.get("usage"),
             recorded=self._recording.wanted,
         )

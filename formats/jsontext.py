@@ -116,10 +116,14 @@ def deeper_than(value: Any, limit: int) -> bool:
     return bool(level)
 
 
-def cleaned(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block made writable, with its `lossy` saying why it is not what it was."""
+def cleaned(block: dict[str, Any], depth: int = 1) -> dict[str, Any]:
+    """Return a block made writable, with its `lossy` saying why it is not what it was.
+
+    Args:
+        depth: the level at which the block itself will stand, from 1.
+    """
     reasons: set[str] = set(block.get("lossy", ()))
-    made: dict[str, Any] = clean(block, reasons)
+    made: dict[str, Any] = clean(block, reasons, depth)
     made["lossy"] = sorted(reasons)
     return made
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from agentsdir.formats.directory import ids
+from agentsdir.formats.directory import fold, ids
 from agentsdir.formats.directory.layout import AgentPaths, read_json
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.records import Record
@@ -31,13 +31,21 @@ def recorded_creation(paths: AgentPaths) -> Record | None:
     """Return the creation as the log has it: its own record, or the one `restore` put there."""
     with open_log(paths.log) as stream:
         for record in _records(stream, paths):
-            if record.event == "session.created":
+            if record.event == "session.created" and _is_usable(record):
                 return record
             made = record.data.get("created") if record.event == "restore" else None
             if isinstance(made, dict) and isinstance(made.get("data"), dict):
                 created_at = str(made.get("created_at"))
                 return record._replace(event="session.created", data=made["data"], ts=created_at)
     return None
+
+
+def _is_usable(record: Record) -> bool:
+    try:
+        fold.begin(record)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return False
+    return True
 
 
 def _records(stream: Any, paths: AgentPaths) -> Iterator[Record]:

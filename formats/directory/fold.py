@@ -10,12 +10,14 @@ import base64
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentsdir.formats import jsontext
 from agentsdir.formats.directory.log import Position
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.directory.states import Session, SessionState
 from agentsdir.formats.reading.usage import add_usage, no_usage
 
 TITLE_LENGTH = 120
+_LEVEL = 5  # how deep in state.json the data of a record stands at most
 COUNTERS = ("turns", "failedTurns", "messages", "blocks")
 
 
@@ -54,7 +56,7 @@ class AgentState:
 
 def begin(record: Record) -> AgentState:
     """Return the state after a `session.created` record."""
-    data = record.data
+    data = jsontext.clean(record.data, set(), _LEVEL)
     return AgentState(
         agent_id=data["agent_id"],
         session=Session(
@@ -73,10 +75,14 @@ def begin(record: Record) -> AgentState:
 
 
 def apply(state: AgentState, record: Record) -> None:
-    """Take one more record into `state`; kinds this program does not know change nothing."""
+    """Take one more record into `state`; kinds this program does not know change nothing.
+
+    What a foreign writer put into a record may be more than state.json can hold: it is cleaned.
+    """
     step = _STEPS.get(record.event)
     if step is not None:
-        step(state, record.data, record.ts)
+        data = record.data
+        step(state, data if step is _block else jsontext.clean(data, set(), _LEVEL), record.ts)
 
 
 def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:

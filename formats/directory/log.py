@@ -175,6 +175,10 @@ def _decode(
         found = salvage(data)
         records = [r for r in (as_record(value) for value, _, _ in found.values) if r is not None]
         kind = found.finding or "bad-json"
+        if kind == "splice" and not records:
+            kind = "bad-json"  # what else stands whole on the line is a part of a record
+        if found.finding is None:
+            records = []  # JSON to the lenient only; it would not come back as it is
         finding = Finding(kind, file, number, at, len(data), found.message or "not JSON")
         # Two records on one line cannot both be followed by the next one: take neither on trust.
         return (records[-1] if len(records) == 1 else None), (finding,)

@@ -12,6 +12,7 @@ import pytest
 
 from agentsdir.engine.lifecycle import suspend
 from agentsdir.engine.parsing import ParseReport, find_sessions, parse_all
+from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.validation.paths import validate
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.agent import read_agent
@@ -60,20 +61,12 @@ RECORDED = (
 TRANSCRIPTS = {"claude": CLAUDE, "gemini": GEMINI, "script": RECORDED}
 
 
-CASES = [
-    (adapter, value)
-    for adapter in TRANSCRIPTS
-    for value, (_, reason) in FOREIGN.items()
-    if adapter != "script" or reason in ("lone-surrogate", "too-deep")
-]
-
-
-@pytest.mark.parametrize(("adapter", "value"), CASES)
+@pytest.mark.parametrize(("text", "reason"), FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("adapter", TRANSCRIPTS)
 def test_a_transcripts_odd_value_is_cleaned_in_the_block_that_says_why(
-    adapter: str, value: str
+    adapter: str, text: bytes, reason: str
 ) -> None:
     """Every printed line is plain JSON that keeps the format's rules; sound blocks say nothing."""
-    text, reason = FOREIGN[value]
     source = Source("s.jsonl", data=TRANSCRIPTS[adapter].replace(b"%s", text))
     report = ParseReport()
     found = find_sessions([source], adapter, pytest.fail)
@@ -117,6 +110,56 @@ def test_a_providers_odd_value_is_logged_clean_with_its_reason(
     assert stage.events(paths)[-2:] == ["turn.complete", "message.delivered"]
     assert read_agent(paths, whole=True).findings == ()
     assert list(validate([paths.folder])) == []
+
+
+@pytest.mark.parametrize("levels", [124, 125, 126, 300])
+def test_a_providers_block_that_nests_too_deep_is_cut_where_the_log_must_end(
+    stage: Any, plugin: Any, levels: int
+) -> None:
+    """A block stands two levels down in its record; the turn completes all the same."""
+    python = f"__import__('functools').reduce(lambda v, _: [v], range({levels}), 1)"
+    paths = stage.new(provider=plugin("deep", body=TOOL.replace("VALUE", python)))
+    assert stage.send(paths).outcome == "completed"
+    block = stage.log(paths)[-4]["data"]["block"]
+    assert block.get("lossy") == (["too-deep"] if levels > 124 else None)
+    assert list(validate([paths.folder])) == []
+
+
+def test_a_reason_to_stop_that_cannot_be_written_is_cleaned(stage: Any, plugin: Any) -> None:
+    """It neither fails the turn nor leaves it open."""
+    body = "yield stream.metadata_update({'stopReason': '\\ud800'}, 'main')"
+    paths = stage.new(provider=plugin("odd", body=body))
+    assert stage.send(paths).stop_reason == "\ufffd"
+    assert stage.state(paths).open_turn is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [rb'"\ud800"', b"NaN", b"1152921504606846976", b'"a\tb"', b"[" * 300 + b"]" * 300,
+     b'"\xff\\ud800"'],
+)  # fmt: skip
+def test_a_foreign_writers_odd_record_stops_no_agent(stage: Any, text: bytes) -> None:
+    """Readers, the next turns and `restore` go on; what was added is never left half done."""
+    paths = stage.new()
+    stage.send(paths)
+    state = stage.state(paths)
+    record = {
+        "seq": state.position.last_seq + 1,
+        "ts": stage.now(),
+        "event": "message.enqueued",
+        "session_id": state.session.id,
+        "data": {"message_id": stage.ids.agent(), "sender": "x", "kind": "user",
+                 "content": [{"type": "text", "text": "x", "more": "MORE"}]},
+        "prev": state.position.last_hash,
+    }  # fmt: skip
+    with paths.log.open("ab") as log:
+        log.write(orjson.dumps(record).replace(b'"MORE"', text) + b"\n")
+    assert stage.send(paths, "mine").response == "mine"
+    assert restore_agent(stage.world, paths).error is None
+    assert restore_agent(stage.world, paths).actions == ()
+    assert stage.send(paths, "again").response == "again"
+    assert stage.state(paths).open_turn is None
+    assert read_agent(paths).state == read_agent(paths, whole=True).state
 
 
 TOOL = """

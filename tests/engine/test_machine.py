@@ -339,5 +339,5 @@ def test_any_history_of_commands_crashes_and_lost_files_loses_and_repeats_nothin
     """The rules above, in a few hundred orders that are the same in every run."""
     run_state_machine_as_test(
         partial(Machine, type(stage), memory_path),
-        settings=settings(max_examples=40, stateful_step_count=30, deadline=None),
+        settings=settings(max_examples=25, stateful_step_count=30, deadline=None),
     )

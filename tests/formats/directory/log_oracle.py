@@ -63,22 +63,13 @@ def content(line: bytes) -> tuple[tuple[Any, ...] | None, tuple[str, ...]]:
         record = as_record(value)
         return record, () if record else ("not-a-record",)
     records = whole_records(line)
-    alone = len(records) == 1 and records[0] == _alone(line)
     try:
         line.decode()
-        kind = "nul-run" if b"\0" in line else "splice" if records and not alone else "bad-json"
+        kind = "nul-run" if b"\0" in line else "splice" if records else "bad-json"
     except UnicodeDecodeError:
         kind = "bad-utf8"
     # The next record can follow only one of two.
     return (records[0] if len(records) == 1 else None), (kind,)
-
-
-def _alone(line: bytes) -> tuple[Any, ...] | None:
-    """Return the record that is all of a line, for control characters in its texts."""
-    try:
-        return as_record(DECODER.decode(line.decode()))
-    except ValueError:
-        return None
 
 
 def whole_records(line: bytes) -> list[tuple[Any, ...]]:
@@ -107,14 +98,12 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-STRICT = json.JSONDecoder(parse_constant=_no_number)
-# A raw control character in a text costs its line its name, but not its record.
-DECODER = json.JSONDecoder(parse_constant=_no_number, strict=False)
+DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 def strict(text: str) -> Any:
     """Return a JSON text's value. Raises `ValueError` for what is no JSON in UTF-8."""
-    value = STRICT.decode(text)
+    value = DECODER.decode(text)
     json.dumps(value, ensure_ascii=False).encode()
     return value
 

@@ -466,8 +466,9 @@ def test_unknown_descriptor_kinds_and_fields_are_kept(agents: Any) -> None:
 def test_every_finding_a_log_can_give_is_a_known_one(agents: Any) -> None:
     """Each has a severity."""
     paths = agents.publish()
+    two = paths.log.read_bytes().rstrip() * 2
     with paths.log.open("ab") as log:
-        log.write(b"#\n{}\n\xff\n\0\n{}{}\ntorn")
+        log.write(b"#\n{}\n\xff\n\0\n" + two + b"\ntorn")
     ids = [finding.id for finding in read_agent(paths, whole=True).findings]
     assert ids == ["bad-json", "not-a-record", "bad-utf8", "nul-run", "splice", "torn-tail"]
     assert set(ids) <= set(KINDS)
