@@ -20,6 +20,7 @@ class Exit(IntEnum):
     STATE = 13
     PROVIDER = 14
     NOT_RECORDED = 15
+    HUNG_UP = 129
     INTERRUPTED = 130
     CLOSED_PIPE = 141
     TERMINATED = 143

@@ -18,7 +18,7 @@ from fault_runs import Done, Runner, Tree, tree_of
 from fault_shim import Call, Fault, Flag, Mode
 from fault_verbs import Logs, Verb, is_log, state_of
 
-CODES = {0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 130, 141, 143}
+CODES = {0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 129, 130, 141, 143}
 REFUSED = 15
 WHOLE = {"descriptor.json", "session.json", "state.json", "history.jsonl", "events.jsonl"}
 DERIVED = ("descriptor.json", "session.json", "state.json", "history.jsonl", "manifest.json")
