@@ -98,9 +98,17 @@ def _send(
             _check_can_run(state)
             message = state.pending[0]
             mine = message["messageId"] == message_id
-            turn = _Turn(world, paths, state, held, message, on_event if mine else _ignore)
+            turn = _Turn(
+                world,
+                paths,
+                state,
+                held,
+                message,
+                on_event if mine else _ignore,
+                Recording(world, paths, wanted=record and mine),
+            )
             if mine:
-                return turn.run(record=record)
+                return turn.run()
             state = turn.run_quietly()
     return recorded_result(paths, message_id, on_event)
 
@@ -125,6 +133,7 @@ class _Turn:
         held: locks.Held,
         message: dict[str, Any],
         on_event: Callable[[StreamEvent], None],
+        recording: Recording,
     ) -> None:
         self._world = world
         self._paths = paths
@@ -136,11 +145,10 @@ class _Turn:
         self._id = world.ids.agent()
         self._reducer = Reducer()
         self._blob = b""
-        self._recording = Recording(world, paths, wanted=False)
+        self._recording = recording
 
-    def run(self, *, record: bool = False) -> TurnResult:
-        """Run the turn and record its end, whatever it is; and its stream, if `record`."""
-        self._recording = Recording(self._world, self._paths, wanted=record)
+    def run(self) -> TurnResult:
+        """Run the turn and record its end, whatever it is."""
         with self._recording:
             return self._run()
 

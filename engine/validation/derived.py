@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.directory.records import Record
 
 LOG_WENT_ON = "the log has gone on since"
-REMADE = "`agentsdir restore` makes it again"
+REMADE = "`agentsdir restore` makes it again (of an archived agent after `archive --undo`)"
 SAME_VALUE = "the values are those of the log, the bytes are not"
 CUT = "the last line is cut"
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.directory.log import LogLine
     from agentsdir.formats.directory.records import Record
 
-_BROKEN = (KeyError, TypeError, ValueError, AttributeError)
-
 
 class LogCheck:
     """Checks one log. When `run` is through, `state` is the fold of its readable records.
@@ -138,7 +136,7 @@ class LogCheck:
             if self.state is not None:
                 self.state.position = line.after
                 self.state.history_size += len(derived.history_line(record))
-        except _BROKEN as error:
+        except fold.BROKEN as error:
             self.sound = False
             if not broken:
                 reason = f"a {record.event} record lacks or mistypes {error}"

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_BROKEN = (KeyError, TypeError, ValueError, AttributeError)
-
 
 class Reading(NamedTuple):
     """An agent as its log says now, and what was wrong with the part that was read.
@@ -137,7 +135,7 @@ def _begin_without(
     findings.append(Finding("creation-lost", str(paths.log), 1, 0, None, message))
     try:
         return fold.begin(found.record), None if found.logged else found.record
-    except _BROKEN as error:
+    except fold.BROKEN as error:
         raise Invalid(f"{paths.log} says nothing usable about who the agent is: {error}") from error
 
 
@@ -161,7 +159,7 @@ def _is_live(paths: AgentPaths, tail: Finding) -> bool:
 def _cached(paths: AgentPaths) -> AgentState | None:
     try:
         return derived.state_from_document(read_json(paths.state))
-    except (FileNotFoundError, Invalid, *_BROKEN):
+    except (FileNotFoundError, Invalid, *fold.BROKEN):
         return None
 
 
@@ -181,7 +179,7 @@ def _take(
         else:
             fold.apply(state, record)
         state.history_size += len(derived.history_line(record))
-    except _BROKEN as error:
+    except fold.BROKEN as error:
         message = f"a {record.event} record lacks or mistypes {error}"
         findings.append(Finding("bad-data", str(paths.log), number, offset, None, message))
     return state

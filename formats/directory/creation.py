@@ -7,7 +7,7 @@ still hold; `restore` puts the result into the log. Without descriptor.json noth
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from agentsdir.formats.directory import fold, ids
 from agentsdir.formats.directory.layout import AgentPaths, read_json
@@ -43,12 +43,12 @@ def recorded_creation(paths: AgentPaths) -> Record | None:
 def _is_usable(record: Record) -> bool:
     try:
         fold.begin(record)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except fold.BROKEN:
         return False
     return True
 
 
-def _records(stream: Any, paths: AgentPaths) -> Iterator[Record]:
+def _records(stream: BinaryIO, paths: AgentPaths) -> Iterator[Record]:
     for line in read_log(stream, str(paths.log)):
         if line.record is not None:
             yield line.record

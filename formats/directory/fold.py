@@ -17,6 +17,8 @@ from agentsdir.formats.directory.states import Session, SessionState
 from agentsdir.formats.reading.usage import add_usage, no_usage
 
 TITLE_LENGTH = 120
+# What data raises in the fold that does not hold what its event needs.
+BROKEN = (KeyError, TypeError, ValueError, AttributeError)
 _LEVEL = 5  # how deep in state.json the data of a record stands at most
 COUNTERS = ("turns", "failedTurns", "messages", "blocks")
 

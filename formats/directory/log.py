@@ -1,7 +1,7 @@
 """Reading events.jsonl: never stopping at a bad line, never hiding one (SPEC.md, "Damage").
 
 Readers take no lock. An unterminated last line belongs to a writer at work or to one that died;
-it is handed out as `tail`, is no record, and counts in no sequence.
+it is handed out as a `torn-tail` finding, is no record, and counts in no sequence.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "bad-json": (ERROR, "a line is not JSON, and nothing in it could be recovered"),
     "bad-utf8": (ERROR, "a line holds bytes that are not UTF-8"),
     "nul-run": (ERROR, "a run of NUL bytes stands where text should be"),
-    "oversize": (ERROR, "a line is longer than the reader allows"),
+    "oversize": (ERROR, "a line is longer, or holds more values, than the reader can take"),
     "splice": (ERROR, "several records, or a stub and a record, share one line"),
     "too-deep": (ERROR, "a record nests deeper than the parser allows"),
     "torn-tail": (WARNING, "the last line has no newline and is incomplete"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ def spoil(path: Path, value: str) -> bytes:
     return path.read_bytes()
 
 
+def copies(mould: Mould, tmp_path: Path, name: str) -> Iterator[tuple[str, Arena, Path, bytes]]:
+    """Yield, for each odd value, a world of its own, and the spoiled file in it with its bytes."""
+    for odd, (value, _) in ODD.items():
+        if odd not in TWINS:
+            base = tmp_path / odd.replace(" ", "-")
+            base.mkdir()
+            arena = mould.copy(base)
+            path = spot(arena, mould, name)
+            yield odd, arena, path, spoil(path, value)
+
+
 def _bytes(value: str) -> bytes:
     return value.encode(errors="surrogateescape")
 
@@ -58,14 +70,7 @@ def _bytes(value: str) -> bytes:
 @pytest.mark.parametrize("name", [*DOCUMENTS, *LINES])
 def test_an_odd_value_is_reported_where_it_stands(mould: Mould, tmp_path: Path, name: str) -> None:
     """By `validate` with its own id and file; all verbs go on or refuse, none crashes."""
-    for odd, (value, ids) in ODD.items():
-        if odd in TWINS:
-            continue
-        base = tmp_path / odd.replace(" ", "-")
-        base.mkdir()
-        arena = mould.copy(base)
-        path = spot(arena, mould, name)
-        spoiled = spoil(path, value)
+    for odd, arena, path, spoiled in copies(mould, tmp_path, name):
         runs = arena.run_all(
             [
                 ["validate", "--json"],
@@ -79,7 +84,7 @@ def test_an_odd_value_is_reported_where_it_stands(mould: Mould, tmp_path: Path, 
             ran.tidy()
         assert runs[0].code == 1, (odd, runs[0])
         told = {row["id"] for row in runs[0].rows if row["file"] == str(path)}
-        assert told & ids, (odd, runs[0].rows)
+        assert told & ODD[odd][1], (odd, runs[0].rows)
         if name in ("agentsdir.json", "events.jsonl"):
             assert path.read_bytes().startswith(spoiled), odd
 
@@ -104,14 +109,7 @@ def test_a_byte_order_mark_is_reported(mould: Mould, tmp_path: Path, name: str) 
 @pytest.mark.parametrize("name", ["descriptor.json", "session.json", "state.json", "history.jsonl"])
 def test_what_restore_rewrites_it_names(mould: Mould, tmp_path: Path, name: str) -> None:
     """An odd value in a derived file goes, and the report says which file was rebuilt."""
-    for odd, (value, _) in ODD.items():
-        if odd in TWINS:
-            continue
-        base = tmp_path / odd.replace(" ", "-")
-        base.mkdir()
-        arena = mould.copy(base)
-        path = spot(arena, mould, name)
-        spoiled = spoil(path, value)
+    for odd, arena, path, spoiled in copies(mould, tmp_path, name):
         (ran,) = arena.run_all([["restore", "--json", mould.victim]])
         (row,) = ran.tidy().rows
         rewritten = path.read_bytes() != spoiled

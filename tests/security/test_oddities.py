@@ -7,7 +7,7 @@ import shutil
 import socket
 import stat
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -131,15 +131,19 @@ def check(arena: Arena, runs: list[Ran], before: dict[str, object], label: str) 
     assert not (arena.outside / "made-through-a-link").exists(), label
 
 
+def copies(mould: Mould, tmp_path: Path, place: str) -> Iterator[tuple[str, Arena]]:
+    """Yield each oddity that can stand at a place, with a world of its own to put it in."""
+    for name in ODDITIES:
+        if can_be(place, name, tmp_path):
+            base = tmp_path / name.replace(" ", "-")
+            base.mkdir()
+            yield name, mould.copy(base)
+
+
 @pytest.mark.parametrize("place", AGENT_PLACES, ids=lambda place: place or "the agent")
 def test_an_oddity_in_an_agents_folder_is_refused(mould: Mould, tmp_path: Path, place: str) -> None:
     """No verb hangs or follows it, `validate` names it, and the other agent goes on."""
-    for name in ODDITIES:
-        if not can_be(place, name, tmp_path):
-            continue
-        base = tmp_path / name.replace(" ", "-")
-        base.mkdir()
-        arena = mould.copy(base)
+    for name, arena in copies(mould, tmp_path, place):
         spot = arena.folder(mould.victim) / place.replace("TRANSCRIPT", mould.transcript)
         plant(spot, name, arena)
         before = arena.tree(arena.outside)
@@ -163,12 +167,7 @@ def test_an_oddity_in_an_agents_folder_is_refused(mould: Mould, tmp_path: Path, 
 @pytest.mark.parametrize("place", ROOT_PLACES)
 def test_an_oddity_in_the_root_is_refused(mould: Mould, tmp_path: Path, place: str) -> None:
     """Where the root cannot be known nothing is done; a bad lock stops only what needs it."""
-    for name in ODDITIES:
-        if not can_be(place, name, tmp_path):
-            continue
-        base = tmp_path / name.replace(" ", "-")
-        base.mkdir()
-        arena = mould.copy(base)
+    for name, arena in copies(mould, tmp_path, place):
         spot = arena.root / place
         plant(spot, name, arena)
         before = arena.tree(arena.outside)
