@@ -13,14 +13,15 @@ Third parties publish an `Architecture` under the entry-point group ``agentsdir.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
+    from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
     from agentsdir.formats.reading.stream import StreamEvent
@@ -56,6 +57,59 @@ class Paths(NamedTuple):
     transcripts: Path
 
 
+class NativeSession(NamedTuple):
+    """One session of the real client as a list shows it, from the head and tail of its file.
+
+    `created` and `modified` are RFC 3339; `size` is bytes. `cwd`, `title` and `branch` are empty
+    where the file does not say.
+    """
+
+    id: str
+    file: Path
+    cwd: str
+    title: str
+    branch: str
+    created: str | None
+    modified: str
+    size: int
+
+
+class Translator(Protocol):
+    """Turns a client's standard output into stream events, one line at a time.
+
+    The blocks it completes equal those that the transcript gives (decision D21).
+    """
+
+    def line(self, line: bytes) -> Iterator[StreamEvent]:
+        """Take one line, with or without its LF. Never raises for what the bytes hold."""
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what is left when there will be no more lines: open blocks are completed."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the lines so far."""
+
+
+class Follower(Protocol):
+    """Reads a growing session: its main transcript and the children that appear beside it."""
+
+    def poll(self) -> Iterator[StreamEvent]:
+        """Yield what was written since the last look: completed blocks, and updates of them.
+
+        A file that is not there yet, or a line that has no end yet, is waited for; one that
+        shrank or was rewritten is read again, and only what changed is told. Never raises for what
+        the bytes hold.
+        """
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what only the end settles: an unterminated last line, calls never answered."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the files so far."""
+
+
 class TranscriptReader(Protocol):
     """The parsing side."""
 
@@ -79,12 +133,83 @@ class TranscriptReader(Protocol):
         """Read a whole session into `sink`. Never raises for what the bytes hold."""
 
 
+@runtime_checkable
+class LiveReader(TranscriptReader, Protocol):
+    """A reader that also reads while the client writes, and knows the client's own store."""
+
+    def translate_stream(self) -> Translator:
+        """Return a translator for the standard output of one run."""
+
+    def follow(self, main: Path) -> Follower:
+        """Return a follower of the session whose main transcript is, or will be, at `main`."""
+
+    def sessions(self, storage: Path) -> Iterator[NativeSession]:
+        """Yield the sessions below the client's storage folder, from head and tail reads only."""
+
+    def locate(self, storage: Path, native_id: str) -> list[Path]:
+        """Return the main transcripts of that id below the storage folder, best first."""
+
+
 class NativeFile(NamedTuple):
-    """A transcript as the provider holds it now: native relative path, role, bytes."""
+    """A transcript as the provider holds it now.
+
+    `path` is relative to the architecture's storage, with `/`; `role` is "main", "subagent",
+    "sidecar" or "output" (a file that a transcript points to).
+    """
 
     path: str
     role: str
-    data: bytes
+    source: Source
+
+
+class ToolRequest(NamedTuple):
+    """A tool call that the client will not run without permission."""
+
+    tool_name: str
+    tool_use_id: str
+    input: Any
+    conversation: str = "main"
+
+
+class Decision(NamedTuple):
+    """The answer to a `ToolRequest`. `input` replaces the call's, `reason` goes to the model."""
+
+    allowed: bool
+    reason: str = ""
+    input: Any = None
+
+
+class Process(NamedTuple):
+    """A running program: its process id, and its start time in clock ticks since boot."""
+
+    pid: int
+    started: int
+
+
+def deny_all(request: ToolRequest) -> Decision:
+    """Refuse every call: what happens where nobody can be asked."""
+    return Decision(allowed=False, reason=f"nobody could be asked whether {request.tool_name} may")
+
+
+class Host(NamedTuple):
+    """The machine and the user around a provider that runs a program (decision D33).
+
+    `command` is the program and its first arguments, `()` for the provider's own name on the
+    search path. `variables` are this process's; `environment` is added to them for the program,
+    and `marks` too, which say whose turn it serves: every descendant carries them.
+    `permission_mode` is the client's own word for it, empty for the client's default. `confirm`
+    answers tool calls that need permission. `began` is told of the program before it is given a
+    prompt.
+    """
+
+    home: Path
+    variables: Mapping[str, str] = _NOTHING
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = _NOTHING
+    marks: Mapping[str, str] = _NOTHING
+    permission_mode: str = ""
+    confirm: Callable[[ToolRequest], Decision] = deny_all
+    began: Callable[[Process], None] = lambda _process: None
 
 
 class SessionSpec(NamedTuple):
@@ -94,7 +219,7 @@ class SessionSpec(NamedTuple):
     files, by native relative path, for `restore`; empty for `create`. `options` are the provider's
     own settings (``--option name=value``). `turn` numbers the turn about to run, from 1, failed
     ones included; 0 when none is. `now` gives RFC 3339 timestamps and `sleep` waits some seconds:
-    a provider has no clock of its own.
+    a provider has no clock of its own. `host` is for providers that run a program.
     """
 
     native_id: str
@@ -105,7 +230,8 @@ class SessionSpec(NamedTuple):
     sleep: Callable[[float], None]
     turn: int = 0
     options: Mapping[str, str] = _NOTHING
-    transcripts: Mapping[str, bytes] = _NOTHING
+    transcripts: Mapping[str, Source] = _NOTHING
+    host: Host = Host(Path("/nonexistent"))
 
 
 # Text and image parts of a prompt, as in UserMessageBlock.content.
@@ -118,8 +244,12 @@ class ProviderSession(Protocol):
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn and stream it, the prompt's own `user_message` block included.
 
-        Raises `ProviderError` when the turn fails; what was yielded before still happened.
+        Raises `ProviderError` when the turn fails; what was yielded before still happened. An
+        exception that comes from outside (a signal) leaves the turn to `interrupt` or `stop`.
         """
+
+    def interrupt(self) -> Iterator[StreamEvent]:
+        """Ask the running turn to end; yield what still comes of it. Nothing runs afterwards."""
 
     def suspend(self) -> bytes:
         """Return an opaque blob that speeds up `restore`. Never needed for correctness (D23)."""
@@ -131,17 +261,58 @@ class ProviderSession(Protocol):
         """Return the native transcript files as they stand now."""
 
 
+class Profile(NamedTuple):
+    """An agent profile to write into a workspace: instructions, and files by relative path."""
+
+    instructions: str
+    skills: Mapping[str, bytes]
+    agents: Mapping[str, bytes]
+
+
 class Provider(Protocol):
-    """The running side."""
+    """The running side.
+
+    `default_model` may be empty: the client's own. `runs_program` tells whether sessions run a
+    program of the user's, whose transcripts stand in the client's own store.
+    """
 
     option_names: tuple[str, ...]
     default_model: str
+    runs_program: bool
 
     def create(self, spec: SessionSpec) -> ProviderSession:
         """Open a new session. Raises `ProviderError`."""
 
     def restore(self, spec: SessionSpec, state: bytes) -> ProviderSession:
         """Reopen one with its full context, also when `state` is empty or garbage."""
+
+    def fork(
+        self, transcripts: Mapping[str, Source], old_id: str, new_id: str
+    ) -> Iterator[NativeFile]:
+        """Yield a session's saved transcripts as those of a new one that goes on from there."""
+
+
+@runtime_checkable
+class ProgramProvider(Provider, Protocol):
+    """A provider whose sessions are those of a real client, in the client's own store."""
+
+    def native_files(self, spec: SessionSpec) -> list[NativeFile]:
+        """Return the session's files as they stand in the client's store now; none is fine."""
+
+    def place(self, spec: SessionSpec) -> list[Path]:
+        """Put the saved transcripts where the client finds them; return what was written.
+
+        This is the seed's `setupSessionTranscripts`. Raises `ProviderError` of kind
+        ``session-open`` when the client has the session open, and `Invalid` of kind
+        ``transcript-differs`` where other bytes stand in a file's place; files that go on from the
+        saved ones are left as they are.
+        """
+
+    def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
+        """Return what a profile puts into a workspace, by relative path.
+
+        This is the seed's `setupAgentProfile`.
+        """
 
 
 class Architecture(NamedTuple):

@@ -26,21 +26,31 @@ from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, Block, check_block, make_block
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.rows import Row, read_rows
+from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.usage import as_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from agentsdir.formats.reading.sink import ParseSink
-    from agentsdir.formats.reading.source import Source
     from agentsdir.formats.reading.stream import StreamEvent
 
 
 def saved_transcript(spec: SessionSpec) -> bytes:
     """Return what earlier turns of the session left; other files beside it are none of its."""
-    return spec.transcripts.get(_file_name(spec.native_id), b"")
+    saved = spec.transcripts.get(_file_name(spec.native_id))
+    return saved.read() if saved else b""
+
+
+def forked_transcript(
+    transcripts: Mapping[str, Source], old_id: str, new_id: str
+) -> Iterator[NativeFile]:
+    """Yield a session's transcript as that of a new session."""
+    saved = transcripts.get(_file_name(old_id))
+    if saved is not None:
+        yield NativeFile(_file_name(new_id), "main", saved)
 
 
 def _file_name(native_id: str) -> str:
@@ -94,7 +104,7 @@ class RecordedTranscript:
 
     def files(self) -> list[NativeFile]:
         """Return the transcript as the contract wants it."""
-        return [NativeFile(self.path, "main", bytes(self._data))]
+        return [NativeFile(self.path, "main", Source(self.path, data=bytes(self._data)))]
 
 
 def _is_prompt(line: bytes) -> bool:

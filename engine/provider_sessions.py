@@ -97,7 +97,7 @@ def sync_transcripts(writer: AgentWriter, session: ProviderSession, ts: str) -> 
     changed = []
     for native in natives:
         recorded = known[native.path]["size"] if native.path in known else None
-        if synced := writer.store(native.path, native.role, native.data, recorded):
+        if synced := writer.store(native.path, native.role, native.source, recorded):
             changed.append(synced._asdict())
     if changed:
         writer.append("transcript.synced", {"files": changed}, ts)

@@ -6,14 +6,15 @@ import re
 from typing import Any
 
 from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
-from agentsdir.adapters.recorded import RecordedTranscript, saved_transcript
+from agentsdir.adapters.recorded import RecordedTranscript, forked_transcript, saved_transcript
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.usage import usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from agentsdir.formats.reading.source import Source
     from agentsdir.formats.reading.stream import StreamEvent
 
 
@@ -22,6 +23,7 @@ class EchoProvider:
 
     option_names: tuple[str, ...] = ()
     default_model = "echo-1"
+    runs_program = False
 
     def create(self, spec: SessionSpec) -> EchoSession:
         """Open a new session."""
@@ -31,6 +33,12 @@ class EchoProvider:
         """Reopen one; its transcript says how many turns there were, so no blob is needed."""
         del state
         return EchoSession(spec, saved_transcript(spec))
+
+    def fork(
+        self, transcripts: Mapping[str, Source], old_id: str, new_id: str
+    ) -> Iterator[NativeFile]:
+        """Take the recorded events over as they are."""
+        return forked_transcript(transcripts, old_id, new_id)
 
 
 class EchoSession:
@@ -57,6 +65,10 @@ class EchoSession:
         yield transcript.record(stream.block_complete(handle, block))
         metadata: dict[str, Any] = {"usage": block["usage"], "stopReason": "end_turn"}
         yield transcript.record(stream.metadata_update(metadata, block["conversationId"]))
+
+    def interrupt(self) -> Iterator[StreamEvent]:
+        """Nothing runs that could be asked to end."""
+        return iter(())
 
     def suspend(self) -> bytes:
         """Return the number of turns, for whoever looks at the blob."""

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
-from agentsdir.adapters.recorded import RecordedTranscript, saved_transcript
+from agentsdir.adapters.recorded import RecordedTranscript, forked_transcript, saved_transcript
 from agentsdir.adapters.script.play import Play, load_play
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading.blocks import MAIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from agentsdir.formats.reading.source import Source
     from agentsdir.formats.reading.stream import StreamEvent
 
 
@@ -23,6 +24,7 @@ class ScriptProvider:
 
     option_names: tuple[str, ...] = ("file",)
     default_model = "script"
+    runs_program = False
 
     def create(self, spec: SessionSpec) -> ScriptSession:
         """Open a new session. Raises `ProviderError` for a missing or unusable script."""
@@ -35,6 +37,12 @@ class ScriptProvider:
             raise ProviderError("the script provider needs --option file=PATH", kind="bad-script")
         play = load_play(Path(spec.cwd) / spec.options["file"])
         return ScriptSession(spec, play, saved_transcript(spec))
+
+    def fork(
+        self, transcripts: Mapping[str, Source], old_id: str, new_id: str
+    ) -> Iterator[NativeFile]:
+        """Take the recorded events over as they are."""
+        return forked_transcript(transcripts, old_id, new_id)
 
 
 class ScriptSession:
@@ -77,6 +85,10 @@ class ScriptSession:
                 "source": None,
             }
         return event
+
+    def interrupt(self) -> Iterator[StreamEvent]:
+        """Nothing runs that could be asked to end."""
+        return iter(())
 
     def suspend(self) -> bytes:
         """Return the number of turns played, for whoever looks at the blob."""

@@ -28,6 +28,7 @@ from agentsdir.formats.errors import (
     UsageError,
 )
 from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -278,10 +279,12 @@ class AgentWriter:
             self._follow(event, line, history_before)
         return record
 
-    def store(self, native: str, role: str, data: bytes, recorded: int | None) -> raw.Synced | None:
-        """Bring a stored transcript up to `data` (arguments and errors of `transcripts.store`)."""
+    def store(
+        self, native: str, role: str, source: Source, recorded: int | None
+    ) -> raw.Synced | None:
+        """Bring a stored transcript up to date (arguments and errors of `transcripts.store`)."""
         self._held.check()
-        return raw.store(self.paths, native, role, data, recorded, self._disk)
+        return raw.store(self.paths, native, role, source, recorded, self._disk)
 
     def _follow(self, event: str, line: bytes, history_before: int) -> None:
         """Bring the derived files up to date with the event that was just appended."""

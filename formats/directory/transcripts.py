@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from agentsdir.formats.directory.documents import entries, make_folder
 from agentsdir.formats.directory.durability import Disk
@@ -19,11 +19,15 @@ from agentsdir.formats.directory.layout import (
     read_bytes,
 )
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
+from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import hashlib
+    import io
     from collections.abc import Iterable, Mapping
 
+CHUNK = 1024 * 1024
 STREAM = "stream"
 """The role of a recorded stream (SPEC.md, "Recorded streams")."""
 
@@ -63,9 +67,9 @@ def store_path(paths: AgentPaths, native: str) -> Path:
 
 
 def store(
-    paths: AgentPaths, native: str, role: str, data: bytes, recorded: int | None, disk: Disk
+    paths: AgentPaths, native: str, role: str, source: Source, recorded: int | None, disk: Disk
 ) -> Synced | None:
-    """Bring the stored copy of one transcript up to `data`, durably; None when it is there already.
+    """Bring the stored copy of a transcript up to `source`, durably; None when it is there already.
 
     Only the new tail is written, after the stored bytes have been compared.
 
@@ -76,35 +80,57 @@ def store(
     shorter than the stored one or differs from it; `NotRecorded` and `Uncertain` for the disk.
     """
     path = store_path(paths, native)
-    try:
-        stored = read_bytes(path)
-    except FileNotFoundError:
-        make_folder(path.parent, disk)
-        stored = b""
-    if not data.startswith(stored):
-        raise Invalid(
-            f"the transcript {native} is shorter than its stored copy {path}, or differs from it",
-            hint="nothing was overwritten; compare the two files",
-            kind="transcript-differs",
-        )
-    if len(stored) == len(data) and path.exists():
-        if recorded == len(data):
-            return None
-    else:
-        _append(path, data[len(stored) :], len(stored), disk)
-    return Synced(native, role, len(data), sha256(data).hexdigest())
+    with source.open() as stream:
+        try:
+            with os.fdopen(open_plain(path), "rb", buffering=0) as stored:
+                digest, size = _same_beginning(stored, stream, native, path)
+            exists = True
+        except FileNotFoundError:
+            make_folder(path.parent, disk)
+            digest, size, exists = sha256(), 0, False
+        rest = stream.read(CHUNK)
+        if not rest and exists:
+            if recorded == size:
+                return None
+        else:
+            size = _append(path, rest, stream, size, digest, disk)
+    return Synced(native, role, size, digest.hexdigest())
 
 
-def _append(path: Path, tail: bytes, size: int, disk: Disk) -> None:
+def _same_beginning(
+    stored: io.FileIO, native: BinaryIO, name: str, path: Path
+) -> tuple[hashlib._Hash, int]:
+    digest, size = sha256(), 0
+    while piece := stored.read(CHUNK):
+        if native.read(len(piece)) != piece:
+            raise Invalid(
+                f"the transcript {name} is shorter than its stored copy {path}, or differs from it",
+                hint="nothing was overwritten; compare the two files",
+                kind="transcript-differs",
+            )
+        digest.update(piece)
+        size += len(piece)
+    return digest, size
+
+
+def _append(
+    path: Path, piece: bytes, rest: BinaryIO, size: int, digest: hashlib._Hash, disk: Disk
+) -> int:
+    """Append `piece` and then all of `rest`; return the new size."""
     try:
         descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
     except FileNotFoundError:
         descriptor = _create(path)
         disk.sync_folder(path.parent)
+    grown = size
     try:
-        view = memoryview(tail)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        while piece:
+            digest.update(piece)
+            grown += len(piece)
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            piece = rest.read(CHUNK)
         disk.sync_append(descriptor, path)
     except OSError as error:
         with suppress(OSError):  # what stays is the beginning of the tail, and is gone on from
@@ -112,6 +138,7 @@ def _append(path: Path, tail: bytes, size: int, disk: Disk) -> None:
         raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
     finally:
         os.close(descriptor)
+    return grown
 
 
 def _create(path: Path) -> int:
@@ -144,7 +171,7 @@ def _stored(paths: AgentPaths) -> list[str]:
     ]
 
 
-def load_sound(paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+def load_sound(paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]) -> dict[str, Source]:
     """Return all stored transcripts, each of which must begin with what was last synced of it.
 
     One that the log does not know yet was stored just before a crash, and is as good as the others.
@@ -158,17 +185,34 @@ def load_sound(paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]) -> di
     """
     unsynced = [path for path in _stored(paths) if path not in synced and not is_stream(path)]
     wanted = {path: entry for path, entry in synced.items() if entry["role"] != STREAM}
-    found = load(paths, sorted([*unsynced, *wanted]))
-    for native, entry in wanted.items():
-        data = found.get(native)
-        if data is None or sha256(data[: entry["size"]]).hexdigest() != entry["sha256"]:
-            what = "is missing" if data is None else "is not what was synced"
+    found = {}
+    for native in sorted([*unsynced, *wanted]):
+        path = store_path(paths, native)
+        entry = wanted.get(native)
+        flaw = _flaw(path, entry)
+        if flaw and entry:
             raise Invalid(
-                f"the stored transcript {store_path(paths, native)} {what}",
+                f"the stored transcript {path} {flaw}",
                 hint="put it back from a copy; nothing was overwritten",
                 kind="transcript-damaged",
             )
+        if not flaw:
+            found[native] = Source(native, path=path)
     return found
+
+
+def _flaw(path: Path, entry: Mapping[str, Any] | None) -> str:
+    try:
+        with os.fdopen(open_plain(path), "rb", buffering=0) as stored:
+            if entry is None:
+                return ""
+            digest, left = sha256(), entry["size"]
+            while left and (piece := stored.read(min(left, CHUNK))):
+                digest.update(piece)
+                left -= len(piece)
+    except FileNotFoundError:
+        return "is missing"
+    return "" if digest.hexdigest() == entry["sha256"] else "is not what was synced"
 
 
 def is_stream(native: str) -> bool:

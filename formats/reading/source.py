@@ -56,6 +56,11 @@ class Source:
         with self.open() as stream:
             return stream.read(size)
 
+    def read(self) -> bytes:
+        """Return all bytes."""
+        with self.open() as stream:
+            return stream.read()
+
     def __repr__(self) -> str:
         """Show the name."""
         return f"Source({self.name!r})"

@@ -140,7 +140,8 @@ from agentsdir.formats.errors import ProviderError
 class Session:
     def __init__(self, spec):
         self.spec = spec
-        self.transcript = RecordedTranscript(spec, next(iter(spec.transcripts.values()), b""))
+        saved = [source.read() for source in spec.transcripts.values()]
+        self.transcript = RecordedTranscript(spec, *saved[:1])
 
     def answer(self, text):
         block = self.transcript.block("assistant_text", "answer", self.spec.now(), content=text)
@@ -149,6 +150,9 @@ class Session:
     def send(self, content):
         yield self.transcript.prompt(content, self.spec.now())
         {body}
+
+    def interrupt(self):
+        return iter(())
 
     def suspend(self):
         {suspend}
@@ -163,6 +167,10 @@ class Session:
 class Provider:
     option_names = ()
     default_model = "tiny-1"
+    runs_program = False
+
+    def fork(self, transcripts, old_id, new_id):
+        return iter(())
 
     def create(self, spec):
         return self.restore(spec, b"")

@@ -71,13 +71,14 @@ def run(name: str, spec_: SessionSpec, prompts: list[Any]) -> tuple[list[Any], b
     events: list[Any] = []
     saved = b""
     for turn, prompt in enumerate(prompts, 1):
-        transcripts = {"native.jsonl": saved} if saved else {}
+        transcripts = {"native.jsonl": Source("native.jsonl", data=saved)} if saved else {}
         now = spec(options=spec_.options, turn=turn, transcripts=transcripts, cwd=spec_.cwd)
         session = provider.restore(now, b"") if saved else provider.create(now)
         events += list(session.send(prompt))
         (native,) = session.transcripts()
-        assert native.data.startswith(saved)
-        saved = native.data
+        whole = native.source.read()
+        assert whole.startswith(saved)
+        saved = whole
         session.stop()
     return events, saved
 
@@ -134,7 +135,7 @@ def test_the_prompts_of_a_saved_transcript_are_counted() -> None:
     saved = prompt + child + b"\n" + start + b'{"user_message"\n' + prompt[:-1]
     transcript = RecordedTranscript(spec(), saved)
     assert transcript.prompts == 2
-    assert transcript.files()[0].data == saved + b"\n"
+    assert transcript.files()[0].source.read() == saved + b"\n"
     assert is_prompt(orjson.loads(prompt))
 
 

@@ -15,6 +15,7 @@ from agentsdir.formats.directory import transcripts
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
+from agentsdir.formats.reading.source import Source
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def paths(tmp_path: Path) -> AgentPaths:
 def test_a_transcript_is_stored_under_its_native_path(paths: AgentPaths, native: str) -> None:
     """With its size and hash, and can be loaded again."""
     data = b"\xff\0raw\r\n"
-    synced = transcripts.store(paths, native, "main", data, None, Disk())
+    synced = transcripts.store(paths, native, "main", Source("t", data=data), None, Disk())
     assert synced == (native, "main", len(data), sha256(data).hexdigest())
     assert (paths.transcripts / native).read_bytes() == data
     assert transcripts.load(paths, [native, "missing.jsonl"]) == {native: data}
@@ -37,13 +38,16 @@ def test_a_transcript_is_stored_under_its_native_path(paths: AgentPaths, native:
 
 def test_only_the_new_tail_is_written(paths: AgentPaths) -> None:
     """What is stored already is compared and left; storing it again does nothing."""
-    transcripts.store(paths, "a", "main", b"one\n", None, Disk())
+    transcripts.store(paths, "a", "main", Source("t", data=b"one\n"), None, Disk())
     stored = paths.transcripts / "a"
     inode = stored.stat().st_ino
-    assert transcripts.store(paths, "a", "main", b"one\ntwo\n", None, Disk()) is not None
+    assert (
+        transcripts.store(paths, "a", "main", Source("t", data=b"one\ntwo\n"), None, Disk())
+        is not None
+    )
     assert (stored.stat().st_ino, stored.read_bytes()) == (inode, b"one\ntwo\n")
     modified = stored.stat().st_mtime_ns
-    assert transcripts.store(paths, "a", "main", b"one\ntwo\n", 8, Disk()) is None
+    assert transcripts.store(paths, "a", "main", Source("t", data=b"one\ntwo\n"), 8, Disk()) is None
     assert stored.stat().st_mtime_ns == modified
 
 
@@ -52,18 +56,18 @@ def test_a_native_file_that_is_shorter_or_differs_overwrites_nothing(
     paths: AgentPaths, native: bytes
 ) -> None:
     """It is an error of its own kind."""
-    transcripts.store(paths, "a", "main", b"one\n", None, Disk())
+    transcripts.store(paths, "a", "main", Source("t", data=b"one\n"), None, Disk())
     with pytest.raises(Invalid) as refused:
-        transcripts.store(paths, "a", "main", native, None, Disk())
+        transcripts.store(paths, "a", "main", Source("t", data=native), None, Disk())
     assert refused.value.kind == "transcript-differs"
     assert (paths.transcripts / "a").read_bytes() == b"one\n"
 
 
 def test_an_empty_transcript_is_stored_once(paths: AgentPaths) -> None:
     """It exists, and is then known."""
-    assert transcripts.store(paths, "a", "main", b"", None, Disk()) is not None
+    assert transcripts.store(paths, "a", "main", Source("t", data=b""), None, Disk()) is not None
     assert (paths.transcripts / "a").read_bytes() == b""
-    assert transcripts.store(paths, "a", "main", b"", 0, Disk()) is None
+    assert transcripts.store(paths, "a", "main", Source("t", data=b""), 0, Disk()) is None
 
 
 HOSTILE = json.loads((Path(__file__).parents[1] / "hostile_ids.json").read_text(encoding="utf-8"))
@@ -79,7 +83,7 @@ UNSAFE = [
 def test_an_unsafe_native_path_is_refused(paths: AgentPaths, native: str) -> None:
     """Nothing is made inside or outside of the folder."""
     with pytest.raises(UnsafePath):
-        transcripts.store(paths, native, "main", b"x", None, Disk())
+        transcripts.store(paths, native, "main", Source("t", data=b"x"), None, Disk())
     assert list(paths.folder.iterdir()) == []
     assert [entry.name for entry in paths.folder.parent.iterdir()] == ["a" * 24]
 
@@ -90,7 +94,7 @@ def test_a_hostile_id_as_native_path_never_leaves_the_folder(
 ) -> None:
     """Stored within transcripts/, or refused with an error of ours."""
     try:
-        transcripts.store(paths, native, "main", b"x", None, Disk())
+        transcripts.store(paths, native, "main", Source("t", data=b"x"), None, Disk())
     except AgentsdirError:
         pass
     else:
@@ -119,12 +123,12 @@ def test_a_linked_folder_among_the_transcripts_is_refused(
     outside.mkdir()
     paths.transcripts.symlink_to(outside)
     with pytest.raises(UnsafePath):
-        transcripts.store(paths, "a.jsonl", "main", b"x", None, Disk())
+        transcripts.store(paths, "a.jsonl", "main", Source("t", data=b"x"), None, Disk())
     paths.transcripts.unlink()
     paths.transcripts.mkdir()
     (paths.transcripts / "projects").symlink_to(outside)
     with pytest.raises(UnsafePath):
-        transcripts.store(paths, "projects/a.jsonl", "main", b"x", None, Disk())
+        transcripts.store(paths, "projects/a.jsonl", "main", Source("t", data=b"x"), None, Disk())
     assert list(outside.iterdir()) == []
 
 
@@ -141,7 +145,7 @@ def test_what_is_no_regular_file_at_a_native_path_is_refused(
     else:
         (paths.transcripts / "a").mkdir()
     with pytest.raises(UnsafePath):
-        transcripts.store(paths, "a", "main", b"secret and more", None, Disk())
+        transcripts.store(paths, "a", "main", Source("t", data=b"secret and more"), None, Disk())
     with pytest.raises(UnsafePath):
         transcripts.load(paths, ["a"])
     assert secret.read_bytes() == b"secret"
@@ -149,18 +153,20 @@ def test_what_is_no_regular_file_at_a_native_path_is_refused(
 
 def test_a_file_where_a_folder_must_be_is_an_error_of_ours(paths: AgentPaths) -> None:
     """Not a crash."""
-    transcripts.store(paths, "a", "main", b"x", None, Disk())
+    transcripts.store(paths, "a", "main", Source("t", data=b"x"), None, Disk())
     with pytest.raises(AgentsdirError):
-        transcripts.store(paths, "a/b", "main", b"x", None, Disk())
+        transcripts.store(paths, "a/b", "main", Source("t", data=b"x"), None, Disk())
     with pytest.raises(AgentsdirError):
-        transcripts.store(paths, "n" * 300, "main", b"x", None, Disk())
+        transcripts.store(paths, "n" * 300, "main", Source("t", data=b"x"), None, Disk())
 
 
 def test_stored_transcripts_are_listed_in_the_manifest_by_path(agents: Any) -> None:
     """As the last sync left them."""
     paths_ = agents.publish()
     for native in ("b.jsonl", "a.jsonl"):
-        synced = transcripts.store(paths_, native, "main", native.encode(), None, Disk())
+        synced = transcripts.store(
+            paths_, native, "main", Source("t", data=native.encode()), None, Disk()
+        )
         assert synced is not None
         agents.append(paths_, "transcript.synced", {"files": [synced._asdict()]})
     manifest = json.loads((paths_.transcripts / "manifest.json").read_bytes())
