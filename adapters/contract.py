@@ -287,9 +287,16 @@ class Provider(Protocol):
         """Reopen one with its full context, also when `state` is empty or garbage."""
 
     def fork(
-        self, transcripts: Mapping[str, Source], old_id: str, new_id: str
+        self,
+        transcripts: Mapping[str, Source],
+        old_id: str,
+        new_id: str,
+        report: Callable[[Finding], None],
     ) -> Iterator[NativeFile]:
-        """Yield a session's saved transcripts as those of a new one that goes on from there."""
+        """Yield a session's saved transcripts as those of a new one that goes on from there.
+
+        `report` is told of each damaged line, which is left out of the copy.
+        """
 
 
 @runtime_checkable
