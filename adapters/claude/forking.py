@@ -52,13 +52,7 @@ def fork(
             continue
         project = path.split("/")[1]
         role = _role(inner)
-        if role == "main":
-            new = (f"{new_id}.jsonl",)
-        elif len(inner) == 1:
-            new = (new_id, "subagents", inner[0])
-        else:
-            new = (new_id, *inner[1:])
-        name = "/".join(("projects", project, *new))
+        name = f"projects/{project}/{_new_name(inner, role, new_id)}"
         if role in ("main", "subagent"):
             source = Source.from_stream(name, _Stream(_rows(source, new_id, report)))
         yield NativeFile(name, role, source)
@@ -69,6 +63,13 @@ def _role(inner: tuple[str, ...]) -> str:
     if name.suffix == ".jsonl":
         return "main" if len(inner) == 1 and not name.stem.startswith("agent-") else "subagent"
     return "sidecar" if name.name.endswith(".meta.json") else "output"
+
+
+def _new_name(inner: tuple[str, ...], role: str, new_id: str) -> str:
+    if role == "main":
+        return f"{new_id}.jsonl"
+    rest = inner[1:] or ("subagents", inner[0])
+    return "/".join((new_id, *rest))
 
 
 class _Stream:

@@ -191,14 +191,56 @@ def load_sound(paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]) -> di
         entry = wanted.get(native)
         flaw = _flaw(path, entry)
         if flaw and entry:
-            raise Invalid(
-                f"the stored transcript {path} {flaw}",
-                hint="put it back from a copy; nothing was overwritten",
-                kind="transcript-damaged",
-            )
+            raise _damaged(path, flaw)
         if not flaw:
             found[native] = Source(native, path=path)
     return found
+
+
+def load_recorded(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]], *, streams: bool = False
+) -> dict[str, Source]:
+    """Return the stored transcripts as they were when last synced, and not a byte more.
+
+    Args:
+        synced: as for `load_sound`, whose errors this raises; perhaps of an earlier moment.
+        streams: recorded streams, too.
+    """
+    found = {}
+    for native, entry in sorted(synced.items()):
+        if entry["role"] == STREAM and not streams:
+            continue
+        path = store_path(paths, native)
+        if flaw := _flaw(path, entry):
+            raise _damaged(path, flaw)
+        if path.stat().st_size == entry["size"]:
+            found[native] = Source(native, path=path)
+        else:
+            with os.fdopen(open_plain(path), "rb") as stream:
+                found[native] = Source.from_stream(native, _Beginning(stream, entry["size"]))
+    return found
+
+
+class _Beginning:
+    """The first `size` bytes of a file that may have grown since."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self._stream = stream
+        self._left = size
+
+    def read(self, size: int, /) -> bytes:
+        """Return about `size` bytes, or nothing at the end."""
+        piece = self._stream.read(min(size, self._left))
+        self._left -= len(piece)
+        return piece
+
+
+def _damaged(path: Path, flaw: str) -> Invalid:
+    return Invalid(
+        f"the stored transcript {path} {flaw}",
+        hint="put it back from a copy; nothing was overwritten",
+        kind="transcript-damaged",
+    )
 
 
 def _flaw(path: Path, entry: Mapping[str, Any] | None) -> str:
