@@ -13,6 +13,7 @@ from agentsdir.adapters.claude.placing import inner_path
 from agentsdir.adapters.contract import NativeFile
 from agentsdir.formats.reading.rows import Row, Tally, read_rows
 from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.spool import Pieces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def fork(
         role = _role(inner)
         name = f"projects/{project}/{_new_name(inner, role, new_id)}"
         if role in ("main", "subagent"):
-            source = Source.from_stream(name, _Stream(_rows(source, new_id, report)))
+            source = Source.from_stream(name, Pieces(_rows(source, new_id, report)))
         yield NativeFile(name, role, source)
 
 
@@ -70,21 +71,6 @@ def _new_name(inner: tuple[str, ...], role: str, new_id: str) -> str:
         return f"{new_id}.jsonl"
     rest = inner[1:] or ("subagents", inner[0])
     return "/".join((new_id, *rest))
-
-
-class _Stream:
-    """Lines as a stream that is read once."""
-
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self._lines = lines
-
-    def read(self, size: int) -> bytes:
-        """Return whole lines of together about `size` bytes, or nothing at the end."""
-        held: list[bytes] = []
-        while size > 0 and (line := next(self._lines, b"")):
-            held.append(line)
-            size -= len(line)
-        return b"".join(held)
 
 
 def _rows(source: Source, new_id: str, report: Callable[[Finding], None]) -> Iterator[bytes]:

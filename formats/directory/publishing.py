@@ -20,7 +20,7 @@ from agentsdir.formats.directory.layout import (
     AgentPaths,
     Layout,
 )
-from agentsdir.formats.directory.log import Position
+from agentsdir.formats.directory.log import Position, open_log, read_log
 from agentsdir.formats.directory.records import Record, line_hash
 from agentsdir.formats.errors import NotRecorded, Uncertain
 
@@ -65,6 +65,23 @@ class NewAgent:
         history = derived.history_line(record)
         self._history.write(history)
         self._state.history_size += len(history)
+
+    def take_log(self, paths: AgentPaths, state: fold.AgentState) -> None:
+        """Take over the log of another agent's folder as it stands, to the byte.
+
+        Args:
+            state: the fold of that log; what follows its position is left.
+        """
+        size = state.position.size
+        with transcripts.beginning(paths.log, size, str(paths.log)).open() as stream:
+            shutil.copyfileobj(stream, self._log)
+        with open_log(paths.log) as stream:
+            for line in read_log(stream, str(paths.log)):
+                if line.after.size > size:
+                    break
+                if line.record is not None:
+                    self._history.write(derived.history_line(line.record))
+        self._state, self._position = state, state.position
 
     def store(self, native: str, role: str, source: Source) -> transcripts.Synced:
         """Store a transcript durably (errors of `transcripts.store`)."""

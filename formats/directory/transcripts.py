@@ -20,12 +20,13 @@ from agentsdir.formats.directory.layout import (
 )
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.spool import Pieces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import hashlib
     import io
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 CHUNK = 1024 * 1024
 STREAM = "stream"
@@ -213,26 +214,26 @@ def load_recorded(
         path = store_path(paths, native)
         if flaw := _flaw(path, entry):
             raise _damaged(path, flaw)
-        if path.stat().st_size == entry["size"]:
-            found[native] = Source(native, path=path)
-        else:
-            with os.fdopen(open_plain(path), "rb") as stream:
-                found[native] = Source.from_stream(native, _Beginning(stream, entry["size"]))
+        whole = path.stat().st_size == entry["size"]
+        found[native] = (
+            Source(native, path=path) if whole else beginning(path, entry["size"], native)
+        )
     return found
 
 
-class _Beginning:
-    """The first `size` bytes of a file that may have grown since."""
+def beginning(path: Path, size: int, name: str) -> Source:
+    """Return the first `size` bytes of a file that may have grown since.
 
-    def __init__(self, stream: BinaryIO, size: int) -> None:
-        self._stream = stream
-        self._left = size
+    Raises as `open_plain` does.
+    """
+    with os.fdopen(open_plain(path), "rb") as stream:
+        return Source.from_stream(name, Pieces(_pieces(stream, size)))
 
-    def read(self, size: int, /) -> bytes:
-        """Return about `size` bytes, or nothing at the end."""
-        piece = self._stream.read(min(size, self._left))
-        self._left -= len(piece)
-        return piece
+
+def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    while size and (piece := stream.read(min(size, CHUNK))):
+        yield piece
+        size -= len(piece)
 
 
 def _damaged(path: Path, flaw: str) -> Invalid:

@@ -25,6 +25,21 @@ class Readable(Protocol):
         """Return about `size` bytes, or nothing at the end."""
 
 
+class Pieces:
+    """Pieces of bytes as a stream that is read once. Each is at least a byte."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+
+    def read(self, size: int, /) -> bytes:
+        """Return whole pieces of together about `size` bytes, or nothing at the end."""
+        held: list[bytes] = []
+        while size > 0 and (piece := next(self._pieces, b"")):
+            held.append(piece)
+            size -= len(piece)
+        return b"".join(held)
+
+
 class _Scratch:
     """A temporary file without a name, made when first written to."""
 
