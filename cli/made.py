@@ -8,7 +8,7 @@ from agentsdir.cli.output import note, print_json
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
-    from agentsdir.engine.forking import Made
+    from agentsdir.engine.creation import Made
     from agentsdir.engine.world import World
 
 

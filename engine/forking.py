@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentsdir.adapters import registry
-from agentsdir.engine.creation import open_root
+from agentsdir.engine.creation import Made, open_root
 from agentsdir.engine.histories import take_over
 from agentsdir.engine.identities import own_identity
 from agentsdir.engine.provider_sessions import provider_errors
@@ -18,17 +18,6 @@ from agentsdir.formats.directory.log import read_log
 from agentsdir.formats.directory.points import Point
 from agentsdir.formats.directory.publishing import making_agent
 from agentsdir.formats.errors import Invalid, ProviderError, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from agentsdir.formats.reading.findings import Finding
-
-
-class Made(NamedTuple):
-    """An agent that was made of something, and what was wrong with that."""
-
-    agent_id: str
-    findings: list[Finding]
 
 
 def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -> Made:

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 
 def own_identity(
-    layout: Layout, created: dict[str, Any], agent_id: str, name: str, login: str
+    layout: Layout,
+    created: dict[str, Any],
+    agent_id: str,
+    name: str,
+    login: str,
+    *,
+    keep: bool = False,
 ) -> dict[str, Any]:
     """Return the data of a `session.created` event as that of another agent.
 
@@ -23,15 +29,24 @@ def own_identity(
     own: a task, a heartbeat and a conversation have one agent each. The caller holds the create
     lock.
 
-    Raises `AgentsdirError` (kind ``already-exists``) when a sibling has the name.
+    Args:
+        keep: keep the key, which may be free here.
+
+    Raises `AgentsdirError` (kind ``already-exists``) when another agent has the key, or a sibling
+    the name.
     """
     made = {key: value for key, value in created.items() if key not in ("name", "parentAgentId")}
     made["agent_id"] = agent_id
-    parent = created["descriptor"].get("parentAgentId")
-    if created["descriptor"]["type"] == "subagent":
-        name = name or _free_name(layout, parent, str(created["descriptor"].get("name")))
-        made["descriptor"] = {**created["descriptor"], "id": agent_id, "name": name}
+    descriptor = created["descriptor"]
+    parent = descriptor.get("parentAgentId")
+    if descriptor["type"] == "subagent":
+        name = name or _free_name(layout, parent, str(descriptor.get("name")))
+        made["descriptor"] = {**descriptor, "id": agent_id, "name": name}
         made["parentAgentId"] = parent
+    elif keep:
+        was = created["agent_id"]
+        same = {key: agent_id if value == was else value for key, value in descriptor.items()}
+        made["descriptor"] = same
     else:
         keys = {"connector": "cli", "userId": login, "channelId": agent_id}
         made["descriptor"] = {"type": "user", **keys}

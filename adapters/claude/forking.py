@@ -7,9 +7,8 @@ Rows keep their uuids and every byte but the session id; what belongs to one pro
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 
-from agentsdir.adapters.claude.placing import inner_path
+from agentsdir.adapters.claude.placing import inner_path, role_of
 from agentsdir.adapters.contract import NativeFile
 from agentsdir.formats.reading.rows import Row, Tally, read_rows
 from agentsdir.formats.reading.source import Source
@@ -52,18 +51,11 @@ def fork(
         if not inner:
             continue
         project = path.split("/")[1]
-        role = _role(inner)
+        role = role_of(inner)
         name = f"projects/{project}/{_new_name(inner, role, new_id)}"
         if role in ("main", "subagent"):
             source = Source.from_stream(name, Pieces(_rows(source, new_id, report)))
         yield NativeFile(name, role, source)
-
-
-def _role(inner: tuple[str, ...]) -> str:
-    name = PurePosixPath(inner[-1])
-    if name.suffix == ".jsonl":
-        return "main" if len(inner) == 1 and not name.stem.startswith("agent-") else "subagent"
-    return "sidecar" if name.name.endswith(".meta.json") else "output"
 
 
 def _new_name(inner: tuple[str, ...], role: str, new_id: str) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.source import Source
 
 _CHUNK = 1024 * 1024
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FLAT_CHILD = re.compile(r"agent-[A-Za-z0-9_-]{1,128}\.jsonl")
 _TRANSCRIPT = ".jsonl"
 
@@ -91,13 +91,23 @@ def inner_path(path: str, native_id: str) -> tuple[str, ...]:
     """
     top, _, rest = path.partition("/")
     parts = tuple(rest.split("/")[1:])
-    if top != "projects" or not parts or not _UUID.fullmatch(native_id):
+    if top != "projects" or not parts or not UUID.fullmatch(native_id):
         return ()
     if any(not part or part.startswith(".") or not part.isprintable() for part in parts):
         return ()
     beside = len(parts) == 1
     own = parts == (f"{native_id}{_TRANSCRIPT}",) or (parts[0] == native_id and not beside)
     return parts if own or (beside and _FLAT_CHILD.fullmatch(parts[0])) else ()
+
+
+def role_of(inner: tuple[str, ...]) -> str:
+    """Return what a file below a project's folder is to its session (roles of `NativeFile`)."""
+    name = inner[-1]
+    if name.startswith("agent-") and name.endswith(_TRANSCRIPT):
+        return "subagent"
+    if name.endswith(".meta.json"):
+        return "sidecar"
+    return "main" if len(inner) == 1 else "output"
 
 
 def standing(storage: Path, folder: Path, native_id: str) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import tarfile
 import zlib
 from contextlib import contextmanager
@@ -107,7 +106,7 @@ def write_folder(files: Mapping[str, Source], folder: Path) -> None:
         temporary.mkdir(DIRECTORY_MODE)
         for name, source in files.items():
             path = temporary / name
-            path.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+            _make_folders(temporary, path.parent)
             with source.open() as data, os.fdopen(_create(path), "wb") as stream:
                 shutil.copyfileobj(data, stream, _CHUNK)
         temporary.rename(folder)
@@ -115,6 +114,12 @@ def write_folder(files: Mapping[str, Source], folder: Path) -> None:
         raise NotRecorded(f"cannot write to {folder}: {error.strerror}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _make_folders(top: Path, folder: Path) -> None:
+    """Make a folder below `top` and those above it; `parents` of `mkdir` would make them wide."""
+    for above in (*reversed(folder.relative_to(top).parents), folder.relative_to(top)):
+        (top / above).mkdir(DIRECTORY_MODE, exist_ok=True)
 
 
 def _create(path: Path) -> int:
@@ -156,15 +161,14 @@ def _take(archive: tarfile.TarFile, folder: Path, limits: Limits) -> None:
         if len(seen) > limits.entries:
             raise _bad(f"it has more than {limits.entries} entries")
         path = folder / name
+        _make_folders(folder, path if entry.isdir() else path.parent)
         if entry.isdir():
-            path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             continue
         if not entry.isreg() or entry.issparse():
             raise _bad(f"{name!r} is neither a plain file nor a folder")
         left -= entry.size
         if left < 0:
             raise _bad(f"its files have more than {limits.size} bytes")
-        path.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         data = archive.extractfile(entry)
         assert data is not None
         with data, os.fdopen(_create(path), "wb") as written:
@@ -230,8 +234,3 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def is_folder(path: Path) -> bool:
-    """Tell whether a bundle is a folder, and no link to one."""
-    return stat.S_ISDIR(path.lstat().st_mode)
