@@ -78,6 +78,31 @@ class NativeSession(NamedTuple):
     size: int
 
 
+class NativeFile(NamedTuple):
+    """A transcript as the provider holds it now.
+
+    `path` is relative to the architecture's storage, with `/`; `role` is "main", "subagent",
+    "sidecar" or "output" (a file that a transcript points to).
+    """
+
+    path: str
+    role: str
+    source: Source
+
+
+class Adoptable(NamedTuple):
+    """A session of the real client, for an agent that goes on with it.
+
+    Texts are empty where the files do not say. `files` are under their native paths.
+    """
+
+    id: str
+    cwd: str
+    model: str
+    title: str
+    files: tuple[NativeFile, ...]
+
+
 class Translator(Protocol):
     """Turns a client's standard output into stream events, one line at a time.
 
@@ -165,6 +190,12 @@ class StoreReader(TranscriptReader, Protocol):
     def files(self, main: Path) -> SessionFiles:
         """Return the session whose main transcript is at `main`, with the children beside it."""
 
+    def adoptable(self, main: Path) -> Adoptable:
+        """Return the same session with every file that is its own.
+
+        Raises `Invalid` (kind ``bad-native-id``) when the client would not take its id.
+        """
+
 
 @runtime_checkable
 class LiveReader(StoreReader, Protocol):
@@ -175,18 +206,6 @@ class LiveReader(StoreReader, Protocol):
 
     def follow(self, main: Path) -> Follower:
         """Return a follower of the session whose main transcript is, or will be, at `main`."""
-
-
-class NativeFile(NamedTuple):
-    """A transcript as the provider holds it now.
-
-    `path` is relative to the architecture's storage, with `/`; `role` is "main", "subagent",
-    "sidecar" or "output" (a file that a transcript points to).
-    """
-
-    path: str
-    role: str
-    source: Source
 
 
 class ToolRequest(NamedTuple):
@@ -314,9 +333,16 @@ class Provider(Protocol):
         """Reopen one with its full context, also when `state` is empty or garbage."""
 
     def fork(
-        self, transcripts: Mapping[str, Source], old_id: str, new_id: str
+        self,
+        transcripts: Mapping[str, Source],
+        old_id: str,
+        new_id: str,
+        report: Callable[[Finding], None],
     ) -> Iterator[NativeFile]:
-        """Yield a session's saved transcripts as those of a new one that goes on from there."""
+        """Yield a session's saved transcripts as those of a new one that goes on from there.
+
+        `report` is told of each damaged line, which is left out of the copy.
+        """
 
 
 @runtime_checkable
