@@ -53,7 +53,7 @@ def end_leftovers(paths: AgentPaths, note: TurnNote) -> None:
     """
     from agentsdir.adapters import processes
 
-    processes.end(None, turn_marks(paths, note.turn_id))
+    processes.end(turn_marks(paths, note.turn_id))
 
 
 def this_process() -> Started:
