@@ -234,7 +234,7 @@ class Process(NamedTuple):
 
 def deny_all(request: ToolRequest) -> Decision:
     """Refuse every call: what happens where nobody can be asked."""
-    return Decision(allowed=False, reason=f"nobody could be asked whether {request.tool_name} may")
+    return Decision(allowed=False, reason=f"nobody could be asked about {request.tool_name}")
 
 
 class Host(NamedTuple):

@@ -1,40 +1,39 @@
-"""Programs that a provider started: whether they are alive, and ending all of them (decision D14).
+"""Processes that carry the marks of a turn: finding them, and ending them (decision D14).
 
-A client's tool commands leave its process group and its session, and live on when it is killed. So
-they are known by what they inherit, the marks in their environment, and by their parents. Without
-a /proc nothing is found, and only the program itself is ended, by whoever started it.
+A number alone says nothing: the system gives it to others. So a process is known by its start time
+too, and one that has to be ended by the variables that it was given.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from agentsdir.adapters.contract import Process
+from agentsdir.formats.errors import ProviderError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-GRACE = 5.0
-"""Seconds that a program has between being asked to end and being ended."""
 _PROC = Path("/proc")
-_PAUSE = 0.02
+_PATIENCE = 10.0  # seconds; who is not gone by then hangs in the kernel
+_LOOK_EVERY = 0.01
 
 
 def find(pid: int) -> Process | None:
-    """Return a running process by its id."""
-    status = _status(pid)
-    return Process(pid, status[1]) if status else None
+    """Return a running process by its id; None where there is none, or no /proc to tell."""
+    found = _stat(pid)
+    return Process(pid, found[1]) if found else None
 
 
-def _status(pid: int) -> tuple[int, int] | None:
-    """Return a process's parent and start time; None for one that is over."""
+def _stat(pid: int) -> tuple[int, int] | None:
+    """Return a running process's parent and start time."""
     try:
-        # The name of the program, in parentheses, may hold anything.
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -46,60 +45,63 @@ def is_alive(process: Process) -> bool:
     return find(process.pid) == process
 
 
-def _all() -> Iterator[int]:
-    with suppress(OSError):
-        yield from (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
-
-
 def marked(marks: Mapping[str, str]) -> Iterator[Process]:
-    """Yield the processes that carry all of `marks` in their environment; none without marks."""
-    wanted = {os.fsencode(f"{name}={value}") for name, value in marks.items()}
-    for pid in _all() if wanted else ():
-        with suppress(OSError):
-            if wanted <= set((_PROC / str(pid) / "environ").read_bytes().split(b"\0")):
-                found = find(pid)
-                if found is not None and pid != os.getpid():
-                    yield found
+    """Yield the processes that carry all of `marks` in their environment, but not this one."""
+    wanted = {f"{name}={value}".encode() for name, value in marks.items()}
+    for pid in _pids() if wanted else ():
+        if pid != os.getpid() and _carries(pid, wanted) and (found := find(pid)):
+            yield found
 
 
-def _family(process: Process) -> Iterator[Process]:
-    """Yield a running process and all that descend from it."""
-    if not is_alive(process):
-        return
-    children: dict[int, list[Process]] = {}
-    for pid in _all():
-        status = _status(pid)
-        if status:
-            children.setdefault(status[0], []).append(Process(pid, status[1]))
-    pending = [process]
-    while pending:
-        one = pending.pop()
-        yield one
-        pending += children.get(one.pid, [])
+def _pids() -> list[int]:
+    try:
+        return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+    except OSError:
+        return []
 
 
-def end(process: Process | None, marks: Mapping[str, str], *, grace: float = GRACE) -> None:
-    """End a process, its descendants, and whatever carries all of `marks`, until none is left.
+def _carries(pid: int, wanted: set[bytes]) -> bool:
+    with suppress(OSError):  # another user's, or gone
+        return wanted <= set((_PROC / str(pid) / "environ").read_bytes().split(b"\0"))
+    return False
+
+
+def end(marks: Mapping[str, str], also: Sequence[Process] = ()) -> list[Process]:
+    """End every process that carries all of `marks`, and all that descends from one.
+
+    They are killed: they belong to a turn that nobody can bring to its end any more. Returns them
+    when they are gone. Raises `ProviderError` (kind ``process-left``) for one that stays.
 
     Args:
-        grace: seconds between asking (SIGTERM) and ending (SIGKILL).
+        marks: variables and their values; nobody carries all of none.
+        also: other processes to end, those of them that still run.
     """
-    asked: set[Process] = set()
-    over = time.monotonic() + grace
-    # Descendants are looked for once more each time: one that dies hands its children on.
-    known: set[Process] = set()
-    while True:
-        if process is not None:
-            known |= set(_family(process))
-        known |= {found for one in [*known] for found in _family(one)} | set(marked(marks))
-        known = {one for one in known if is_alive(one)}
-        if not known:
-            return
-        late = time.monotonic() >= over
-        for one in known if late else known - asked:
+    ended: dict[Process, None] = {}
+    until = time.monotonic() + _PATIENCE
+    while found := family([*marked(marks), *filter(is_alive, also)]):
+        for process in found:
+            ended[process] = None
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(one.pid, signal.SIGKILL if late else signal.SIGTERM)
-        asked |= known
-        if late and time.monotonic() >= over + GRACE:
-            return  # another user's, or beyond signals: nothing more can be done
-        time.sleep(_PAUSE)
+                os.kill(process.pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            raise ProviderError(
+                f"the process {found[0].pid} of a turn whose holder died cannot be ended",
+                hint="end it by hand, then try again",
+                kind="process-left",
+            )
+        select.select((), (), (), _LOOK_EVERY)
+    return list(ended)
+
+
+def family(roots: Sequence[Process]) -> list[Process]:
+    """Return some processes and all that descend from one of them, but not this one."""
+    if not roots:
+        return []
+    stats = {pid: found for pid in _pids() if (found := _stat(pid))}
+    found = {root.pid for root in roots}
+    grown = True
+    while grown:
+        below = {pid for pid, (parent, _) in stats.items() if parent in found} - found
+        found |= below
+        grown = bool(below)
+    return [Process(pid, stats[pid][1]) for pid in sorted(found - {os.getpid()}) if pid in stats]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 256 * 1024
 _ERRORS = 64 * 1024
+_GRACE = 5.0
+"""Seconds that a program has between being asked to end and being ended."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -180,21 +182,23 @@ class Program:
             self._popen.send_signal(number)
 
     def end(self, marks: Mapping[str, str]) -> None:
-        """End it and all that it started, and let its pipes go. Once is enough; more do nothing."""
-        if self._popen.poll() is None:
-            self._ask_to_end(marks)
-        processes.end(None, marks)
+        """End it and all that it started, and let its pipes go; once it is over, do nothing.
+
+        Raises `ProviderError` (kind ``process-left``) for a process that nothing ends.
+        """
+        family = processes.family([self.process])
+        with suppress(subprocess.TimeoutExpired):
+            if self._popen.poll() is None:
+                self._popen.terminate()  # it may have to end its own commands, and to write
+                self._popen.wait(_GRACE)
+        self._popen.kill()
+        processes.end(marks, family)
         self._popen.wait()
         self._over = True
         self._selector.close()
         for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if pipe is not None:
                 pipe.close()
-
-    def _ask_to_end(self, marks: Mapping[str, str]) -> None:
-        processes.end(self.process, marks)
-        if self._popen.poll() is None:  # no /proc
-            self._popen.kill()
 
 
 def _dying_with_parent() -> Callable[[], None] | None:
