@@ -40,9 +40,7 @@ class Program:
     working directory is gone.
     """
 
-    def __init__(
-        self, command: Sequence[str], *, cwd: str, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, cwd: str, environment: Mapping[str, str]) -> None:
         if not os.path.isdir(cwd):  # noqa: PTH112, what Popen says of it names the program
             raise ProviderError(
                 f"the working directory {cwd} is gone", hint="make it again", kind="no-folder"
@@ -57,7 +55,7 @@ class Program:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,
-                preexec_fn=_dying_with_parent(),  # noqa: PLW1509, no threads here
+                preexec_fn=_dying_with_parent(),
             )
         except OSError as error:
             raise ProviderError(

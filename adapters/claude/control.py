@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.contract import Content
 
-INTERRUPT = b'{"type":"control_request","request_id":"interrupt","request":{"subtype":"interrupt"}}\n'
+INTERRUPT = (
+    b'{"type":"control_request","request_id":"interrupt","request":{"subtype":"interrupt"}}\n'
+)
 
 
 def prompt_line(content: Content, session_id: str, uuid: str) -> dict[str, Any]:
@@ -49,10 +51,12 @@ def encode(message: dict[str, Any]) -> bytes:
 
 def answer(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
     """Return the answer to a line that asks something; empty for any other line."""
-    if not line.startswith(b'{"type":"control_request"'):
+    if b'"control_request"' not in line:
         return b""
     try:
         asked = orjson.loads(line)
+        if asked["type"] != "control_request":
+            return b""
         number, request = asked["request_id"], asked["request"]
         subtype = request["subtype"]
     except (ValueError, KeyError, TypeError):
