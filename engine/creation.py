@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
+from agentsdir.adapters.contract import RECORDABLE_MODES, Provider
 from agentsdir.engine.agents import each_agent, find_agent
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids, locks
@@ -29,6 +30,7 @@ class NewAgent(NamedTuple):
     model: str = ""
     system_prompt: str = ""
     profile: str = ""
+    permission_mode: str = ""
     cwd: str = ""
     name: str = ""
     login: str = ""
@@ -57,6 +59,8 @@ def create_agent(world: World, wanted: NewAgent) -> str:
         raise UsageError(f"the provider {wanted.provider!r} has no option {unknown[0]!r}")
     if wanted.name:
         ids.check_name(wanted.name)
+    if wanted.permission_mode:
+        _check_mode(wanted, provider)
     _check_fields(wanted)
     documents.make_folder(world.layout.root, world.disk)
     world.layout.check_version(writing=True)
@@ -80,7 +84,7 @@ def create_agent(world: World, wanted: NewAgent) -> str:
             "system_prompt": wanted.system_prompt,
             "profile": wanted.profile,
             "cwd": wanted.cwd,
-            "permission_mode": None,
+            "permission_mode": wanted.permission_mode or None,
             "limits": {},
             "options": dict(wanted.options),
             "native": native,
@@ -91,6 +95,19 @@ def create_agent(world: World, wanted: NewAgent) -> str:
             data["parentAgentId"] = descriptor["parentAgentId"]
         publish_agent(world.layout, agent_id, data, world.now(), session_id, world.disk)
     return agent_id
+
+
+def _check_mode(wanted: NewAgent, provider: Provider) -> None:
+    """Refuse what a log must not grant (decision D33), and what nobody would heed."""
+    if not provider.runs_program:
+        raise UsageError(f"the provider {wanted.provider!r} runs no program that would heed a mode")
+    if wanted.permission_mode not in RECORDABLE_MODES:
+        raise UsageError(
+            f"no log can grant the permission mode {wanted.permission_mode!r}",
+            hint="default and plan can stand there; `send --permission-mode` and config.toml say "
+            "more",
+            kind="permission-mode",
+        )
 
 
 def open_root(layout: Layout, disk: Disk) -> None:

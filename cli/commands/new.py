@@ -18,6 +18,9 @@ def run(
     system: Annotated[str, typer.Option(help="The system prompt")] = "",
     name: Annotated[str, typer.Option(help="A name to call it by, unique among siblings")] = "",
     profile: Annotated[str, typer.Option(help="The agent profile to record")] = "",
+    permission_mode: Annotated[
+        str, typer.Option(metavar="MODE", help="default or plan; config.toml can say more")
+    ] = "",
     cwd: Annotated[str, typer.Option(metavar="DIR", help="Its working directory; else here")] = "",
     kind: Annotated[str, typer.Option("--type", help="user, cron, heartbeat, subagent")] = "user",
     connector: Annotated[str, typer.Option(help="user: where the person writes from")] = "",
@@ -53,6 +56,7 @@ def run(
         model=model,
         system_prompt=system,
         profile=profile,
+        permission_mode=permission_mode,
         cwd=str(folder.resolve()),
         name=name,
         login=env.login,
