@@ -18,7 +18,7 @@ from agentsdir.formats.errors import ProviderError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 _PROC = Path("/proc")
 _PATIENCE = 10.0  # seconds; who is not gone by then hangs in the kernel
@@ -48,7 +48,7 @@ def is_alive(process: Process) -> bool:
 def marked(marks: Mapping[str, str]) -> Iterator[Process]:
     """Yield the processes that carry all of `marks` in their environment, but not this one."""
     wanted = {f"{name}={value}".encode() for name, value in marks.items()}
-    for pid in _pids():
+    for pid in _pids() if wanted else ():
         if pid != os.getpid() and _carries(pid, wanted) and (found := find(pid)):
             yield found
 
@@ -66,15 +66,19 @@ def _carries(pid: int, wanted: set[bytes]) -> bool:
     return False
 
 
-def end(marks: Mapping[str, str]) -> list[Process]:
+def end(marks: Mapping[str, str], also: Sequence[Process] = ()) -> list[Process]:
     """End every process that carries all of `marks`, and all that descends from one.
 
     They are killed: they belong to a turn that nobody can bring to its end any more. Returns them
     when they are gone. Raises `ProviderError` (kind ``process-left``) for one that stays.
+
+    Args:
+        marks: variables and their values; nobody carries all of none.
+        also: other processes to end, those of them that still run.
     """
     ended: dict[Process, None] = {}
     until = time.monotonic() + _PATIENCE
-    while found := _family(list(marked(marks))):
+    while found := family([*marked(marks), *filter(is_alive, also)]):
         for process in found:
             ended[process] = None
             with suppress(ProcessLookupError, PermissionError):
@@ -89,14 +93,15 @@ def end(marks: Mapping[str, str]) -> list[Process]:
     return list(ended)
 
 
-def _family(roots: list[Process]) -> list[Process]:
+def family(roots: Sequence[Process]) -> list[Process]:
+    """Return some processes and all that descend from one of them, but not this one."""
     if not roots:
         return []
     stats = {pid: found for pid in _pids() if (found := _stat(pid))}
-    family = {root.pid for root in roots}
+    found = {root.pid for root in roots}
     grown = True
     while grown:
-        below = {pid for pid, (parent, _) in stats.items() if parent in family} - family
-        family |= below
+        below = {pid for pid, (parent, _) in stats.items() if parent in found} - found
+        found |= below
         grown = bool(below)
-    return [Process(pid, stats[pid][1]) for pid in sorted(family - {os.getpid()}) if pid in stats]
+    return [Process(pid, stats[pid][1]) for pid in sorted(found - {os.getpid()}) if pid in stats]

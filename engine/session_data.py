@@ -12,7 +12,7 @@ from typing import Any
 from agentsdir.adapters import registry
 from agentsdir.engine.agents import list_row
 from agentsdir.engine.parsing import Found, parse_session
-from agentsdir.formats.directory import transcripts
+from agentsdir.formats.directory import transcripts, workspace
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.reading.blocks import MAIN
@@ -30,7 +30,7 @@ def saved_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
         for path, entry in state.transcripts.items()
         if entry["role"] == "subagent" and path in saved
     ]
-    data["workspaceFiles"] = []
+    data["workspaceFiles"] = _captured(paths)
     return data
 
 
@@ -52,6 +52,15 @@ def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
         threads.setdefault(conversation, {"id": conversation})["blocks"] = thread
     data["subagents"] = [{"blocks": [], **entry} for entry in threads.values()]
     return data
+
+
+def _captured(paths: AgentPaths) -> list[dict[str, Any]]:
+    """Return the files of the working directory that were captured, without their content."""
+    try:
+        files = workspace.read_manifest(paths)["files"]
+    except FileNotFoundError:
+        return []
+    return [entry for entry in files if "deleted" not in entry]
 
 
 def _natives(state: AgentState) -> list[str]:

@@ -76,6 +76,7 @@ def begin(record: Record) -> AgentState:
         name=data.get("name"),
         profile=data["profile"],
         cwd=data["cwd"],
+        title=title if isinstance(title := data.get("title"), str) else None,
     )
 
 
@@ -189,8 +190,9 @@ def _block(state: AgentState, data: dict[str, Any], _ts: str) -> None:
 
 
 def _native(state: AgentState, data: dict[str, Any], _ts: str) -> None:
-    state.native = data["native"]
-    state.architecture = data["native"]["architecture"]
+    native = data["native"]
+    state.cwd, state.architecture = native["cwd"], native["architecture"]
+    state.native = native
 
 
 def _synced(state: AgentState, data: dict[str, Any], _ts: str) -> None:

@@ -72,6 +72,11 @@ class AgentPaths:
         return self.transcripts / "manifest.json"
 
     @property
+    def workspace(self) -> Path:
+        """Captured files of the working directory."""
+        return self.folder / "workspace"
+
+    @property
     def lock(self) -> Path:
         """Held for one append (decision D10)."""
         return self.folder / ".lock"

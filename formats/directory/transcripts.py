@@ -20,12 +20,13 @@ from agentsdir.formats.directory.layout import (
 )
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.spool import Pieces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import hashlib
     import io
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 CHUNK = 1024 * 1024
 STREAM = "stream"
@@ -271,14 +272,56 @@ def load_sound(
         entry = wanted.get(native)
         flaw = _flaw(path, entry)
         if flaw and entry:
-            raise Invalid(
-                f"the stored transcript {path} {flaw}",
-                hint="put it back from a copy; nothing was overwritten",
-                kind="transcript-damaged",
-            )
+            raise _damaged(path, flaw)
         if not flaw:
             found[native] = Source(native, path=path)
     return found
+
+
+def load_recorded(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]], *, streams: bool = False
+) -> dict[str, Source]:
+    """Return the stored transcripts as they were when last synced, and not a byte more.
+
+    Args:
+        synced: as for `load_sound`, whose errors this raises; perhaps of an earlier moment.
+        streams: recorded streams, too.
+    """
+    found = {}
+    for native, entry in sorted(synced.items()):
+        if entry["role"] == STREAM and not streams:
+            continue
+        path = store_path(paths, native)
+        if flaw := _flaw(path, entry):
+            raise _damaged(path, flaw)
+        whole = path.stat().st_size == entry["size"]
+        found[native] = (
+            Source(native, path=path) if whole else beginning(path, entry["size"], native)
+        )
+    return found
+
+
+def beginning(path: Path, size: int, name: str) -> Source:
+    """Return the first `size` bytes of a file that may have grown since.
+
+    Raises as `open_plain` does.
+    """
+    with os.fdopen(open_plain(path), "rb") as stream:
+        return Source.from_stream(name, Pieces(_pieces(stream, size)))
+
+
+def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    while size and (piece := stream.read(min(size, CHUNK))):
+        yield piece
+        size -= len(piece)
+
+
+def _damaged(path: Path, flaw: str) -> Invalid:
+    return Invalid(
+        f"the stored transcript {path} {flaw}",
+        hint="put it back from a copy; nothing was overwritten",
+        kind="transcript-damaged",
+    )
 
 
 def of_session(

@@ -184,7 +184,7 @@ class Provider:
     default_model = "tiny-1"
     runs_program = False
 
-    def fork(self, transcripts, old_id, new_id):
+    def fork(self, transcripts, old_id, new_id, report):
         return iter(())
 
     def create(self, spec):
