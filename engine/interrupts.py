@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
@@ -33,6 +33,10 @@ class Interrupted(NamedTuple):
     turn_id: str
     ended: bool
 
+    def as_json(self) -> dict[str, Any]:
+        """Return what `interrupt --json` says of the turn."""
+        return {"turnId": self.turn_id, "ended": self.ended}
+
 
 def interrupt(
     world: World, paths: AgentPaths, reason: str = "", *, wait: bool = True
@@ -54,7 +58,9 @@ def interrupt(
         if turn is None or turn["ended"] or not locks.is_held(paths.turn):
             raise _idle(paths, writer.state)
         turn_id: str = turn["turnId"]
-        request = {"turn_id": turn_id, "reason": reason or "interrupt"}
+        request = {"turn_id": turn_id, "reason": "interrupt"}
+        if reason:
+            request["message"] = reason
         writer.append("abort.requested", request, world.now())
     note = read_note(paths)
     if note is not None and note.turn_id == turn_id and locks.is_held(paths.turn):

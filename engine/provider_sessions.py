@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import (
+    RECORDABLE_MODES,
     Architecture,
     Host,
     Process,
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.contract import Decision, ToolRequest
     from agentsdir.formats.directory.records import Record
-
-RECORDABLE_MODES = ("default", "plan")
-"""The permission modes that grant nothing beyond a client's default: a root may say these."""
 
 
 class TurnHost(NamedTuple):

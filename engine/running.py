@@ -60,7 +60,7 @@ from agentsdir.formats.errors import (
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, Block, check_block
 from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.usage import as_usage
+from agentsdir.formats.reading.usage import BELIEVABLE, as_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -265,6 +265,8 @@ class Turn:
         with self._writer() as writer:
             changed = store_transcripts(writer, natives, rewrite=program)
         added = []
+        if any(synced.rewritten for synced in changed):
+            self._logged = Logged.of_log(self._paths)  # none of its rows is where it was
         if program:
             for block in new_blocks(architecture, natives, changed, self._logged):
                 added.append(self._log(block))
@@ -296,6 +298,7 @@ class Turn:
             jsontext.clean(str(metadata.get("stopReason") or "end_turn"), set()),
             metadata.get("usage"),
             recorded=self._recording.wanted,
+            cost=self._cost,
         )
 
     @property
@@ -308,9 +311,14 @@ class Turn:
         Args:
             known: leave out what nobody said.
         """
-        usage, cost = self._metadata.get("usage"), self._metadata.get("costUsd")
+        usage, cost = self._metadata.get("usage"), self._cost
         said = {} if known and usage is None else {"usage": usage}
-        return {**said, "cost_usd": cost} if type(cost) in (int, float) else said
+        return said if cost is None else {**said, "cost_usd": cost}
+
+    @property
+    def _cost(self) -> float | None:
+        cost = self._metadata.get("costUsd")
+        return cost if isinstance(cost, int | float) and 0 <= cost <= BELIEVABLE else None
 
     def _end(self, event: str, data: dict[str, Any], outcome: str) -> None:
         with self._writer() as writer:
