@@ -35,6 +35,9 @@ _PROTOCOL = (
 )
 # What a client that runs us says to its children: ours would take it for its own.
 _NOT_INHERITED = frozenset({"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID"})
+# What stdout says of the run, and not of the talk: `turn.start` and `turn.complete` tell of its
+# ends, and of attempts that failed the transcript has a row.
+_SAID_ELSEWHERE = frozenset({"init", "result", "api_retry"})
 _LEAVING = 10.0
 """Seconds that a client has between its answer, or an interrupt, and its end."""
 
@@ -135,9 +138,9 @@ class ClaudeSession:
 
 
 def _is_of_the_talk(event: StreamEvent) -> bool:
-    """Tell whether an event says more than that a run begins or ends, which the log says itself."""
+    """Tell whether an event is none of those that the log or the transcript have of their own."""
     block = event.get("block") or {}
-    return (block.get("metadata") or {}).get("event") not in ("init", "result")
+    return (block.get("metadata") or {}).get("event") not in _SAID_ELSEWHERE
 
 
 def _environment(spec: SessionSpec) -> dict[str, str]:
