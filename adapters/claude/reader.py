@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.contract import Paths, SessionFiles
+    from agentsdir.adapters.contract import Paths, SessionFiles, Translator
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
 
@@ -35,3 +35,9 @@ class ClaudeReader:
         from agentsdir.adapters.claude.sessions import read_session
 
         read_session(session, sink)
+
+    def translate_stream(self) -> Translator:
+        """Return a translator for the standard output of one run."""
+        from agentsdir.adapters.claude.translate import StdoutTranslator
+
+        return StdoutTranslator()
