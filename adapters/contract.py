@@ -234,7 +234,11 @@ class Process(NamedTuple):
 
 def deny_all(request: ToolRequest) -> Decision:
     """Refuse every call: what happens where nobody can be asked."""
-    return Decision(allowed=False, reason=f"nobody could be asked whether {request.tool_name} may")
+    return Decision(allowed=False, reason=f"nobody could be asked about {request.tool_name}")
+
+
+RECORDABLE_MODES = ("default", "plan")
+"""The permission modes that grant nothing beyond a client's default: a log may ask for these."""
 
 
 class Host(NamedTuple):
@@ -262,7 +266,9 @@ class SessionSpec(NamedTuple):
     """What a provider needs to know to open a session.
 
     `native_id` is the id to use with the architecture's own program. `transcripts` are the saved
-    files, by native relative path, for `restore`; empty for `create`. `options` are the provider's
+    files of that native session, by native relative path. Where there are any, `restore` is called,
+    else `create`. A file whose session nobody can tell, because a crash kept it out of the log, is
+    among them: a `restore` that finds nothing of its id begins anew. `options` are the provider's
     own settings (``--option name=value``). `turn` numbers the turn about to run, from 1, failed
     ones included; 0 when none is. `now` gives RFC 3339 timestamps and `sleep` waits some seconds:
     a provider has no clock of its own. `host` is for providers that run a program.
@@ -301,7 +307,7 @@ class ProviderSession(Protocol):
         """Return an opaque blob that speeds up `restore`. Never needed for correctness (D23)."""
 
     def stop(self) -> None:
-        """End the session and everything it started."""
+        """End the session and everything it started. Called again, it does nothing."""
 
     def transcripts(self) -> Sequence[NativeFile]:
         """Return the native transcript files as they stand now."""

@@ -19,6 +19,8 @@ from agentsdir.formats.version import VERSION
 COMMANDS = {
     "new": "Create an agent and print its id",
     "send": "Give an agent a prompt and print its answer",
+    "interrupt": "Ask an agent's running turn to end",
+    "reset": "Begin an agent's history anew",
     "suspend": "Take an agent's session out of use",
     "resume": "Take a suspended session into use again",
     "restore": "Bring agents to a sound state after a crash",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.digest import derived_id
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.log import open_log, read_log
@@ -28,6 +28,9 @@ def close_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> Ag
 
     Raises what `write_agent` raises.
     """
+    if state.open_turn is not None:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            writer.finish_rewrites()
     for step in crash_steps(world.layout, paths, state):
         state = take_step(world, paths, state, step)
     return state
@@ -44,8 +47,7 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
     outcome = turn["ended"]
     if not outcome:
         outcome = "failed"
-        for call in seen.open_calls:
-            steps += _close_call(turn_id, call, answered=_key(call) in seen.results)
+        steps += _close_calls(turn_id, seen, INTERRUPTED)
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
     if not turn["ended"] or seen.crashed:
@@ -55,6 +57,15 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         says = f"settled message {message_id}: {outcome}"
         steps.append(Step(says, "message.delivered", delivered))
     return steps
+
+
+def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:
+    """Return what answers the calls of a turn that is about to end without their results.
+
+    Args:
+        why: what the results that are made up say.
+    """
+    return _close_calls(turn_id, _look_at(paths, turn_id), why)
 
 
 class _Seen(NamedTuple):
@@ -100,11 +111,18 @@ def _is_open(call: dict[str, Any], results: dict[tuple[str, str], dict[str, Any]
     return call.get("status") in ("pending", "running") and bool(answered.get("synthetic"))
 
 
-def _close_call(turn_id: str, call: dict[str, Any], *, answered: bool) -> list[Step]:
+def _close_calls(turn_id: str, seen: _Seen, why: str) -> list[Step]:
+    steps = []
+    for call in seen.open_calls:
+        steps += _close_call(turn_id, call, why, answered=_key(call) in seen.results)
+    return steps
+
+
+def _close_call(turn_id: str, call: dict[str, Any], why: str, *, answered: bool) -> list[Step]:
     """Answer a call that will never return, so that nobody waits for it."""
     failed = {**call, "status": "error"}
     if call["type"] == "subagent":
-        failed = {**failed, "output": INTERRUPTED, "synthetic": True}
+        failed = {**failed, "output": why, "synthetic": True}
         return [Step(f"closed subagent {call['id']}", "block", _block(turn_id, failed))]
     steps = [Step(f"closed call {call['toolUseId']}", "block", _block(turn_id, failed))]
     if not answered:
@@ -116,7 +134,7 @@ def _close_call(turn_id: str, call: dict[str, Any], *, answered: bool) -> list[S
             call.get("timestamp"),
             None,
             toolUseId=call["toolUseId"],
-            output=INTERRUPTED,
+            output=why,
             isError=True,
             synthetic=True,
         )

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import ProgramProvider
+from agentsdir.adapters.contract import RECORDABLE_MODES, ProgramProvider, Provider
 from agentsdir.engine.agents import each_agent, find_agent
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids, locks
@@ -35,6 +35,7 @@ class NewAgent(NamedTuple):
     model: str = ""
     system_prompt: str = ""
     profile: str = ""
+    permission_mode: str = ""
     cwd: str = ""
     name: str = ""
     login: str = ""
@@ -82,6 +83,19 @@ def create_agent(world: World, wanted: NewAgent) -> str:
     return agent_id
 
 
+def _check_mode(wanted: NewAgent, provider: Provider | None) -> None:
+    """Refuse what a log must not grant (decision D33), and what nobody would heed."""
+    if provider is None or not provider.runs_program:
+        raise UsageError(f"the provider {wanted.provider!r} runs no program that would heed a mode")
+    if wanted.permission_mode not in RECORDABLE_MODES:
+        raise UsageError(
+            f"no log can grant the permission mode {wanted.permission_mode!r}",
+            hint="default and plan can stand there; `send --permission-mode` and config.toml say "
+            "more",
+            kind="permission-mode",
+        )
+
+
 def check_options(layout: Layout, architecture: Architecture, wanted: NewAgent) -> None:
     """Raise `UsageError` for fields that contradict each other, or mean nothing here."""
     known = architecture.provider.option_names if architecture.provider else ()
@@ -89,6 +103,8 @@ def check_options(layout: Layout, architecture: Architecture, wanted: NewAgent) 
         raise UsageError(f"the provider {architecture.name!r} has no option {unknown[0]!r}")
     if wanted.name:
         ids.check_name(wanted.name)
+    if wanted.permission_mode:
+        _check_mode(wanted, architecture.provider)
     _check_fields(wanted)
     # Where no workspace is written, a profile is but a word that is remembered.
     if wanted.profile and isinstance(architecture.provider, ProgramProvider):
@@ -116,7 +132,7 @@ def identity_of(
         "system_prompt": wanted.system_prompt,
         "profile": wanted.profile,
         "cwd": wanted.cwd,
-        "permission_mode": None,
+        "permission_mode": wanted.permission_mode or None,
         "limits": {},
         "options": dict(wanted.options),
         "native": native,

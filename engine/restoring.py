@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentsdir.engine.crashes import crash_steps
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
@@ -110,7 +111,7 @@ def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> 
         if dry_run or not plan.actions:
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
-            locks.hold(paths.turn, wait=0, what=f"agent {paths.id}"),
+            hold_turn(paths),
             world.disk.settled(),
         ):
             with write_agent(paths, disk=world.disk, whole=True) as writer:

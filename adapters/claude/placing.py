@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentsdir.adapters.claude.dangling import answers
-from agentsdir.adapters.claude.paths import MAX_NAME, claude_paths
+from agentsdir.adapters.claude.paths import MAX_NAME, host_paths
 from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
 
 TYPE_CHECKING = False
@@ -52,9 +52,7 @@ def place(spec: SessionSpec) -> list[Path]:
     saved = _saved(spec)
     if not saved or saved[-1].inner != (f"{spec.native_id}{_TRANSCRIPT}",):
         return []
-    variables = {**spec.host.variables, **spec.host.environment}
-    cwd = Path(os.path.realpath(spec.cwd))
-    paths = claude_paths(spec.host.home, cwd, variables)
+    paths = host_paths(spec.host, spec.cwd)
     folder = standing(paths.storage, paths.transcripts, spec.native_id)
     written = []
     for one in saved:

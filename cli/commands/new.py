@@ -28,6 +28,9 @@ def run(
     profile: Annotated[
         str, typer.Option(help="A profile in the root's profiles/, for its workspace")
     ] = "",
+    permission_mode: Annotated[
+        str, typer.Option(metavar="MODE", help="default or plan; config.toml can say more")
+    ] = "",
     cwd: Annotated[str, typer.Option(metavar="DIR", help="Its working directory; else here")] = "",
     kind: Annotated[str, typer.Option("--type", help="user, cron, heartbeat, subagent")] = "user",
     connector: Annotated[str, typer.Option(help="user: where the person writes from")] = "",
@@ -72,6 +75,7 @@ def run(
         model=model,
         system_prompt=system,
         profile=profile,
+        permission_mode=permission_mode,
         cwd=str(folder.resolve()) if cwd or not origin else "",
         name=name,
         login=env.login,

@@ -135,6 +135,7 @@ _MARKED = {
     "unarchived": ("agentId", "archived"),
     "restored": ("agentId", "restored"),
     "removed": ("agentId", "removed"),
+    "interrupted": ("turnId", "interrupted"),
     "trusted": ("root", "trusted"),
     "untrusted": ("root", "trusted"),
     "derived": ("status", "derived"),

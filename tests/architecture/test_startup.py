@@ -29,6 +29,8 @@ VALIDATING = {"jsonschema", "jsonschema_rs", "referencing"}
 ALLOWED: dict[str, set[str]] = {
     "new": set(),
     "send": set(),
+    "interrupt": set(),
+    "reset": set(),
     "suspend": set(),
     "resume": set(),
     "restore": set(),
@@ -100,6 +102,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     commands = {
         "new": ["new"],
         "send": ["send", "active", "again"],
+        "interrupt": ["interrupt", "--help"],
+        "reset": ["reset", "active"],
         "suspend": ["suspend", "active"],
         "resume": ["resume", "asleep"],
         "restore": ["restore"],
