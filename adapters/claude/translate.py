@@ -54,8 +54,8 @@ class StdoutTranslator:
     """Translates ``claude -p --output-format stream-json --verbose``, with any of its options.
 
     `starts` and `outcomes` hold what each `init` and each `result` said; `reset_to` is the new
-    session's id after ``/clear``. `error` is the client's word for what kept the model from its last
-    answer, and `has_tasks` whether something runs on in the background.
+    session's id after ``/clear``. `error` is the client's word for what kept the model from
+    answering last, and `has_tasks` whether something runs on in the background.
 
     Args:
         hidden: tell the lines that are no part of the conversation, too, as hidden blocks.
