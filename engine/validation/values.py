@@ -152,6 +152,7 @@ _SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
     ("session-list", frozenset({"sessionId", "status"})),
     ("parse-report", frozenset({"lines", "conversations"})),
     ("usage", frozenset({"inputTokens", "totalTokens"})),
+    ("workspace-manifest", frozenset({"cwd", "files"})),
 )
 
 

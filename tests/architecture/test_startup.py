@@ -38,6 +38,10 @@ ALLOWED: dict[str, set[str]] = {
     "parse": set(),
     "inspect": set(),
     "list": set(),
+    "fork": set(),
+    "export": set(),
+    # What it takes in is validated first.
+    "import": {*VALIDATING, "importlib.metadata"},
     "archive": set(),
     "rm": set(),
     # rpds and attrs come with jsonschema and read their own versions.
@@ -93,6 +97,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         run(["new", "--name", name], home)
         run(["send", name, "hello"], home)
     run(["suspend", "asleep"], home)
+    run(["export", "--bundle", "asleep", "bundle.tar"], home)
     transcript = next(home.glob(".agentsdir/agents/*/transcripts/*.jsonl")).relative_to(home)
     commands = {
         "new": ["new"],
@@ -106,6 +111,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "parse": ["parse", str(transcript)],
         "inspect": ["inspect", "active"],
         "list": ["list"],
+        "fork": ["fork", "active"],
+        "export": ["export", "active", "out"],
+        "import": ["--root", "other", "import", "bundle.tar"],
         "archive": ["archive", "active"],
         "rm": ["rm", "--yes", "active"],
         "validate": ["validate"],

@@ -216,6 +216,25 @@ EVENT_DATA = {
     "history.reset": data({}, message=TEXT),
     "native.changed": data({"native": NATIVE}),
     "transcript.synced": data({"files": st.lists(SYNCED, min_size=1, max_size=2)}),
+    "workspace.captured": data(
+        {
+            "cwd": TEXT,
+            "files": st.integers(0, 9),
+            "size": st.integers(0, 9),
+            "sha256": st.just("0" * 64),
+            "skipped": st.lists(TEXT, max_size=2),
+        }
+    ),
+    "profile.applied": data(
+        {
+            "profile": WORD,
+            "cwd": TEXT,
+            "files": st.lists(
+                st.fixed_dictionaries({"path": WORD, "sha256": st.just("0" * 64)}), max_size=2
+            ),
+            "skipped": st.lists(TEXT, max_size=2),
+        }
+    ),
     "provider.fallback": data(
         {"from": WORD, "to": WORD, "reason": TEXT, "attempt": st.integers(1, 3)}
     ),
