@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentsdir.engine.crashes import crash_steps
+from agentsdir.engine.crashes import crash_steps, spent_streams
 from agentsdir.engine.holding import has_leftovers, hold_turn
 from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.engine.world import World
@@ -81,6 +81,7 @@ class _Plan(NamedTuple):
     files: list[str]
     leftovers: list[Path]
     steps: list[Step]
+    streams: list[Path]
     findings: tuple[Finding, ...]
 
     @property
@@ -93,6 +94,7 @@ class _Plan(NamedTuple):
             *(f"rebuilt {name}" for name in self.files),
             *(f"removed {path.name}" for path in self.leftovers),
             *(step.says for step in self.steps),
+            *(f"removed {path.name}" for path in self.streams),
         )
 
 
@@ -163,6 +165,7 @@ def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
         wrong_files(paths, reading.state),
         [path for path in documents.leftovers(paths.folder) if path not in copies],
         steps,
+        spent_streams(paths, reading.state),
         findings,
     )
 
@@ -184,6 +187,11 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
     for step in plan.steps:
         state = take_step(world, paths, state, step)
         done.append(step.says)
+    if plan.streams:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            for path in plan.streams:
+                writer.remove(path)
+                done.append(f"removed {path.name}")
     return state.session.state.value
 
 
