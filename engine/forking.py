@@ -42,7 +42,8 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
         raise ProviderError(error.message, hint=error.hint, kind="no-provider") from error
     if architecture.provider is None:
         raise ProviderError(f"{architecture.name!r} runs no sessions", kind="no-provider")
-    saved = transcripts.load_recorded(paths, state.transcripts)
+    own = transcripts.of_session(state.transcripts, state.native["id"])
+    saved = transcripts.load_recorded(paths, own)
     findings = list(reading.findings)
     layout = world.layout
     layout.check_version(writing=True)

@@ -170,6 +170,7 @@ class _Conversion:
         self._agent_id = agent_id
         self._login = login
         self._old: str = reading.state.native["id"]
+        self._own = transcripts.of_session(reading.state.transcripts, self._old)
         self.native = {**reading.state.native, "id": ids.dashed(session_id)}
 
     def records(self) -> Iterator[Record]:
@@ -192,9 +193,10 @@ class _Conversion:
         if record.event == "session.state":
             return {name: value for name, value in data.items() if name != "provider_state"}
         if record.event == "transcript.synced":
-            # What the transcripts are from now on is said at the end; streams stay as they are.
-            streams = [entry for entry in data["files"] if entry["role"] == transcripts.STREAM]
-            return {**data, "files": streams} if streams else None
+            # What the session's own are from now on is said at the end; the others stay where they
+            # are, for their place says whose they are.
+            others = [entry for entry in data["files"] if entry["path"] not in self._own]
+            return {**data, "files": others} if others else None
         if record.event == "block" and data["block"].get("sessionId") == self._old:
             return {**data, "block": {**data["block"], "sessionId": self.native["id"]}}
         return data
@@ -223,19 +225,15 @@ class _Conversion:
 
     def store(self, made: NewAgent, saved: dict[str, Source], findings: list[Finding]) -> None:
         """Store the transcripts under the new session's id, and those of earlier sessions."""
-        roles = {path: entry["role"] for path, entry in self._state.transcripts.items()}
-        native = {path: saved[path] for path in saved if roles[path] != transcripts.STREAM}
         fork = _provider(self._state).fork
+        own = {path: saved[path] for path in saved if path in self._own}
         synced = [
-            made.store(file.path, file.role, file.source)._asdict()
-            for file in fork(native, self._old, self.native["id"], findings.append)
+            made.store(file.path, file.role, file.source).as_entry()
+            for file in fork(own, self._old, self.native["id"], findings.append)
         ]
         for path, file in saved.items():
-            earlier = not any(part.startswith(self._old) for part in Path(path).parts)
-            if roles[path] == transcripts.STREAM:
-                made.store(path, roles[path], file)
-            elif earlier:
-                synced.append(made.store(path, roles[path], file)._asdict())
+            if path not in self._own:
+                made.store(path, self._state.transcripts[path]["role"], file)
         if synced:
             made.append("transcript.synced", {"files": synced}, self._world.now())
 
