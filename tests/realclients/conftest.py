@@ -15,8 +15,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what these tests share
 
-from desk import Desk  # noqa: E402
-from fake_api import FakeApi  # noqa: E402
+from desk import Desk
+from fake_api import FakeApi
 
 CLIENTS = [Path(one) for one in os.environ.get("AGENTSDIR_TEST_CLAUDE", "").split(":") if one]
 NO_CLIENT = "AGENTSDIR_TEST_CLAUDE names no client; see .ci/clients"

@@ -156,19 +156,23 @@ class Desk:
         """Create an agent whose turns the real client runs."""
         return self.ok("new", "--provider", "claude", *arguments).out.strip()
 
-    def by_hand(self, native: str, prompt: str, *, fresh: bool = False) -> None:
-        """Run a turn in the client itself, as its user would, without agentsdir."""
+    def open_by_hand(
+        self, native: str, prompt: str, *, fresh: bool = False
+    ) -> subprocess.Popen[bytes]:
+        """Start a turn in the client itself, as its user would, without agentsdir."""
         opening = "--session-id" if fresh else "--resume"
-        client = {**QUIET, "ANTHROPIC_BASE_URL": self.api.url}
-        subprocess.run(
+        return subprocess.Popen(
             [self.client, "-p", prompt, opening, native, "--dangerously-skip-permissions"],
-            env={**self.environment, **client},
+            env={**self.environment, **QUIET, "ANTHROPIC_BASE_URL": self.api.url},
             cwd=self.work,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PATIENCE,
-            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
+
+    def by_hand(self, native: str, prompt: str, *, fresh: bool = False) -> None:
+        """Run such a turn to its end."""
+        assert self.open_by_hand(native, prompt, fresh=fresh).wait(PATIENCE) == 0
 
     def ask(self, plan: str, **given: Any) -> str:
         """Return a prompt that has the model follow a plan."""
@@ -235,6 +239,13 @@ class Desk:
     def running(self) -> list[processes.Process]:
         """Return what still runs of anything started here."""
         return list(processes.marked({"AGENTSDIR_ROOT": str(self.root)}))
+
+    def client_process(self) -> processes.Process | None:
+        """Return the client that runs a turn, once it does."""
+        for one in self.running():
+            if "--permission-prompt-tool" in _command(one.pid):
+                return one
+        return None
 
     def quiet(self) -> None:
         """Hold the machine to it that nothing runs on after a turn."""
