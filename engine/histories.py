@@ -30,7 +30,7 @@ def take_over(
     """
     stored, sources = [], []
     for file in files:
-        stored.append(made.store(file.path, file.role, file.source)._asdict())
+        stored.append(made.store(file.path, file.role, file.source).as_entry())
         if file.role in _READ:
             sources.append(Source(file.path, path=made.paths.transcripts / file.path))
     if stored:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from agentsdir.adapters.contract import SessionSpec
+    from agentsdir.adapters.contract import NativeFile, SessionSpec
     from agentsdir.formats.reading.source import Source
 
 _CHUNK = 1024 * 1024
@@ -96,6 +96,19 @@ def inner_path(path: str, native_id: str) -> tuple[str, ...]:
     beside = len(parts) == 1
     own = parts == (f"{native_id}{_TRANSCRIPT}",) or (parts[0] == native_id and not beside)
     return parts if own or (beside and _FLAT_CHILD.fullmatch(parts[0])) else ()
+
+
+def as_saved(spec: SessionSpec, files: list[NativeFile]) -> list[NativeFile]:
+    """Return a session's files under the paths that they were first saved under.
+
+    A session that was moved stands in another project's folder, and is the same all the same.
+    """
+    names = {inner_path(path, spec.native_id): path for path in spec.transcripts}
+    names.pop((), None)
+    return [
+        file._replace(path=names.get(inner_path(file.path, spec.native_id)) or file.path)
+        for file in files
+    ]
 
 
 def role_of(inner: tuple[str, ...]) -> str:

@@ -81,7 +81,7 @@ class ClaudeProvider:
 
     def native_files(self, spec: SessionSpec) -> list[NativeFile]:
         """Return the session's files as they stand in the client's store."""
-        return native_files(_storage(spec), spec.native_id)
+        return placing.as_saved(spec, native_files(_storage(spec), spec.native_id))
 
     def place(self, spec: SessionSpec) -> list[Path]:
         """Put saved transcripts where the client finds them (see `placing`)."""
@@ -165,7 +165,8 @@ class ClaudeSession:
 
     def transcripts(self) -> list[NativeFile]:
         """Return the session's files as they stand in the client's store."""
-        return native_files(_storage(self._spec), self._spec.native_id)
+        spec = self._spec
+        return placing.as_saved(spec, native_files(_storage(spec), spec.native_id))
 
     def _command(self, environment: Mapping[str, str]) -> list[str]:
         spec = self._spec
