@@ -98,10 +98,10 @@ def family(roots: Sequence[Process]) -> list[Process]:
     if not roots:
         return []
     stats = {pid: found for pid in _pids() if (found := _stat(pid))}
-    found = {root.pid for root in roots}
+    known = {root.pid for root in roots}
     grown = True
     while grown:
-        below = {pid for pid, (parent, _) in stats.items() if parent in found} - found
-        found |= below
+        below = {pid for pid, (parent, _) in stats.items() if parent in known} - known
+        known |= below
         grown = bool(below)
-    return [Process(pid, stats[pid][1]) for pid in sorted(found - {os.getpid()}) if pid in stats]
+    return [Process(pid, stats[pid][1]) for pid in sorted(known - {os.getpid()}) if pid in stats]

@@ -55,7 +55,7 @@ class Program:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,
-                preexec_fn=_dying_with_parent(),  # noqa: PLW1509, no threads here
+                preexec_fn=_dying_with_parent(),
             )
         except OSError as error:
             raise ProviderError(

@@ -105,9 +105,7 @@ class _Applied(NamedTuple):
     skipped: list[str]
 
 
-def apply_profile(
-    world: World, paths: AgentPaths, state: AgentState, provider: Provider
-) -> None:
+def apply_profile(world: World, paths: AgentPaths, state: AgentState, provider: Provider) -> None:
     """Write the agent's profile into its working directory before its first turn.
 
     Only what is missing is written; the event says what, and what was in the way is told.

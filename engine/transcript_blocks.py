@@ -119,7 +119,8 @@ def unlogged_blocks(
         for block in sink.blocks("all"):
             place = block.get("source") or {}
             start = since.get(str(place.get("file")))
-            is_new = start is not None and place.get("offset", 0) >= start
+            offset = place.get("offset")  # none for what opens and closes a thread
+            is_new = start is not None and (offset is None or offset >= start)
             if not logged.has(block):
                 if not is_new or block.get("superseded"):
                     continue

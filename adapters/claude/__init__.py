@@ -1,5 +1,6 @@
 """Claude Code and the Claude Agent SDK."""
 
+from agentsdir.adapters.claude.provider import ClaudeProvider
 from agentsdir.adapters.claude.reader import ClaudeReader
 from agentsdir.adapters.contract import Architecture
 
@@ -8,4 +9,5 @@ ARCHITECTURE = Architecture(
     architecture="claude-agent-sdk",
     summary="Claude Code and Claude Agent SDK: reads 1.0 to 2.1, runs the real client",
     reader=ClaudeReader(),
+    provider=ClaudeProvider(),
 )

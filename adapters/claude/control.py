@@ -51,10 +51,12 @@ def encode(message: dict[str, Any]) -> bytes:
 
 def answer(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
     """Return the answer to a line that asks something; empty for any other line."""
-    if not line.startswith(b'{"type":"control_request"'):
+    if b'"control_request"' not in line:
         return b""
     try:
         asked = orjson.loads(line)
+        if asked["type"] != "control_request":
+            return b""
         number, request = asked["request_id"], asked["request"]
         subtype = request["subtype"]
     except (ValueError, KeyError, TypeError):

@@ -35,6 +35,7 @@ _STATUS = re.compile(r"API Error: (\d{3})\b")
 # Turns that ended where they were told to: the text before the limit is the answer.
 _LIMITS = frozenset({"error_max_turns", "error_max_budget_usd"})
 _TOLD = 2000
+_TELLING = (b'"result"', b'"<synthetic>"', b'"background_tasks_changed"')
 
 
 class Outcome:
@@ -47,15 +48,18 @@ class Outcome:
         self._queued = False
 
     def note(self, line: bytes) -> None:
-        """Take one line of the client's output."""
-        if line.startswith(b'{"type":"result"'):
-            self._result = _object(line)
-            self._queued = bool(self._result.get("queued_turn_count"))
-        elif line.startswith(b'{"type":"assistant"'):
-            if b'"<synthetic>"' in line:
-                self._error = text(_object(line).get("error"))
-        elif b'"background_tasks_changed"' in line[:200]:
-            self._tasks = bool(_object(line).get("tasks"))
+        """Take one line of the client's output. Its keys come in any order, `type` last perhaps."""
+        if not any(word in line for word in _TELLING):
+            return
+        said = _object(line)
+        kind = said.get("type")
+        if kind == "result":
+            self._result = said
+            self._queued = bool(said.get("queued_turn_count"))
+        elif kind == "assistant":
+            self._error = text(said.get("error"))
+        elif said.get("subtype") == "background_tasks_changed":
+            self._tasks = bool(said.get("tasks"))
 
     @property
     def is_settled(self) -> bool:

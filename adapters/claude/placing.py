@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from agentsdir.adapters.contract import NativeFile, SessionSpec
+    from agentsdir.adapters.contract import SessionSpec
     from agentsdir.formats.reading.source import Source
 
 _CHUNK = 1024 * 1024
@@ -98,19 +98,6 @@ def inner_path(path: str, native_id: str) -> tuple[str, ...]:
     return parts if own or (beside and _FLAT_CHILD.fullmatch(parts[0])) else ()
 
 
-def as_saved(spec: SessionSpec, files: list[NativeFile]) -> list[NativeFile]:
-    """Return a session's files under the paths that they were first saved under.
-
-    A session that was moved stands in another project's folder, and is the same all the same.
-    """
-    names = {inner_path(path, spec.native_id): path for path in spec.transcripts}
-    names.pop((), None)
-    return [
-        file._replace(path=names.get(inner_path(file.path, spec.native_id)) or file.path)
-        for file in files
-    ]
-
-
 def role_of(inner: tuple[str, ...]) -> str:
     """Return what a file below a project's folder is to its session (roles of `NativeFile`)."""
     name = inner[-1]
@@ -119,6 +106,12 @@ def role_of(inner: tuple[str, ...]) -> str:
     if name.endswith(".meta.json"):
         return "sidecar"
     return "main" if len(inner) == 1 else "output"
+
+
+def role_at(path: str, native_id: str) -> str:
+    """Return the same for a storage-relative path; empty for a file of no part in the session."""
+    inner = inner_path(path, native_id)
+    return role_of(inner) if inner else ""
 
 
 def standing(storage: Path, folder: Path, native_id: str) -> Path:
