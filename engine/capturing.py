@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.world import World
-from agentsdir.formats.directory import locks, workspace
+from agentsdir.formats.directory import workspace
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import AgentsdirError
@@ -17,7 +18,7 @@ def capture_workspace(world: World, paths: AgentPaths, *, wait: float = 0) -> wo
     Raises `AgentsdirError` (kind ``no-workspace``) when the folder is gone, `Busy` when a turn runs
     longer than `wait` seconds, and what `workspace.capture` raises.
     """
-    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"), world.disk.settled():
+    with hold_turn(paths, wait=wait), world.disk.settled():
         with write_agent(paths, disk=world.disk) as writer:
             state = writer.state
         folder = Path(state.cwd)

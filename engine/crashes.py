@@ -6,8 +6,11 @@ closing can be killed anywhere and done again.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentsdir.engine.lost_streams import lost_streams
+from agentsdir.engine.recording import block_key
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.digest import derived_id
@@ -31,9 +34,23 @@ def close_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> Ag
     if state.open_turn is not None:
         with write_agent(paths, disk=world.disk, known=state) as writer:
             writer.finish_rewrites()
+    streams = spent_streams(paths, state)
     for step in crash_steps(world.layout, paths, state):
         state = take_step(world, paths, state, step)
+    if streams:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            for path in streams:
+                writer.remove(path)
     return state
+
+
+def spent_streams(paths: AgentPaths, state: AgentState) -> list[Path]:
+    """Return the streams of the open turn that nothing needs once `crash_steps` are taken."""
+    turn = state.open_turn
+    if turn is None:
+        return []
+    logged = _look_at(paths, turn["turnId"]).blocks
+    return [one.path for one in lost_streams(paths, state, logged) if one.is_spent]
 
 
 def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
@@ -47,6 +64,10 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
     outcome = turn["ended"]
     if not outcome:
         outcome = "failed"
+        for stream in lost_streams(paths, state, seen.blocks):
+            for block in stream.blocks:
+                says = f"kept what block {block['id']} came to"
+                steps.append(Step(says, "block", _block(turn_id, block)))
         steps += _close_calls(turn_id, seen, INTERRUPTED)
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
@@ -72,6 +93,7 @@ class _Seen(NamedTuple):
     """What the log has of one turn. `results` maps each answered call to its tool_result."""
 
     crashed: bool
+    blocks: set[tuple[str, str]]
     open_calls: list[dict[str, Any]]
     results: dict[tuple[str, str], dict[str, Any]]
     notices: set[str]
@@ -82,6 +104,7 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
     calls: dict[tuple[str, str], dict[str, Any]] = {}
     results: dict[tuple[str, str], dict[str, Any]] = {}
     notices: set[str] = set()
+    blocks: set[tuple[str, str]] = set()
     with open_log(paths.log) as stream:
         for line in read_log(stream, str(paths.log)):
             if line.record is None:
@@ -94,11 +117,13 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
             elif event == "turn.aborted":
                 crashed = data.get("reason") == "crash"
             elif event == "block" and isinstance(block := data.get("block"), dict):
+                blocks.add(block_key(block))
                 if block.get("type") in ("tool_use", "subagent"):
                     calls[_key(block)] = block
                 elif block.get("type") == "tool_result":
                     results[_key(block)] = block
-    return _Seen(crashed, [c for c in calls.values() if _is_open(c, results)], results, notices)
+    open_calls = [call for call in calls.values() if _is_open(call, results)]
+    return _Seen(crashed, blocks, open_calls, results, notices)
 
 
 def _key(block: dict[str, Any]) -> tuple[str, str]:

@@ -167,7 +167,7 @@ def load_recorded(paths: AgentPaths, entry: dict[str, Any]) -> RecordedTurn:
     blocks: set[tuple[str, str]] = set()
     try:
         for line in read_lines(opened):
-            event = _decode(line.data)
+            event = decode_event(line.data)
             if event is None:
                 raise Invalid(f"line {line.number} is no stream event")
             if event["type"] == "block_complete":
@@ -185,7 +185,8 @@ def block_key(block: Any) -> tuple[str, str]:
     return str(known.get("conversationId")), str(known.get("id"))
 
 
-def _decode(line: bytes | None) -> StreamEvent | None:
+def decode_event(line: bytes | None) -> StreamEvent | None:
+    """Return the stream event that a line of a stream holds, or None."""
     try:
         event = orjson.loads(line or b"")
     except orjson.JSONDecodeError:

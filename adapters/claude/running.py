@@ -9,9 +9,9 @@ import uuid
 
 from agentsdir.adapters.claude import control, open_sessions
 from agentsdir.adapters.claude.native_files import session_files
-from agentsdir.adapters.claude.outcome import Outcome
 from agentsdir.adapters.claude.paths import host_paths
-from agentsdir.adapters.claude.translate import ClaudeTranslator
+from agentsdir.adapters.claude.translate import StdoutTranslator
+from agentsdir.adapters.claude.verdict import failure, is_settled
 from agentsdir.adapters.programs import Program
 from agentsdir.formats.errors import ProviderError
 
@@ -37,7 +37,7 @@ _PROTOCOL = (
 _NOT_INHERITED = frozenset({"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID"})
 # What stdout says of the run, and not of the talk: `turn.start` and `turn.complete` tell of its
 # ends, and of attempts that failed the transcript has a row.
-_SAID_ELSEWHERE = frozenset({"init", "result", "api_retry"})
+_SAID_ELSEWHERE = frozenset({"init", "result", "api_retry", "task_notification"})
 _LEAVING = 10.0
 """Seconds that a client has between its answer, or an interrupt, and its end."""
 
@@ -53,8 +53,7 @@ class ClaudeSession:
         self._spec = spec
         self._opening = opening
         self._program: Program | None = None
-        self._translator = ClaudeTranslator()
-        self._outcome = Outcome()
+        self._translator = StdoutTranslator()
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn. Success is what the client's last result says, never its exit code.
@@ -77,18 +76,17 @@ class ClaudeSession:
         yield from self._listen(program, None)
         yield from self._translator.end()
         code = program.wait(_LEAVING)
-        failure = self._outcome.failure(code, program.errors)
-        if failure is not None:
-            raise failure
+        failed = failure(self._translator, code, program.errors)
+        if failed is not None:
+            raise failed
 
     def _listen(self, program: Program, timeout: float | None) -> Iterator[StreamEvent]:
         for line in program.lines(timeout):
-            self._outcome.note(line)
             if reply := control.answer(line, self._spec.host.confirm):
                 program.write(reply)
             else:
                 yield from filter(_is_of_the_talk, self._translator.line(line))
-            if self._outcome.is_settled:
+            if is_settled(self._translator):
                 program.close_input()
 
     def interrupt(self) -> Iterator[StreamEvent]:

@@ -243,7 +243,7 @@ class Session:
         self.main.parent.mkdir(parents=True, exist_ok=True)
         before = self.main.read_bytes() if self.main.exists() else b""
         self.transcript = RecordedTranscript(spec, before)
-        self.stopped = 0
+        self.started = []
 
     def write(self):
         self.main.write_bytes(self.transcript.files()[0].source.read())
@@ -274,6 +274,7 @@ class Session:
 
     def start(self, *command):
         process = subprocess.Popen(command, env={{**os.environ, **self.host.marks}})
+        self.started.append(process)
         self.host.began(processes.find(process.pid))
         return process
 
@@ -291,7 +292,9 @@ class Session:
         raise AssertionError("no program is started to be asked")
 
     def stop(self):
-        self.stopped += 1
+        for process in self.started:
+            process.kill()
+            process.wait()
         {stop}
 
     def transcripts(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -175,7 +176,7 @@ self.on_disk("assistant_text", "early", content="never streamed")
 yield self.streamed("tool_use", "call", toolName="T", toolUseId="t1", input={}, status="running")
 self.on_disk("tool_use", "call", toolName="T", toolUseId="t1", input={}, status="success")
 self.on_disk("tool_result", "result", toolUseId="t1", output="done", isError=False)
-self.child("helper", "said in a thread")
+self.child(f"helper{self.spec.turn}", "said in a thread")
 yield self.on_disk("assistant_text", "answer", content="the end")
 """
 
@@ -222,7 +223,6 @@ REWRITES = """
 yield self.on_disk("assistant_text", "answer", content="first")
 data = self.main.read_bytes().splitlines(keepends=True)
 self.main.write_bytes(b"".join(data[:-1]) + data[-1].replace(b"first", b"second"))
-from agentsdir.formats.reading.source import Source
 """
 
 
@@ -272,7 +272,7 @@ def test_tokens_and_cost_are_recorded_and_summed(stage: Any, program: Any) -> No
     """Of failed turns too; a client that names no cost leaves it unknown."""
     spends = """
     counts = {"inputTokens": 3, "outputTokens": 2, "cacheReadTokens": 0, "cacheWriteTokens": 0}
-    yield stream.metadata_update({"usage": counts, "costUsd": 0.25}, "main")
+    yield stream.metadata_update({"usage": counts, "costUSD": 0.25}, "main")
     """
     spends = textwrap.dedent(spends)
     fails = spends + "raise ProviderError('too much', kind='rate-limited')"
@@ -295,4 +295,141 @@ def test_a_suspension_needs_no_client(stage: Any, paths: Any) -> None:
     stage.send(paths)
     assert suspend(stage.world, paths).session.provider_state == b""
     assert stage.send(paths).outcome == "completed"
+    sound(paths)
+
+
+HALF = """
+yield from self.begun("answer", "half of an ans")
+yield from self.begun("other", "")
+yield self.on_disk("tool_use", "call", toolName="T", toolUseId="t1", input={}, status="running")
+"""
+
+
+@pytest.mark.parametrize("who", ["restore", "send"])
+def test_what_was_streamed_before_a_crash_is_kept(stage: Any, program: Any, who: str) -> None:
+    """The client loses the message that it was writing; the stream had it, and then goes."""
+    paths = stage.new(provider=program(body=HALF))
+    kept = snapshots(stage, paths, lambda: stage.send(paths, "hi"))
+    moment = next(tree for tree in reversed(kept) if b"turn.complete" not in log_of(tree))
+    put(paths, moment)
+    (stream_file,) = paths.transcripts.rglob("*.stream")
+    stream_file.write_bytes(stream_file.read_bytes() + b'{"type": "text_del')
+    program()
+    if who == "send":
+        stage.send(paths, "again")
+    else:
+        assert restore_agent(stage.world, paths).error is None
+    assert "half of an ans" in texts(stage, paths)
+    assert list(paths.transcripts.rglob("*.stream")) == []
+    assert restore_agent(stage.world, paths).error is None
+    assert restore_agent(stage.world, paths).actions == ()
+    sound(paths)
+
+
+def snapshots(stage: Any, paths: Any, act: Any) -> list[dict[str, bytes]]:
+    """Return the agent's folder as it stood before each append of a command, and after it."""
+    kept: list[dict[str, bytes]] = []
+    clock = type(stage).now
+
+    def now() -> str:
+        # The engine asks for the time just before each append.
+        kept.append(tree_of(paths))
+        return str(clock(stage))
+
+    stage.now = now
+    try:
+        act()
+    finally:
+        del stage.now
+    return [*kept, tree_of(paths)]
+
+
+def tree_of(paths: Any) -> dict[str, bytes]:
+    """Return every file of an agent's folder but the locks."""
+    return {
+        path.relative_to(paths.folder).as_posix(): path.read_bytes()
+        for path in paths.folder.rglob("*")
+        if path.is_file() and path.name not in (".lock", ".turn")
+    }
+
+
+def log_of(tree: dict[str, bytes]) -> bytes:
+    """Return the log in such a tree."""
+    return tree["events.jsonl"]
+
+
+def put(paths: Any, tree: dict[str, bytes]) -> None:
+    """Make an agent's folder hold these files and no others."""
+    for name in tree_of(paths).keys() - tree.keys():
+        (paths.folder / name).unlink()
+    for name, data in tree.items():
+        path = paths.folder / name
+        path.parent.mkdir(mode=0o700, exist_ok=True, parents=True)
+        path.write_bytes(data)
+        path.chmod(0o600)
+
+
+@pytest.mark.parametrize("body", [ONLY_ON_DISK, REWRITES], ids=["appends", "rewrites"])
+def test_a_turn_that_dies_between_any_two_appends_is_gone_on_from(
+    stage: Any, program: Any, body: str
+) -> None:
+    """The client has its whole transcript by then; nothing is lost, doubled or refused."""
+    paths = stage.new(provider=program(body=body))
+    stage.send(paths, "before")
+    typed_in_client(stage, paths, "?mine", "yours")
+    file = main_file(stage, paths)
+    kept = snapshots(stage, paths, lambda: stage.send(paths, "now"))
+    whole, native = set(texts(stage, paths)), file.read_bytes()
+    program()
+    for moment in kept:
+        put(paths, moment)
+        file.write_bytes(native)
+        assert restore_agent(stage.world, paths).error is None
+        assert restore_agent(stage.world, paths).actions == ()
+        assert stage.send(paths, "after").outcome == "completed"
+        said = texts(stage, paths)
+        assert whole <= {*said, "tool_use running"}, set(whole) - set(said)
+        assert said.count("yours") == 1
+        stored = paths.transcripts / file.name
+        assert stored.read_bytes() == file.read_bytes()
+        sound(paths)
+
+
+def test_a_reset_that_dies_in_the_middle_sends_no_old_turn_after_a_marker(
+    stage: Any, paths: Any
+) -> None:
+    """Either both stand in the log, or no marker does."""
+    stage.send(paths, "one")
+    native = stage.state(paths).native["id"]
+    for moment in snapshots(stage, paths, lambda: reset(stage.world, paths)):
+        put(paths, moment)
+        assert restore_agent(stage.world, paths).error is None
+        if "history.reset" in stage.events(paths):
+            assert stage.state(paths).native["id"] != native
+
+
+@pytest.mark.parametrize("who", ["restore", "send"])
+def test_a_rewritten_copy_that_the_log_names_is_put_in_place(
+    stage: Any, program: Any, who: str
+) -> None:
+    """By whoever comes after a writer that died between the record and the rename."""
+    paths = stage.new(provider=program(body=REWRITES))
+    stage.send(paths, "one")
+    name = main_file(stage, paths).name
+    old = (paths.transcripts / name).read_bytes()
+    body = 'self.main.write_bytes(self.main.read_bytes().replace(b"second", b"third"))'
+    program(body=body)
+    kept = snapshots(stage, paths, lambda: stage.send(paths, "two"))
+    moment = next(tree for tree in kept if log_of(tree).splitlines()[-1].count(b'"rewritten"'))
+    new = moment[f"transcripts/{name}"]
+    copy = f"transcripts/.tmp-{name}-{sha256(new).hexdigest()[:16]}"
+    put(paths, {**moment, f"transcripts/{name}": old, copy: new})
+    program()
+    if who == "restore":
+        planned = restore_agent(stage.world, paths, dry_run=True).actions
+        assert f"put {name} in place" in planned
+        assert restore_agent(stage.world, paths).actions == planned
+        assert (paths.transcripts / name).read_bytes() == new
+    assert stage.send(paths, "three").outcome == "completed"
+    assert list(paths.transcripts.glob(".tmp-*")) == []
     sound(paths)
