@@ -105,19 +105,17 @@ class _Applied(NamedTuple):
     skipped: list[str]
 
 
-def apply_profile(
-    world: World, paths: AgentPaths, state: AgentState, provider: Provider
-) -> list[str]:
+def apply_profile(world: World, paths: AgentPaths, state: AgentState, provider: Provider) -> None:
     """Write the agent's profile into its working directory before its first turn.
 
-    Only what is missing is written; the event says what. Returns the paths that were in the way.
+    Only what is missing is written; the event says what, and what was in the way is told.
 
     Raises what `load_profile` raises, and `NotRecorded` when the system refuses.
     """
-    if not state.profile or state.counters["turns"] > 1:
-        return []
+    if not state.profile or state.counters["turns"]:
+        return
     if not isinstance(provider, ProgramProvider):
-        return []
+        return
     wanted = provider.workspace_files(load_profile(world.layout, state.profile))
     done = _write(Path(state.cwd), wanted)
     if done.written or done.skipped:
@@ -129,7 +127,8 @@ def apply_profile(
         }
         with write_agent(paths, disk=world.disk, known=state) as writer:
             writer.append("profile.applied", data, world.now())
-    return done.skipped
+    for name in done.skipped:
+        world.tell(f"{Path(state.cwd) / name} is not of the profile {state.profile}; it was left")
 
 
 def _write(folder: Path, wanted: Mapping[str, bytes]) -> _Applied:
