@@ -270,8 +270,9 @@ class SessionSpec(NamedTuple):
     else `create`. A file whose session nobody can tell, because a crash kept it out of the log, is
     among them: a `restore` that finds nothing of its id begins anew. `options` are the provider's
     own settings (``--option name=value``). `turn` numbers the turn about to run, from 1, failed
-    ones included; 0 when none is. `now` gives RFC 3339 timestamps and `sleep` waits some seconds:
-    a provider has no clock of its own. `host` is for providers that run a program.
+    ones included; 0 when none is. `now` gives RFC 3339 timestamps, `sleep` waits some seconds
+    and `new_id` gives fresh UUIDs: a provider has neither clock nor chance of its own. `host` is
+    for providers that run a program.
     """
 
     native_id: str
@@ -280,6 +281,7 @@ class SessionSpec(NamedTuple):
     cwd: str
     now: Callable[[], str]
     sleep: Callable[[float], None]
+    new_id: Callable[[], str]
     turn: int = 0
     options: Mapping[str, str] = _NOTHING
     transcripts: Mapping[str, Source] = _NOTHING
