@@ -9,7 +9,7 @@ from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.formats.reading.sink import BlockSink
 
 _ANSWERED = -2
 
@@ -27,13 +27,13 @@ class Calls:
     A repeated id (a retry, a copy) means the nearest call before the result.
     """
 
-    def __init__(self, sink: ParseSink) -> None:
+    def __init__(self, sink: BlockSink) -> None:
         self._sink = sink
         self._open: dict[tuple[str, str], int] = {}
         self._orphans: list[_Orphan] = []
 
     def opened(self, conversation: str, tool_use_id: str, handle: int) -> None:
-        """Note a call. Its status is stated later: here, or by `state`."""
+        """Note a call. Its status is stated later: here, or by `finish`."""
         key = (conversation, tool_use_id)
         earlier = self._open.get(key)
         if earlier is not None and earlier != _ANSWERED:
@@ -50,7 +50,7 @@ class Calls:
             self._sink.amend(handle, status=status)
             self._open[key] = _ANSWERED
 
-    def state(self) -> None:
+    def finish(self) -> None:
         """Settle what is left: calls without a result, and results without a call."""
         for orphan in self._orphans:
             key = (orphan.conversation, orphan.tool_use_id)

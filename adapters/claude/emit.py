@@ -10,7 +10,7 @@ from agentsdir.formats.reading.sink import DROPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.formats.reading.sink import BlockSink
 
 # What became of a row; the reader settles its line accordingly, once.
 PARSED, HIDDEN, FOLDED, LATER = range(4)
@@ -36,7 +36,7 @@ class Emitter:
 
     __slots__ = ("count", "first", "sink")
 
-    def __init__(self, sink: ParseSink) -> None:
+    def __init__(self, sink: BlockSink) -> None:
         self.sink = sink
         self.first = DROPPED
         self.count = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentsdir.adapters.claude.shapes import text as as_text
 from agentsdir.formats.reading.sink import Link
@@ -28,12 +28,20 @@ _OWN = {
 _WARM_UP = "Warmup"
 
 
+class Answer(NamedTuple):
+    """What a call's own result says, before anybody else is heard."""
+
+    status: str = "pending"
+    output: str | None = None
+    duration: int | None = None
+
+
 class Call:
     """One call of the agent tool, and what is known of its outcome."""
 
     __slots__ = (
-        "conversation", "description", "duration", "handle", "ids", "kind", "name", "output",
-        "prompt", "status", "tool_use_id",
+        "answer", "conversation", "description", "duration", "handle", "ids", "kind", "name",
+        "output", "prompt", "status", "tool_use_id",
     )  # fmt: skip
 
     def __init__(self, conversation: str, tool_use_id: str, given: dict[str, Any]) -> None:
@@ -44,9 +52,8 @@ class Call:
         self.description = as_text(given.get("description"))
         self.kind = ""
         self.handle = -1
-        self.status = "pending"
-        self.output: str | None = None
-        self.duration: int | None = None
+        self.answer = Answer()
+        self.status, self.output, self.duration = self.answer
         # Link method → agent id, as the rows about this call give it.
         self.ids: dict[str, str] = {}
 
@@ -64,7 +71,7 @@ class Thread:
         self.file = file
         self.meta = meta
         self.prompt: str | None = None
-        self.own = next((why for begin, why in _OWN.items() if name.startswith(begin)), "")
+        self.own = _purpose(name)
         self.session = ""
         self.timestamp: str | None = None
         self.start = self.end = -1
@@ -73,9 +80,14 @@ class Thread:
         self.link = NO_LINK
 
 
+def _purpose(name: str) -> str:
+    return next((why for begin, why in _OWN.items() if name.startswith(begin)), "")
+
+
 def tie(threads: Sequence[Thread], calls: Sequence[Call]) -> None:
     """Tie each thread to its call, by the surest means there is for it."""
     for thread in threads:
+        thread.call, thread.link, thread.own = None, NO_LINK, _purpose(thread.name)
         _by_id(thread, calls)
     if not any(call.prompt == _WARM_UP for call in calls):
         for thread in threads:

@@ -1,4 +1,8 @@
-"""One transcript file: rows in, blocks out, every line settled once."""
+"""One transcript file: rows in, blocks out, every line settled once.
+
+The file may lie there whole (`run`) or come row by row (`take`); either way `finish` says what only
+the end tells, and `branches` may be asked for before.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.claude.calls import Calls
     from agentsdir.adapters.claude.subagents import Subagents
-    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.formats.reading.sink import BlockSink
     from agentsdir.formats.reading.source import Source
 
     Reader = Callable[["Reading", dict[str, Any], Place], int]
@@ -50,7 +54,7 @@ class Reading:
         sink: takes the blocks of the whole session.
         calls: the open tool calls of the whole session.
         subagents: the agent calls and threads of the whole session.
-        source: the file.
+        file: the name that blocks and findings say.
         thread: the conversation that all rows belong to; None where the rows say it.
         session: the session id for rows that come before any that names one.
         meta: the sidecar of a subagent's file.
@@ -58,10 +62,10 @@ class Reading:
 
     def __init__(
         self,
-        sink: ParseSink,
+        sink: BlockSink,
         calls: Calls,
         subagents: Subagents,
-        source: Source,
+        file: str,
         *,
         thread: str | None,
         session: str,
@@ -84,34 +88,59 @@ class Reading:
         # By outcome: PARSED, HIDDEN, FOLDED.
         self._settlers = (tally.settle_parsed, tally.settle_hidden, tally.settle_folded)
         self._sink = sink
-        self._source = source
-        self._file = source.name
+        self._file = file
         self._thread = thread
         self._session = session
         self._meta = meta
         self._occurrences: dict[str, int] = {}
         self._sidechains: dict[str, str] = {}
         self._last_sidechain: str | None = None
+        self._superseded: set[int] = set()
 
-    def run(self) -> None:
-        """Read the file from start to end."""
+    def run(self, source: Source) -> None:
+        """Read the whole file, and finish."""
         sink, read, settlers = self._sink, self._read, self._settlers
         tally = sink.tally
-        with self._source.open() as stream:
+        with source.open() as stream:
             for row in read_rows(stream, self._file, sink.tally, sink.finding):
                 outcome = read(row)
                 if outcome == PARSED and not row.salvaged:
                     tally.parsed += 1  # by far the most, so without a call
                 elif outcome != LATER:
                     settlers[outcome](row)
+        self.finish()
+
+    def take(self, row: Row) -> None:
+        """Read one row of a file that grows."""
+        self.settle(row, self._read(row))
+
+    def describe(self, meta: dict[str, Any]) -> None:
+        """Take the sidecar of a subagent's file, which may come, or change, after its rows."""
+        self._meta = meta
+        thread = self.subagents.threads.get(self._thread or "")
+        if thread is not None:
+            thread.meta = meta
+
+    def branches(self) -> None:
+        """State which blocks stand on a replaced branch, as far as the rows tell."""
+        now = set(self.tree.superseded())
+        for handle in sorted(now - self._superseded):
+            self._sink.supersede(handle)
+        # Only of a file that grows: what a rewind replaced may be gone on with after all.
+        for handle in sorted(self._superseded - now):
+            self._sink.amend(handle, superseded=False)
+        self._superseded = now
+
+    def finish(self) -> None:
+        """Say what only the end of the file tells."""
+        sink = self._sink
         self.queue.finish(self)
-        for handle in self.tree.superseded():
-            sink.supersede(handle)
+        self.branches()
         if self._thread is None:
             for finding in self.tree.findings(self._file):
                 sink.finding(finding)
         self.tokens.state(sink, MAIN)
-        self.subagents.close()
+        self.subagents.close(self._file)
         if self.version is not None:
             sink.client_version = self.version
 

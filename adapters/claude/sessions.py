@@ -15,14 +15,14 @@ from agentsdir.adapters.claude.subagents import Subagents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentsdir.adapters.contract import SessionFiles, Transcript
-    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.adapters.contract import SessionFiles
+    from agentsdir.formats.reading.sink import BlockSink
     from agentsdir.formats.reading.source import Source
 
 _MAX_SIDECAR = 1024 * 1024
 
 
-def read_session(session: SessionFiles, sink: ParseSink) -> None:
+def read_session(session: SessionFiles, sink: BlockSink) -> None:
     """Read the main transcript, then each subagent's, into `sink`."""
     calls, subagents = Calls(sink), Subagents(sink)
     for transcript in session.transcripts:
@@ -32,35 +32,38 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
         if transcript.role == "main":
             sink.open_main()
         else:
-            thread = _thread_name(rows, source)
+            thread = thread_name(rows, source.name)
         native = (row.get("sessionId") or row.get("session_id") for row in rows)
-        Reading(
+        reading = Reading(
             sink,
             calls,
             subagents,
-            source,
+            source.name,
             thread=thread,
             session=next((name for name in native if isinstance(name, str)), ""),
-            meta=_sidecar(transcript),
-        ).run()
-    calls.state()
+            meta=sidecar(transcript.sidecar),
+        )
+        reading.run(source)
+    calls.finish()
     subagents.state()
+    subagents.report()
 
 
-def _thread_name(rows: list[dict[str, Any]], source: Source) -> str:
+def thread_name(rows: list[dict[str, Any]], file: str) -> str:
     """Return the agent id that a subagent's rows carry, else the one in its file's name."""
     for row in rows:
         found = agent_id(row.get("agentId"))
         if found:
             return found
-    return agent_id(PurePath(source.name).stem.removeprefix("agent-")) or "subagent"
+    return agent_id(PurePath(file).stem.removeprefix("agent-")) or "subagent"
 
 
-def _sidecar(transcript: Transcript) -> dict[str, Any]:
-    if transcript.sidecar is None:
+def sidecar(source: Source | None) -> dict[str, Any]:
+    """Return what a subagent's sidecar says; nothing where there is none, or none to read."""
+    if source is None:
         return {}
     try:
-        value = orjson.loads(transcript.sidecar.head(_MAX_SIDECAR))
+        value = orjson.loads(source.head(_MAX_SIDECAR))
     except orjson.JSONDecodeError:
         return {}
     return value if isinstance(value, dict) else {}

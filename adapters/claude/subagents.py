@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from agentsdir.adapters.claude.emit import Place
-from agentsdir.adapters.claude.links import BY_ID, NO_LINK, Call, Thread, tie
+from agentsdir.adapters.claude.links import BY_ID, NO_LINK, Answer, Call, Thread, tie
 from agentsdir.adapters.claude.notices import Notice
 from agentsdir.adapters.claude.shapes import agent_id, count, mapping, part_text, parts
 from agentsdir.adapters.claude.shapes import text as as_text
@@ -16,7 +16,7 @@ from agentsdir.formats.reading.sink import Link
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.formats.reading.sink import BlockSink
 
 TOOLS = frozenset({"Task", "Agent"})
 _TRAILER = re.compile(r"agentId: ([A-Za-z0-9_-]+)")
@@ -38,7 +38,7 @@ _ENDINGS = {
 class Subagents:
     """All calls and threads of one session. Links are made when everything was read."""
 
-    def __init__(self, sink: ParseSink) -> None:
+    def __init__(self, sink: BlockSink) -> None:
         self._sink = sink
         self.threads: dict[str, Thread] = {}
         self._calls: dict[tuple[str, str], Call] = {}
@@ -73,10 +73,11 @@ class Subagents:
                 texts.pop()
         call.kind = as_text(details.get("agentType"))
         status = _RESULT_STATUS.get(as_text(details.get("status")), "success")
-        call.status = "error" if error else status
-        if call.status != "running":
-            call.output = "\n".join(texts)
-            call.duration = count(details.get("totalDurationMs")) or None
+        if error or status != "running":
+            spent = count(details.get("totalDurationMs")) or None
+            call.answer = Answer("error" if error else status, "\n".join(texts), spent)
+        else:
+            call.answer = Answer(status, call.answer.output, call.answer.duration)
         return True
 
     def names(self, method: str, tool_use_id: Any, agent: Any) -> None:
@@ -101,10 +102,10 @@ class Subagents:
             thread.timestamp = place.timestamp
         return thread
 
-    def close(self) -> None:
-        """End the threads that are open, because the file that holds them ends."""
+    def close(self, file: str) -> None:
+        """End the open threads of `file`, because it ends."""
         for thread in self.threads.values():
-            if not thread.closed:
+            if not thread.closed and thread.file == file:
                 thread.closed = True
                 thread.end = self._mark(thread, "end", "session_end", thread.timestamp)
 
@@ -123,7 +124,10 @@ class Subagents:
         )
 
     def state(self) -> None:
-        """Link threads and calls, and state what is now known about both."""
+        """Link threads and calls, and state what is now known about both.
+
+        While a session grows, this is done again and again: what was guessed may be told later.
+        """
         self._spread()
         tie(list(self.threads.values()), self._all)
         for thread in self.threads.values():
@@ -132,9 +136,20 @@ class Subagents:
         for call in self._all:
             self._state_call(call, linked.get(id(call)))
 
+    def report(self) -> None:
+        """Name the threads that turned out to answer no call."""
+        for thread in self.threads.values():
+            if thread.call is None and not thread.own and MAIN in self._sink.conversations:
+                message = f"subagent {thread.name} answers no call in this session"
+                self._sink.finding(
+                    Finding("orphan-subagent", thread.file, None, None, None, message)
+                )
+
     def _spread(self) -> None:
         """Give each call what rows elsewhere say about it."""
         by_tool = {call.tool_use_id: call for call in self._all}
+        for call in self._all:
+            call.status, call.output, call.duration = call.answer
         for method, tool_use_id, agent in self._named:
             if tool_use_id in by_tool:
                 by_tool[tool_use_id].ids.setdefault(method, agent)
@@ -158,9 +173,6 @@ class Subagents:
         self._sink.conversation(
             thread.name, parent=parent or (MAIN if main else None), link=thread.link
         )
-        if call is None and not thread.own and main:
-            message = f"subagent {thread.name} answers no call in this session"
-            self._sink.finding(Finding("orphan-subagent", thread.file, None, None, None, message))
         kind = as_text(thread.meta.get("agentType")) or (call.name or call.kind if call else "")
         who = f"Subagent {kind}" if kind else "Subagent"
         metadata = {"agentType": kind} if kind else {}

@@ -9,7 +9,7 @@ from agentsdir.formats.reading.usage import Usage, add_usage, no_usage, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.formats.reading.sink import BlockSink
 
 # Input, output, cache read, cache write, thinking, as the row has them: unchecked.
 _Counts: TypeAlias = tuple[Any, Any, Any, Any, Any]
@@ -99,7 +99,7 @@ class Ledger:
             spent = _usage(_counts(raw), final=final)
             self._results = add_usage(self._results or no_usage(), spent)
 
-    def state(self, sink: ParseSink, main: str) -> None:
+    def state(self, sink: BlockSink, main: str) -> None:
         """Put each message's usage on its last block, and the sums on the conversations."""
         sums: dict[str, _Sum] = {}
         if self._latest is not None:

@@ -97,8 +97,7 @@ def read_rows(
         if length == cap and (rest := skip_line(stream, data, cap)):
             length += rest
             tally.damaged += 1
-            message = f"the line has {length} bytes, the limit is {cap}"
-            report(Finding("oversize", file, number, offset, length, message))
+            report(_oversize(file, number, offset, length, cap))
             continue
         try:
             value = loads(data)
@@ -111,6 +110,68 @@ def read_rows(
                 yield new(Row, (value, number, offset, length, data, False, ()))
                 continue
         yield from _odd_line(number, offset, data, file, tally, report)
+
+
+class LineFeed:
+    """Lines that come one by one, as records: what `read_rows` does for a whole file.
+
+    Args:
+        file: the name that findings say.
+        tally: counts the lines.
+        report: is called with each finding.
+        line: how many lines came before.
+        offset: how many bytes came before.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        tally: Tally,
+        report: Callable[[Finding], None],
+        *,
+        line: int = 0,
+        offset: int = 0,
+        cap: int = LINE_CAP,
+    ) -> None:
+        self._file = file
+        self._tally = tally
+        self._report = report
+        self._cap = cap
+        self.line = line
+        self.offset = offset
+
+    def rows(self, data: bytes) -> Iterator[Row]:
+        """Yield the records of the next line, which has its LF unless it is the last one."""
+        if len(data) > self._cap:
+            self.pass_over(len(data))
+            return
+        self.line += 1
+        offset, self.offset = self.offset, self.offset + len(data)
+        self._tally.lines += 1
+        try:
+            value = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            if data.isspace() or not data or data == b"\xef\xbb\xbf\n":
+                self._tally.hidden += 1
+                return
+        else:
+            if type(value) is dict:
+                yield Row(value, self.line, offset, len(data), data, salvaged=False, lossy=())
+                return
+        yield from _odd_line(self.line, offset, data, self._file, self._tally, self._report)
+
+    def pass_over(self, length: int) -> None:
+        """Note a line of `length` bytes that is longer than a reader takes."""
+        self.line += 1
+        offset, self.offset = self.offset, self.offset + length
+        self._tally.lines += 1
+        self._tally.damaged += 1
+        self._report(_oversize(self._file, self.line, offset, length, self._cap))
+
+
+def _oversize(file: str, line: int, offset: int, length: int, cap: int) -> Finding:
+    message = f"the line has {length} bytes, the limit is {cap}"
+    return Finding("oversize", file, line, offset, length, message)
 
 
 def _odd_line(

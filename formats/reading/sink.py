@@ -8,7 +8,7 @@ memory independent of its size, and no second look at a file that somebody may b
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
@@ -52,6 +52,38 @@ class Conversation:
         self.parent: str | None = None
         self.link: Link | None = None
         self.usage: Usage = no_usage()
+
+
+class BlockSink(Protocol):
+    """What an adapter writes into: a `ParseSink` for a whole session, a `LiveSink` as it grows."""
+
+    wants_hidden: bool
+    tally: Tally
+    conversations: dict[str, Conversation]
+    client_version: str | None
+
+    def add(self, block: Block) -> int:
+        """Append a block; return its handle, `DROPPED` for an unwanted hidden one."""
+
+    def amend(self, handle: int, **late: Any) -> None:
+        """State fields of a block that were unknown when it was added."""
+
+    def supersede(self, handle: int) -> None:
+        """Mark a block as replaced."""
+
+    def finding(self, finding: Finding) -> None:
+        """Record a remark about the input."""
+
+    def conversation(
+        self, name: str, *, parent: str | None = None, link: Link | None = None
+    ) -> Conversation:
+        """Return (and if need be open) a conversation, setting what is given."""
+
+    def use(self, conversation: str, usage: Usage) -> None:
+        """Count one model message's tokens."""
+
+    def open_main(self) -> Conversation:
+        """Return the main conversation, so that even an empty session has one."""
 
 
 class ParseSink:
@@ -168,6 +200,18 @@ class ParseSink:
     def open_main(self) -> Conversation:
         """Return the main conversation, so that even an empty session has one."""
         return self.conversation(MAIN)
+
+
+def encodable(block: Block) -> Block:
+    """Return the block as it is, or, where no encoder would take it, cleaned and marked `lossy`."""
+    kind = block["type"]
+    try:
+        orjson.dumps(block)
+    except TypeError:
+        return jsontext.cleaned(block)
+    if kind in _NESTED and _is_too_deep(block, _NESTED[kind]):
+        return jsontext.cleaned(block)
+    return block
 
 
 def _is_too_deep(block: Block, names: tuple[str, ...]) -> bool:
