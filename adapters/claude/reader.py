@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.contract import NativeSession, Paths, Refuse, SessionFiles
+    from agentsdir.adapters.contract import Follower, NativeSession, Paths, Refuse, SessionFiles
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
 
@@ -65,3 +65,9 @@ class ClaudeReader:
         from agentsdir.adapters.claude import store
 
         return store.files(main)
+
+    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
+        """Return a follower of one session."""
+        from agentsdir.adapters.claude.follow import SessionFollower
+
+        return SessionFollower(main, hidden=hidden)
