@@ -9,7 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.contract import Follower, NativeSession, Paths, Refuse, SessionFiles
+    from agentsdir.adapters.contract import (
+        Follower,
+        NativeSession,
+        Paths,
+        Refuse,
+        SessionFiles,
+        Translator,
+    )
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
 
@@ -71,3 +78,9 @@ class ClaudeReader:
         from agentsdir.adapters.claude.follow import SessionFollower
 
         return SessionFollower(main, hidden=hidden)
+
+    def translate_stream(self) -> Translator:
+        """Return a translator for the standard output of one run."""
+        from agentsdir.adapters.claude.translate import StdoutTranslator
+
+        return StdoutTranslator()

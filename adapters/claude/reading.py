@@ -120,6 +120,7 @@ class Reading:
         thread = self.subagents.threads.get(self._thread or "")
         if thread is not None:
             thread.meta = meta
+            self.subagents.changed = True
 
     def branches(self) -> None:
         """State which blocks stand on a replaced branch, as far as the rows tell."""
@@ -253,3 +254,4 @@ class Reading:
             content = message.get("content") if isinstance(message, dict) else None
             first = next((piece for piece in map(part_text, parts(content)) if piece), "")
             thread.prompt = text(first)
+            self.subagents.changed = True

@@ -96,7 +96,7 @@ class Ledger:
         `final` is false for a turn that failed: what it spent until then may not be in.
         """
         if isinstance(raw, dict):
-            spent = _usage(_counts(raw), final=final)
+            spent = message_usage(raw, final=final)
             self._results = add_usage(self._results or no_usage(), spent)
 
     def state(self, sink: BlockSink, main: str) -> None:
@@ -121,6 +121,48 @@ class Ledger:
             sink.use(main, self._results)
         for conversation, total in sums.items():
             sink.use(conversation, total.usage())
+
+
+class Spent:
+    """What the main thread of one run has spent so far: results, and messages since the last."""
+
+    def __init__(self) -> None:
+        self._settled = no_usage()
+        self._messages: dict[str, Usage] = {}
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether messages came that no result has counted."""
+        return bool(self._messages)
+
+    def note(self, message_id: str, spent: Usage) -> None:
+        """Take the counts of a message, as a line gives them; final ones stand."""
+        known = self._messages.get(message_id)
+        if known is None or not known["exact"]:
+            self._messages[message_id] = spent
+
+    def settle(self, spent: Usage | None) -> None:
+        """Take the counts of a result; one that was broken off may know less than its messages."""
+        if spent is None or not spent["totalTokens"]:
+            spent = self._since()
+            spent["exact"] = spent["exact"] and not self._messages
+        self._settled = add_usage(self._settled, spent)
+        self._messages.clear()
+
+    def so_far(self) -> Usage:
+        """Return the sum."""
+        return add_usage(self._settled, self._since())
+
+    def _since(self) -> Usage:
+        total = no_usage()
+        for spent in self._messages.values():
+            total = add_usage(total, spent)
+        return total
+
+
+def message_usage(raw: dict[str, Any], *, final: bool) -> Usage:
+    """Translate the counts of the API; they are lower bounds where they are not `final`."""
+    return _usage(_counts(raw), final=final)
 
 
 def _counts(raw: dict[str, Any]) -> _Counts:
