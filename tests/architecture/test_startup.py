@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "restore": set(),
     "replay": set(),
     "parse": set(),
+    "follow": set(),
     "inspect": set(),
     "list": set(),
     "archive": set(),
@@ -45,6 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "trust": set(),
 }
 
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "claude" / "hello-2.1.98.jsonl"
 PROBE = """
 import json, os, sys
 os._exit = sys.exit  # the probe has to outlive the command
@@ -91,6 +93,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         run(["new", "--name", name], home)
         run(["send", name, "hello"], home)
     run(["suspend", "asleep"], home)
+    shutil.copy(FIXTURE, home / "session.jsonl")
     transcript = next(home.glob(".agentsdir/agents/*/transcripts/*.jsonl")).relative_to(home)
     commands = {
         "new": ["new"],
@@ -100,6 +103,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "restore": ["restore"],
         "replay": ["replay", "active"],
         "parse": ["parse", str(transcript)],
+        "follow": ["follow", "session.jsonl", "--until-idle", "0"],
         "inspect": ["inspect", "active"],
         "list": ["list"],
         "archive": ["archive", "active"],
