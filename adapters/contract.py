@@ -164,7 +164,7 @@ class TranscriptReader(Protocol):
 
 @runtime_checkable
 class StoreReader(TranscriptReader, Protocol):
-    """A reader that knows the client's own store."""
+    """A reader that knows the client's own store, and reads while the client writes there."""
 
     def is_storage(self, folder: Path) -> bool:
         """Tell whether a folder is a client's storage: it holds more than transcripts, and secrets.
@@ -196,16 +196,19 @@ class StoreReader(TranscriptReader, Protocol):
         Raises `Invalid` (kind ``bad-native-id``) when the client would not take its id.
         """
 
+    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
+        """Return a follower of the session whose main transcript is, or will be, at `main`.
+
+        Blocks marked `hidden` are told if asked for.
+        """
+
 
 @runtime_checkable
 class LiveReader(StoreReader, Protocol):
-    """A reader that also reads while the client writes."""
+    """A reader that also reads what the client prints."""
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""
-
-    def follow(self, main: Path) -> Follower:
-        """Return a follower of the session whose main transcript is, or will be, at `main`."""
 
 
 class ToolRequest(NamedTuple):
