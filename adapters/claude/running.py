@@ -7,7 +7,7 @@ import shutil
 import signal
 
 from agentsdir.adapters.claude import control, open_sessions
-from agentsdir.adapters.claude.native_files import native_files
+from agentsdir.adapters.claude.native_files import session_files
 from agentsdir.adapters.claude.paths import host_paths
 from agentsdir.adapters.claude.translate import StdoutTranslator
 from agentsdir.adapters.claude.verdict import failure, is_settled
@@ -111,7 +111,7 @@ class ClaudeSession:
 
     def transcripts(self) -> list[NativeFile]:
         """Return the session's files as they stand in the client's store."""
-        return native_files(storage_of(self._spec), self._spec.native_id)
+        return session_files(self._spec)
 
     def _command(self, environment: Mapping[str, str]) -> list[str]:
         spec = self._spec
