@@ -34,7 +34,9 @@ _FOLDERS = ("skills", "agents")
 _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
 _REFUSED = re.compile(r"(\.?mcp|hooks?|settings)([.-].*)?", re.IGNORECASE)
 # What a client would run or connect to when it merely reads such a file.
-_REFUSED_KEY = re.compile(rb"^(hooks|mcpServers|permissionMode)[ \t]*:", re.MULTILINE)
+_REFUSED_KEY = re.compile(
+    rb"""(^|[\s{,?])["']?(hooks|mcpServers|permissionMode)["']?\s*:""", re.IGNORECASE | re.MULTILINE
+)
 
 
 def load_profile(layout: Layout, name: str) -> Profile:
@@ -85,10 +87,11 @@ def _check_place(top: Path, inner: str, *, is_folder: bool) -> None:
 
 def _front(data: bytes) -> bytes:
     """Return the front matter of a Markdown file, or nothing."""
-    data = data.replace(b"\r\n", b"\n")
-    if not data.startswith(b"---\n"):
+    data = data.replace(b"\r", b"\n").lstrip(b"\xef\xbb\xbf \t\n")
+    if not data.startswith(b"---"):
         return b""
-    return data[: data.find(b"\n---", 3)]
+    end = data.find(b"\n---", 3)
+    return data[: end if end >= 0 else len(data)]
 
 
 def _below(files: dict[str, bytes], folder: str) -> dict[str, bytes]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -320,6 +322,39 @@ def test_a_bundle_comes_through_a_pipe(shell: Any, talk: str) -> None:
     assert orjson.loads(done.stdout) == {
         "type": "agent", "agentId": talk, "durability": "always"
     }  # fmt: skip
+
+
+def test_a_large_agent_moves_within_a_bound(shell: Any, tmp_path: Path) -> None:
+    """Adopted, exported, imported and forked: what it needs does not grow with the session."""
+    row = orjson.loads((FIXTURES / "hello-2.1.98.jsonl").read_bytes().splitlines()[2])
+    path = tmp_path / f"{ID}.jsonl"
+    with path.open("wb") as stream:
+        for number in range(24_000):
+            said = {"role": "user", "content": f"{number} " + "x" * 1000}
+            changed = {"uuid": f"{number:08}", "parentUuid": None, "message": said}
+            stream.write(orjson.dumps({**row, **changed, "type": "user"}) + b"\n")
+    there = "there"
+    commands = (
+        ["new", "--from", str(path), "--name", "large"],
+        ["export", "--bundle", "large", "large.tar"],
+        ["--root", there, "import", "large.tar"],
+        ["--root", there, "fork", "large"],
+    )
+    for command in commands:
+        probe = (
+            "import resource, sys; from agentsdir.cli.main import main\n"
+            "limit = 400 * 1024 * 1024\n"
+            "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+            "sys.argv[0] = 'agentsdir'; main()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", probe, *command],
+            env=shell.environment(),
+            cwd=shell.cwd,
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b""), command
 
 
 def test_an_open_turn_is_closed_where_it_arrives(shell: Any, talk: str) -> None:
