@@ -12,7 +12,14 @@ from agentsdir.adapters.claude import notes, stdout
 from agentsdir.adapters.claude.assistant import read_assistant
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED, Emitter, Place
 from agentsdir.adapters.claude.enqueued import Queue
-from agentsdir.adapters.claude.shapes import agent_id, identifier, part_text, parts, text
+from agentsdir.adapters.claude.shapes import (
+    agent_id,
+    identifier,
+    is_row,
+    part_text,
+    parts,
+    text,
+)
 from agentsdir.adapters.claude.tokens import Ledger
 from agentsdir.adapters.claude.tree import PLAIN, Tree
 from agentsdir.adapters.claude.user import read_user
@@ -102,7 +109,8 @@ class Reading:
         sink, read, settlers = self._sink, self._read, self._settlers
         tally = sink.tally
         with source.open() as stream:
-            for row in read_rows(stream, self._file, sink.tally, sink.finding):
+            rows = read_rows(stream, self._file, sink.tally, sink.finding, is_record=is_row)
+            for row in rows:
                 outcome = read(row)
                 if outcome == PARSED and not row.salvaged:
                     tally.parsed += 1  # by far the most, so without a call
