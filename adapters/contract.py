@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.source import Source
     from agentsdir.formats.reading.stream import StreamEvent
 
+    # Is told of each file or folder that the system does not let be read.
+    Refuse = Callable[[OSError], None]
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+MIN_NATIVE_PREFIX = 8
 
 
 class Transcript(NamedTuple):
@@ -134,20 +138,43 @@ class TranscriptReader(Protocol):
 
 
 @runtime_checkable
-class LiveReader(TranscriptReader, Protocol):
-    """A reader that also reads while the client writes, and knows the client's own store."""
+class StoreReader(TranscriptReader, Protocol):
+    """A reader that knows the client's own store."""
+
+    def is_storage(self, folder: Path) -> bool:
+        """Tell whether a folder is a client's storage: it holds more than transcripts, and secrets.
+
+        Only what `transcripts` names is to be opened in one.
+        """
+
+    def transcripts(self, storage: Path, refuse: Refuse) -> Iterator[Path]:
+        """Yield every transcript below the client's storage folder, main or child, in order."""
+
+    def sessions(self, storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
+        """Yield the sessions below the storage folder, from head and tail reads only.
+
+        The one written last comes first. What a list need not show is left out.
+        """
+
+    def locate(self, storage: Path, native_id: str) -> list[Path]:
+        """Return the main transcripts of that id below the storage folder, best first.
+
+        `native_id` may be the beginning of ids, from `MIN_NATIVE_PREFIX` characters on.
+        """
+
+    def files(self, main: Path) -> SessionFiles:
+        """Return the session whose main transcript is at `main`, with the children beside it."""
+
+
+@runtime_checkable
+class LiveReader(StoreReader, Protocol):
+    """A reader that also reads while the client writes."""
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""
 
     def follow(self, main: Path) -> Follower:
         """Return a follower of the session whose main transcript is, or will be, at `main`."""
-
-    def sessions(self, storage: Path) -> Iterator[NativeSession]:
-        """Yield the sessions below the client's storage folder, from head and tail reads only."""
-
-    def locate(self, storage: Path, native_id: str) -> list[Path]:
-        """Return the main transcripts of that id below the storage folder, best first."""
 
 
 class NativeFile(NamedTuple):

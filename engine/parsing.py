@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import Architecture, SessionFiles, TranscriptReader
+from agentsdir.adapters.contract import Architecture, SessionFiles, StoreReader, TranscriptReader
 from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
@@ -47,11 +47,12 @@ def find_sessions(
     """
     names = registry.BUILT_IN if adapter == "auto" else (adapter,)
     claimed: dict[str, list[Source]] = {}
+    rejected: list[NotATranscript] = []
     for source in sources:
         try:
             owner = _owner(source, names, forced=forced)
         except NotATranscript as error:
-            reject(error)
+            rejected.append(error)
         else:
             claimed.setdefault(owner, []).append(source)
     found = []
@@ -60,6 +61,15 @@ def find_sessions(
             architecture = registry.get(name)
             files = _reader(architecture).discover(claimed[name])
             found += [Found(architecture, session) for session in files]
+    sidecars = {
+        transcript.sidecar.name
+        for one in found
+        for transcript in one.files.transcripts
+        if transcript.sidecar is not None
+    }
+    for one_rejected in rejected:
+        if one_rejected.file not in sidecars:
+            reject(one_rejected)
     return found
 
 
@@ -100,6 +110,9 @@ def _reader(architecture: Architecture) -> TranscriptReader:
 def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> Iterator[Source]:
     """Yield every candidate file below `folder`, sorted, following links but no loops.
 
+    Hidden files are none. Of a client's own storage, where its secrets stand, only the transcripts
+    are.
+
     Args:
         folder: where to look.
         name: how the folder was named; the sources are named accordingly.
@@ -110,12 +123,20 @@ def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> I
         message = f"cannot read {error.filename}: {error.strerror}"
         reject(NotATranscript(message, file=str(error.filename), kind="unreadable"))
 
+    def source(path: Path) -> Source:
+        return Source(str(Path(name) / path.relative_to(folder)), path=path)
+
+    clients = [one.reader for one in registry.built_in() if isinstance(one.reader, StoreReader)]
     status = folder.stat()
     seen: set[tuple[int, int]] = {(status.st_dev, status.st_ino)}
     # A list, and no recursion: whoever nests folders deeper than Python calls is hostile.
     pending = [folder]
     while pending:
         where = pending.pop()
+        client = next((reader for reader in clients if reader.is_storage(where)), None)
+        if client is not None:
+            yield from map(source, client.transcripts(where, refuse))
+            continue
         try:
             with os.scandir(where) as found:
                 entries = sorted(found, key=lambda entry: entry.name)
@@ -133,8 +154,8 @@ def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> I
                 inner.append(path)
         for entry in entries:
             path = where / entry.name
-            if entry.name.endswith(SUFFIXES) and path.is_file():
-                yield Source(str(Path(name) / path.relative_to(folder)), path=path)
+            if entry.name.endswith(SUFFIXES) and entry.name[0] != "." and path.is_file():
+                yield source(path)
         pending += reversed(inner)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SIDECHAIN = re.compile(rb'"isSidechain":\s*true')
 _AGENT = re.compile(rb'"agentId":\s*"([A-Za-z0-9_.:-]{1,128})"')
-_SIDE_FOLDER = "subagents"
+SIDE_FOLDER = "subagents"
 
 
 class _Head:
@@ -46,7 +46,7 @@ class _Head:
         places = [
             (above.parent.parent, above.parent.name)
             for above in [self.folder, *self.folder.parents]
-            if above.name == _SIDE_FOLDER
+            if above.name == SIDE_FOLDER
         ]
         return places + [(self.folder, session) for session in self.sessions]
 

@@ -131,6 +131,7 @@ _MARKED = {
     "error": ("exitCode", "error"),
     "agent": ("agentId", "new-agent"),
     "archived": ("agentId", "archived"),
+    "native-session": ("modifiedAt", "native-session"),
     "unarchived": ("agentId", "archived"),
     "restored": ("agentId", "restored"),
     "removed": ("agentId", "removed"),
