@@ -72,7 +72,7 @@ def _page(seen: dict[str, Any]) -> str:
         ("last turn", seen["lastActivity"]),
         ("turns", f"{counters['turns']} ({counters['failedTurns']} failed)"),
         ("blocks", counters["blocks"]),
-        ("tokens", usage["totalTokens"]),
+        ("tokens", f"{'' if usage['exact'] else 'at least '}{usage['totalTokens']}"),
         ("pending", len(seen["pending"]) or None),
         ("log", f"{seen['log']['path']} ({seen['log']['lastSeq']} records)"),
     ]
