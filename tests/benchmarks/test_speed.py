@@ -48,6 +48,8 @@ BIG_MEGABYTES = 100
 BIG_RUNS = 5
 BIG_BAR = 3.0
 BIG_PEAK_MIB = 100
+FOLLOW_BAR = 9.0
+FOLLOW_RUNS = 2
 
 
 @pytest.fixture
@@ -111,6 +113,21 @@ def test_parsing_costs_little_more_than_decoding(bench: Any, big: Path) -> None:
     )["parse (100 MB)"]
 
     assert figure.ratio <= BIG_BAR
+    assert figure.peak <= BIG_PEAK_MIB
+
+
+def test_following_a_long_session_needs_little_memory(bench: Any, big: Path) -> None:
+    """100 MB that are there when a session begins to be followed are read through, not kept."""
+    floor = [sys.executable, "-c", LOADS, str(big)]
+    name = "follow (100 MB)"
+    commands = {name: [AGENTSDIR, "follow", str(big), "--until-idle", "0"]}
+
+    figure = bench.compare(
+        floor, commands, {name: FOLLOW_BAR}, rounds=FOLLOW_RUNS, cwd=big.parent,
+        env=surroundings(big.parent),
+    )[name]  # fmt: skip
+
+    assert figure.ratio <= FOLLOW_BAR
     assert figure.peak <= BIG_PEAK_MIB
 
 
