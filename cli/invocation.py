@@ -19,6 +19,8 @@ from agentsdir.formats.version import VERSION
 COMMANDS = {
     "new": "Create an agent and print its id",
     "send": "Give an agent a prompt and print its answer",
+    "interrupt": "Ask an agent's running turn to end",
+    "reset": "Begin an agent's history anew",
     "suspend": "Take an agent's session out of use",
     "resume": "Take a suspended session into use again",
     "restore": "Bring agents to a sound state after a crash",
@@ -27,6 +29,9 @@ COMMANDS = {
     "follow": "Print a session while its client writes it",
     "inspect": "Show everything about one agent",
     "list": "List the agents",
+    "fork": "Make an agent that goes on from where another one is",
+    "export": "Write an agent's transcripts, or all of it, to a folder or tar",
+    "import": "Take an exported agent into this directory",
     "archive": "Put agents away, or bring them back",
     "rm": "Remove agents for good",
     "validate": "Check files against the format",

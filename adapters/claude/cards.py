@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from agentsdir.adapters.claude.classify import COMMAND, PERSON, command_text, split_editor, voice_of
+from agentsdir.adapters.claude.classify import COMMAND, PERSON, command_text, listen
 from agentsdir.adapters.claude.shapes import mapping, part_text, parts, text
 from agentsdir.adapters.contract import NativeSession
 from agentsdir.formats import times
@@ -139,11 +139,11 @@ def _first_prompt(head: bytes) -> str:
         if any(isinstance(part, dict) and part.get("type") == "tool_result" for part in pieces):
             continue
         texts = [piece for part in pieces if (piece := part_text(part))]
-        voice = voice_of(row, texts[0] if texts else "")
+        voice, divided = listen(row, texts)
         if voice is PERSON:
-            for piece in texts:
-                if typed := split_editor(piece)[1].strip():
-                    return typed
+            for _, typed in divided:
+                if typed.strip():
+                    return typed.strip()
         elif voice is COMMAND and not command:
             command = command_text(texts[0])
     return command or _cut_prompt(head)

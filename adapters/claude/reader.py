@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.adapters.contract import (
+        Adoptable,
         Follower,
         NativeSession,
         Paths,
@@ -72,6 +73,12 @@ class ClaudeReader:
         from agentsdir.adapters.claude import store
 
         return store.files(main)
+
+    def adoptable(self, main: Path) -> Adoptable:
+        """Return a session with every file that is its own."""
+        from agentsdir.adapters.claude.adopting import adoptable
+
+        return adoptable(main)
 
     def follow(self, main: Path, *, hidden: bool = False) -> Follower:
         """Return a follower of one session."""

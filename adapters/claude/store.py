@@ -131,6 +131,23 @@ def beside(main: Path, names: Iterable[str]) -> Iterator[Path]:
             yield path
 
 
+def beside_files(main: Path) -> Iterator[Path]:
+    """Yield every file of a session but `main`: all of its side folder, and flat children.
+
+    Links are not followed: what is taken along is the session's own.
+    """
+    for folder, folders, names in os.walk(main.with_suffix("")):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder) / name
+            if path.is_file() and not path.is_symlink():
+                yield path
+    for child in files(main).transcripts[1:]:
+        flat = child.source.path
+        if flat is not None and flat.parent == main.parent:
+            yield flat
+
+
 def _projects(storage: Path, refuse: Refuse) -> Iterator[Path]:
     """Yield the folders that may hold sessions, each once, however often links lead to it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from itertools import chain
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from agentsdir.formats.errors import AgentsdirError
 
@@ -16,6 +16,28 @@ if TYPE_CHECKING:
 CHUNK = 1024 * 1024
 LIMIT = 16 * CHUNK
 GATHERED = 512  # pieces per system call; POSIX allows 1024
+
+
+class Readable(Protocol):
+    """What can be read from its beginning to its end."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return about `size` bytes, or nothing at the end."""
+
+
+class Pieces:
+    """Pieces of bytes as a stream that is read once. Each is at least a byte."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+
+    def read(self, size: int, /) -> bytes:
+        """Return whole pieces of together about `size` bytes, or nothing at the end."""
+        held: list[bytes] = []
+        while size > 0 and (piece := next(self._pieces, b"")):
+            held.append(piece)
+            size -= len(piece)
+        return b"".join(held)
 
 
 class _Scratch:
@@ -147,7 +169,7 @@ class ByteSpool:
         limit: how many bytes to keep in memory; larger streams go to the scratch file whole.
     """
 
-    def __init__(self, stream: BinaryIO, limit: int = LIMIT) -> None:
+    def __init__(self, stream: Readable, limit: int = LIMIT) -> None:
         pieces: list[bytes] = []
         size = 0
         self._scratch = _Scratch()

@@ -29,6 +29,8 @@ VALIDATING = {"jsonschema", "jsonschema_rs", "referencing"}
 ALLOWED: dict[str, set[str]] = {
     "new": set(),
     "send": set(),
+    "interrupt": set(),
+    "reset": set(),
     "suspend": set(),
     "resume": set(),
     "restore": set(),
@@ -37,6 +39,10 @@ ALLOWED: dict[str, set[str]] = {
     "follow": set(),
     "inspect": set(),
     "list": set(),
+    "fork": set(),
+    "export": set(),
+    # What it takes in is validated first.
+    "import": {*VALIDATING, "importlib.metadata"},
     "archive": set(),
     "rm": set(),
     # rpds and attrs come with jsonschema and read their own versions.
@@ -93,11 +99,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         run(["new", "--name", name], home)
         run(["send", name, "hello"], home)
     run(["suspend", "asleep"], home)
+    run(["export", "--bundle", "asleep", "bundle.tar"], home)
     shutil.copy(FIXTURE, home / "session.jsonl")
     transcript = next(home.glob(".agentsdir/agents/*/transcripts/*.jsonl")).relative_to(home)
     commands = {
         "new": ["new"],
         "send": ["send", "active", "again"],
+        "interrupt": ["interrupt", "--help"],
+        "reset": ["reset", "active"],
         "suspend": ["suspend", "active"],
         "resume": ["resume", "asleep"],
         "restore": ["restore"],
@@ -106,6 +115,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "follow": ["follow", "session.jsonl", "--until-idle", "0"],
         "inspect": ["inspect", "active"],
         "list": ["list"],
+        "fork": ["fork", "active"],
+        "export": ["export", "active", "out"],
+        "import": ["--root", "other", "import", "bundle.tar"],
         "archive": ["archive", "active"],
         "rm": ["rm", "--yes", "active"],
         "validate": ["validate"],
