@@ -97,6 +97,7 @@ class Environment:
         import time
 
         from agentsdir.cli.fresh import FreshIds, now
+        from agentsdir.cli.output import note
         from agentsdir.cli.trust import check_trust
         from agentsdir.engine.world import World
         from agentsdir.formats.directory.durability import Disk
@@ -105,7 +106,14 @@ class Environment:
         layout = self.layout
         disk = Disk(read_settings(layout).durability)
         return World(
-            layout, now, time.sleep, FreshIds(), disk, lambda: check_trust(self), self.client
+            layout,
+            now,
+            time.sleep,
+            FreshIds(),
+            disk,
+            lambda: check_trust(self),
+            self.client,
+            lambda text: note(self, text),
         )
 
     def client(self, state: AgentState) -> Client:

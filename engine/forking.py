@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentsdir.adapters import registry
 from agentsdir.engine.creation import Made, open_root
 from agentsdir.engine.histories import take_over
 from agentsdir.engine.identities import own_identity
-from agentsdir.engine.provider_sessions import provider_errors
+from agentsdir.engine.provider_sessions import find_provider, provider_errors
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import ids, locks, transcripts
 from agentsdir.formats.directory.agent import Reading, open_agent, read_agent
@@ -17,7 +16,7 @@ from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import read_log
 from agentsdir.formats.directory.points import Point
 from agentsdir.formats.directory.publishing import making_agent
-from agentsdir.formats.errors import Invalid, ProviderError, UsageError
+from agentsdir.formats.errors import Invalid
 
 
 def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -> Made:
@@ -36,12 +35,7 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
     state, record = reading.state, recorded_creation(paths) or reading.rebuilt
     if record is None:
         raise Invalid(f"{paths.log} does not say how the agent was made")
-    try:
-        architecture = registry.get(state.session.provider_name)
-    except UsageError as error:
-        raise ProviderError(error.message, hint=error.hint, kind="no-provider") from error
-    if architecture.provider is None:
-        raise ProviderError(f"{architecture.name!r} runs no sessions", kind="no-provider")
+    architecture, provider = find_provider(state)
     own = transcripts.of_session(state.transcripts, state.native["id"])
     saved = transcripts.load_recorded(paths, own)
     findings = list(reading.findings)
@@ -67,9 +61,7 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
             data["title"] = state.title
         with making_agent(layout, agent_id, session_id, world.disk) as made, provider_errors():
             made.append("session.created", data, world.now())
-            files = architecture.provider.fork(
-                saved, state.native["id"], native["id"], findings.append
-            )
+            files = provider.fork(saved, state.native["id"], native["id"], findings.append)
             findings += take_over(made, architecture, files, world.now())
     return Made(agent_id, findings)
 

@@ -11,10 +11,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from agentsdir.adapters import registry
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.creation import Made, check_unique, open_root
 from agentsdir.engine.identities import check_native, own_identity
+from agentsdir.engine.provider_sessions import find_provider
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids, locks, transcripts, workspace
 from agentsdir.formats.directory.agent import Reading, read_agent
@@ -23,7 +23,7 @@ from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.publishing import NewAgent, making_agent
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
+from agentsdir.formats.errors import AgentsdirError, Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ def import_agent(
             agent_id, session_id = world.ids.agent(), world.ids.session()
             with making_agent(layout, agent_id, session_id, world.disk) as made:
                 converted = _Conversion(world, source, reading, agent_id, session_id, login)
+                converted.store(made, saved, findings)
                 for record in converted.records():
                     made.append(record.event, record.data, record.ts)
-                converted.store(made, saved, findings)
+                converted.name_own(made)
                 state = reading.state
                 state.native = converted.native
                 _end(world, made, state, captured, cwd)
@@ -170,7 +171,8 @@ class _Conversion:
         self._agent_id = agent_id
         self._login = login
         self._old: str = reading.state.native["id"]
-        self._own = transcripts.of_session(reading.state.transcripts, self._old)
+        self._current = ""
+        self._stored: dict[str, list[dict[str, Any]]] = {}
         self.native = {**reading.state.native, "id": ids.dashed(session_id)}
 
     def records(self) -> Iterator[Record]:
@@ -180,9 +182,18 @@ class _Conversion:
                 record = line.record
                 if record is None or line.after.size > self._state.position.size:
                     continue
+                if record.event == "native.changed" and (left := self._left()):
+                    # An earlier session's transcripts are named while it is the one that goes on.
+                    yield record._replace(event="transcript.synced", data={"files": left})
                 data = self._data(record)
                 if data is not None:
+                    if "native" in data:
+                        self._current = record.data["native"]["id"]
                     yield record._replace(data=data)
+
+    def _left(self) -> list[dict[str, Any]]:
+        """Return the transcripts of the session that is about to be left, for good."""
+        return self._stored.pop(self._current, []) if self._current != self._old else []
 
     def _data(self, record: Record) -> dict[str, Any] | None:
         data = record.data
@@ -193,10 +204,9 @@ class _Conversion:
         if record.event == "session.state":
             return {name: value for name, value in data.items() if name != "provider_state"}
         if record.event == "transcript.synced":
-            # What the session's own are from now on is said at the end; the others stay where they
-            # are, for their place says whose they are.
-            others = [entry for entry in data["files"] if entry["path"] not in self._own]
-            return {**data, "files": others} if others else None
+            # What the transcripts are from now on is said at the end; streams stay as they are.
+            streams = [entry for entry in data["files"] if entry["role"] == transcripts.STREAM]
+            return {**data, "files": streams} if streams else None
         if record.event == "block" and data["block"].get("sessionId") == self._old:
             return {**data, "block": {**data["block"], "sessionId": self.native["id"]}}
         return data
@@ -225,27 +235,24 @@ class _Conversion:
 
     def store(self, made: NewAgent, saved: dict[str, Source], findings: list[Finding]) -> None:
         """Store the transcripts under the new session's id, and those of earlier sessions."""
-        fork = _provider(self._state).fork
-        own = {path: saved[path] for path in saved if path in self._own}
-        synced = [
-            made.store(file.path, file.role, file.source).as_entry()
-            for file in fork(own, self._old, self.native["id"], findings.append)
+        entries = self._state.transcripts
+        own = transcripts.of_session(entries, self._old)
+        _, provider = find_provider(self._state)
+        files = provider.fork(
+            {path: saved[path] for path in own}, self._old, self.native["id"], findings.append
+        )
+        self._stored[self._old] = [
+            made.store(file.path, file.role, file.source).as_entry() for file in files
         ]
-        for path, file in saved.items():
-            if path not in self._own:
-                made.store(path, self._state.transcripts[path]["role"], file)
-        if synced:
-            made.append("transcript.synced", {"files": synced}, self._world.now())
+        for path in saved.keys() - own.keys():
+            synced = made.store(path, entries[path]["role"], saved[path])
+            if synced.role != transcripts.STREAM:
+                self._stored.setdefault(entries[path]["native"], []).append(synced.as_entry())
 
-
-def _provider(state: AgentState) -> Any:
-    try:
-        provider = registry.get(state.session.provider_name).provider
-    except UsageError as error:
-        raise ProviderError(error.message, hint=error.hint, kind="no-provider") from error
-    if provider is None:
-        raise ProviderError(f"{state.session.provider_name!r} runs no sessions", kind="no-provider")
-    return provider
+    def name_own(self, made: NewAgent) -> None:
+        """Have the log name the transcripts of the session that goes on."""
+        if files := self._stored.pop(self._old, None):
+            made.append("transcript.synced", {"files": files}, self._world.now())
 
 
 def unpacked(stream: Any, folder: Path) -> Path:

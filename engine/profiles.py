@@ -34,7 +34,9 @@ _FOLDERS = ("skills", "agents")
 _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
 _REFUSED = re.compile(r"(\.?mcp|hooks?|settings)([.-].*)?", re.IGNORECASE)
 # What a client would run or connect to when it merely reads such a file.
-_REFUSED_KEY = re.compile(rb"^(hooks|mcpServers|permissionMode)[ \t]*:", re.MULTILINE)
+_REFUSED_KEY = re.compile(
+    rb"""(^|[\s{,?])["']?(hooks|mcpServers|permissionMode)["']?\s*:""", re.IGNORECASE | re.MULTILINE
+)
 
 
 def load_profile(layout: Layout, name: str) -> Profile:
@@ -85,10 +87,11 @@ def _check_place(top: Path, inner: str, *, is_folder: bool) -> None:
 
 def _front(data: bytes) -> bytes:
     """Return the front matter of a Markdown file, or nothing."""
-    data = data.replace(b"\r\n", b"\n")
-    if not data.startswith(b"---\n"):
+    data = data.replace(b"\r", b"\n").lstrip(b"\xef\xbb\xbf \t\n")
+    if not data.startswith(b"---"):
         return b""
-    return data[: data.find(b"\n---", 3)]
+    end = data.find(b"\n---", 3)
+    return data[: end if end >= 0 else len(data)]
 
 
 def _below(files: dict[str, bytes], folder: str) -> dict[str, bytes]:
@@ -105,19 +108,17 @@ class _Applied(NamedTuple):
     skipped: list[str]
 
 
-def apply_profile(
-    world: World, paths: AgentPaths, state: AgentState, provider: Provider
-) -> list[str]:
+def apply_profile(world: World, paths: AgentPaths, state: AgentState, provider: Provider) -> None:
     """Write the agent's profile into its working directory before its first turn.
 
-    Only what is missing is written; the event says what. Returns the paths that were in the way.
+    Only what is missing is written; the event says what, and what was in the way is told.
 
     Raises what `load_profile` raises, and `NotRecorded` when the system refuses.
     """
-    if not state.profile or state.counters["turns"] > 1:
-        return []
+    if not state.profile or state.counters["turns"]:
+        return
     if not isinstance(provider, ProgramProvider):
-        return []
+        return
     wanted = provider.workspace_files(load_profile(world.layout, state.profile))
     done = _write(Path(state.cwd), wanted)
     if done.written or done.skipped:
@@ -129,7 +130,8 @@ def apply_profile(
         }
         with write_agent(paths, disk=world.disk, known=state) as writer:
             writer.append("profile.applied", data, world.now())
-    return done.skipped
+    for name in done.skipped:
+        world.tell(f"{Path(state.cwd) / name} is not of the profile {state.profile}; it was left")
 
 
 def _write(folder: Path, wanted: Mapping[str, bytes]) -> _Applied:

@@ -21,6 +21,7 @@ from agentsdir.adapters.contract import (
 from agentsdir.engine.crashes import open_call_steps
 from agentsdir.engine.holding import this_process
 from agentsdir.engine.interrupts import heard
+from agentsdir.engine.profiles import apply_profile
 from agentsdir.engine.provider_sessions import (
     TurnHost,
     crashed,
@@ -170,6 +171,7 @@ class Turn:
             host = TurnHost(self._id, self._sender.permission_mode, self._confirm, self._began)
             spec = session_spec(self._world, self._paths, self._state, provider, host)
             self._recording.provisional = provider.runs_program
+            apply_profile(self._world, self._paths, self._state, provider)
             self._state, spec = catch_up(
                 self._world, self._paths, self._state, architecture, provider, spec
             )
@@ -288,7 +290,8 @@ class Turn:
         self._state = state
 
     def _result(self) -> TurnResult:
-        texts = [b["content"] for b in self._reducer.blocks(MAIN) if b["type"] == "assistant_text"]
+        said = [b for b in self._reducer.blocks(MAIN) if not b.get("superseded")]
+        texts = [b["content"] for b in said if b["type"] == "assistant_text"]
         metadata = self._metadata
         return TurnResult(
             self._message_id,

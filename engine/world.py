@@ -46,7 +46,7 @@ class World(NamedTuple):
     `now` returns an RFC 3339 timestamp; `sleep` waits some seconds. `disk` makes the writes of one
     command durable. `check_trust` raises `ProviderError` where this root may start no provider
     (decision D33). `client` says how the user runs the program of an agent's provider, and raises
-    `Invalid` for a damaged config.toml.
+    `Invalid` for a damaged config.toml. `tell` says something to the person, if one is there.
     """
 
     layout: Layout
@@ -56,3 +56,4 @@ class World(NamedTuple):
     disk: Disk
     check_trust: Callable[[], None]
     client: Callable[[AgentState], Client] = no_client
+    tell: Callable[[str], None] = lambda _text: None

@@ -108,6 +108,12 @@ def role_of(inner: tuple[str, ...]) -> str:
     return "main" if len(inner) == 1 else "output"
 
 
+def role_at(path: str, native_id: str) -> str:
+    """Return the same for a storage-relative path; empty for a file of no part in the session."""
+    inner = inner_path(path, native_id)
+    return role_of(inner) if inner else ""
+
+
 def standing(storage: Path, folder: Path, native_id: str) -> Path:
     """Return the project folder that has the session, else the one that it belongs to.
 

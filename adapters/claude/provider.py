@@ -60,10 +60,9 @@ class ClaudeProvider:
 
     def native_files(self, spec: SessionSpec) -> list[NativeFile]:
         """Return the session's files as they stand in the client's store."""
-        from agentsdir.adapters.claude.native_files import native_files
-        from agentsdir.adapters.claude.paths import host_paths
+        from agentsdir.adapters.claude.native_files import session_files
 
-        return native_files(host_paths(spec.host, spec.cwd).storage, spec.native_id)
+        return session_files(spec)
 
     def place(self, spec: SessionSpec) -> list[Path]:
         """Put saved transcripts where the client finds them (see `placing`)."""

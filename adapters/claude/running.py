@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import uuid
 
 from agentsdir.adapters.claude import control, open_sessions
-from agentsdir.adapters.claude.native_files import native_files
+from agentsdir.adapters.claude.native_files import session_files
 from agentsdir.adapters.claude.paths import host_paths
 from agentsdir.adapters.claude.translate import StdoutTranslator
 from agentsdir.adapters.claude.verdict import failure, is_settled
@@ -69,7 +68,7 @@ class ClaudeSession:
         program = self._program = Program(command, cwd=spec.cwd, environment=environment)
         spec.host.began(program.process)
         # The row of the prompt gets this id, so its block is known before the client is.
-        prompt = control.prompt_line(content, spec.native_id, str(uuid.uuid4()))
+        prompt = control.prompt_line(content, spec.native_id, spec.new_id())
         line = control.encode(prompt)
         yield from self._translator.line(line)
         program.write(line)
@@ -112,7 +111,7 @@ class ClaudeSession:
 
     def transcripts(self) -> list[NativeFile]:
         """Return the session's files as they stand in the client's store."""
-        return native_files(storage_of(self._spec), self._spec.native_id)
+        return session_files(self._spec)
 
     def _command(self, environment: Mapping[str, str]) -> list[str]:
         spec = self._spec

@@ -73,8 +73,8 @@ class NewAgent:
             state: the fold of that log; what follows its position is left.
         """
         size = state.position.size
-        with transcripts.beginning(paths.log, size, str(paths.log)).open() as stream:
-            shutil.copyfileobj(stream, self._log)
+        with open_log(paths.log) as stream:
+            self._log.writelines(transcripts.pieces(stream, size))
         with open_log(paths.log) as stream:
             for line in read_log(stream, str(paths.log)):
                 if line.after.size > size:

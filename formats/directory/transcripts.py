@@ -307,10 +307,11 @@ def beginning(path: Path, size: int, name: str) -> Source:
     Raises as `open_plain` does.
     """
     with os.fdopen(open_plain(path), "rb") as stream:
-        return Source.from_stream(name, Pieces(_pieces(stream, size)))
+        return Source.from_stream(name, Pieces(pieces(stream, size)))
 
 
-def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
+def pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the next `size` bytes of a stream, as far as there are any."""
     while size and (piece := stream.read(min(size, CHUNK))):
         yield piece
         size -= len(piece)
