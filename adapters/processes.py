@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _PROC = Path("/proc")
+GRACE = 2.0
+"""Seconds that a program has between being asked to end and being killed."""
 _PATIENCE = 10.0  # seconds; who is not gone by then hangs in the kernel
 _LOOK_EVERY = 0.01
+_LOOKS = 2
 
 
 def find(pid: int) -> Process | None:
@@ -46,11 +49,25 @@ def is_alive(process: Process) -> bool:
 
 
 def marked(marks: Mapping[str, str]) -> Iterator[Process]:
-    """Yield the processes that carry all of `marks` in their environment, but not this one."""
-    wanted = {f"{name}={value}".encode() for name, value in marks.items()}
+    """Yield the processes that carry all of `marks` in their environment.
+
+    Neither this one nor those that wait for it: a turn's own command may run agentsdir.
+    """
+    wanted = {os.fsencode(f"{name}={value}") for name, value in marks.items()}
+    spared = _line_of(os.getpid())
     for pid in _pids() if wanted else ():
-        if pid != os.getpid() and _carries(pid, wanted) and (found := find(pid)):
+        if pid not in spared and _carries(pid, wanted) and (found := find(pid)):
             yield found
+
+
+def _line_of(pid: int) -> set[int]:
+    """Return a process and its ancestors, by number."""
+    line: set[int] = set()
+    while pid not in line:
+        line.add(pid)
+        found = _stat(pid)
+        pid = found[0] if found else pid
+    return line
 
 
 def _pids() -> list[int]:
@@ -66,26 +83,36 @@ def _carries(pid: int, wanted: set[bytes]) -> bool:
     return False
 
 
-def end(marks: Mapping[str, str], also: Sequence[Process] = ()) -> list[Process]:
+def end(
+    marks: Mapping[str, str], also: Sequence[Process] = (), *, grace: float = GRACE
+) -> list[Process]:
     """End every process that carries all of `marks`, and all that descends from one.
 
-    They are killed: they belong to a turn that nobody can bring to its end any more. Returns them
-    when they are gone. Raises `ProviderError` (kind ``process-left``) for one that stays.
+    Each is asked, and killed if it does not listen. What descends from one that is over by then is
+    still known. Returns them when they are gone.
 
     Args:
         marks: variables and their values; nobody carries all of none.
         also: other processes to end, those of them that still run.
+        grace: seconds between asking and killing.
+
+    Raises `ProviderError` (kind ``process-left``) for one that stays.
     """
     ended: dict[Process, None] = {}
-    until = time.monotonic() + _PATIENCE
-    while found := family([*marked(marks), *filter(is_alive, also)]):
-        for process in found:
-            ended[process] = None
+    began = time.monotonic()
+    unseen = 0
+    # One look is not enough: a process may start another behind it, and be gone before it is met.
+    while unseen < _LOOKS:
+        found = family([*marked(marks), *filter(is_alive, [*also, *ended])])
+        unseen = 0 if found else unseen + 1
+        late = time.monotonic() > began + grace
+        for process in found if late else [one for one in found if one not in ended]:
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(process.pid, signal.SIGKILL)
-        if time.monotonic() > until:
+                os.kill(process.pid, signal.SIGKILL if late else signal.SIGTERM)
+        ended |= dict.fromkeys(found)
+        if found and time.monotonic() > began + grace + _PATIENCE:
             raise ProviderError(
-                f"the process {found[0].pid} of a turn whose holder died cannot be ended",
+                f"the process {found[0].pid} of a turn that is over cannot be ended",
                 hint="end it by hand, then try again",
                 kind="process-left",
             )
@@ -94,7 +121,10 @@ def end(marks: Mapping[str, str], also: Sequence[Process] = ()) -> list[Process]
 
 
 def family(roots: Sequence[Process]) -> list[Process]:
-    """Return some processes and all that descend from one of them, but not this one."""
+    """Return some processes and all that descend from one of them.
+
+    Neither this one nor those that wait for it.
+    """
     if not roots:
         return []
     stats = {pid: found for pid in _pids() if (found := _stat(pid))}
@@ -104,4 +134,5 @@ def family(roots: Sequence[Process]) -> list[Process]:
         below = {pid for pid, (parent, _) in stats.items() if parent in known} - known
         known |= below
         grown = bool(below)
-    return [Process(pid, stats[pid][1]) for pid in sorted(known - {os.getpid()}) if pid in stats]
+    spared = _line_of(os.getpid())
+    return [Process(pid, stats[pid][1]) for pid in sorted(known - spared) if pid in stats]

@@ -267,8 +267,9 @@ class Turn:
         with self._writer() as writer:
             changed = store_transcripts(writer, natives, rewrite=program)
         added = []
-        if any(synced.rewritten for synced in changed):
-            self._logged = Logged.of_log(self._paths)  # none of its rows is where it was
+        # Written anew, or in another folder since the agent moved: no row is where it was.
+        if any(synced.role == "main" and not synced.grown_from for synced in changed):
+            self._logged = Logged.of_log(self._paths)
         if program:
             for block in new_blocks(architecture, natives, changed, self._logged):
                 added.append(self._log(block))
@@ -290,7 +291,8 @@ class Turn:
         self._state = state
 
     def _result(self) -> TurnResult:
-        texts = [b["content"] for b in self._reducer.blocks(MAIN) if b["type"] == "assistant_text"]
+        said = [b for b in self._reducer.blocks(MAIN) if not b.get("superseded")]
+        texts = [b["content"] for b in said if b["type"] == "assistant_text"]
         metadata = self._metadata
         return TurnResult(
             self._message_id,

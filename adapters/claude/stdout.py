@@ -5,6 +5,7 @@ Only whole lines count here; partial messages and control lines are logged, hidd
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from agentsdir.adapters.claude.emit import Place
@@ -32,6 +33,7 @@ _SPELLINGS = {
 # The patch of a `task_updated` line may be the only word that a task is over.
 _OVER = frozenset({"completed", "failed", "killed", "stopped"})
 _ENVELOPE = frozenset({"type", "uuid", "session_id", "result"})
+_UNDERSCORE = re.compile("_([a-z])")
 
 
 def normalise(value: dict[str, Any]) -> dict[str, Any]:
@@ -39,7 +41,19 @@ def normalise(value: dict[str, Any]) -> dict[str, Any]:
     renamed = {_SPELLINGS.get(name, name): item for name, item in value.items()}
     if value.get("type") == "assistant" and value.get("error") is not None:
         renamed["isApiErrorMessage"] = True
+    if "compactMetadata" in renamed:
+        renamed["compactMetadata"] = _respelled(renamed["compactMetadata"])
     return renamed
+
+
+def _respelled(value: Any) -> Any:
+    """Return a compaction's facts, which nest, with the transcript's keys."""
+    if isinstance(value, dict):
+        return {
+            _UNDERSCORE.sub(lambda match: match[1].upper(), name): _respelled(item)
+            for name, item in value.items()
+        }
+    return value
 
 
 def conversation_of(reading: Reading, value: dict[str, Any]) -> str:

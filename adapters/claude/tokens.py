@@ -142,10 +142,13 @@ class Spent:
             self._messages[message_id] = spent
 
     def settle(self, spent: Usage | None) -> None:
-        """Take the counts of a result; one that was broken off may know less than its messages."""
-        if spent is None or not spent["totalTokens"]:
+        """Take the counts of a result.
+
+        After an interrupt, and after a message that came without a stream, it counts nothing,
+        and the messages know better.
+        """
+        if spent is None or (self._messages and not spent["totalTokens"]):
             spent = self._since()
-            spent["exact"] = spent["exact"] and not self._messages
         self._settled = add_usage(self._settled, spent)
         self._messages.clear()
 

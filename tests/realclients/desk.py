@@ -78,6 +78,7 @@ class Desk:
     settings: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     shell: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for place in (self.home, self.work, self.temporary):
@@ -126,7 +127,7 @@ class Desk:
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `agentsdir` in a process of its own."""
-        return subprocess.Popen(
+        one = subprocess.Popen(
             [sys.executable, "-m", "agentsdir.cli.main", *arguments],
             env=self.environment,
             cwd=self.work,
@@ -136,6 +137,13 @@ class Desk:
             # A shell starts its background jobs, such as a test run, with SIGINT ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
+        self.started.append(one)
+        return one
+
+    def kill(self, started: subprocess.Popen[bytes]) -> None:
+        """Kill a started command without warning."""
+        started.kill()
+        started.communicate(timeout=PATIENCE)
 
     def end(self, started: subprocess.Popen[bytes]) -> Done:
         """Wait for a started command."""
@@ -156,19 +164,23 @@ class Desk:
         """Create an agent whose turns the real client runs."""
         return self.ok("new", "--provider", "claude", *arguments).out.strip()
 
-    def by_hand(self, native: str, prompt: str, *, fresh: bool = False) -> None:
-        """Run a turn in the client itself, as its user would, without agentsdir."""
+    def open_by_hand(
+        self, native: str, prompt: str, *, fresh: bool = False
+    ) -> subprocess.Popen[bytes]:
+        """Start a turn in the client itself, as its user would, without agentsdir."""
         opening = "--session-id" if fresh else "--resume"
-        client = {**QUIET, "ANTHROPIC_BASE_URL": self.api.url}
-        subprocess.run(
+        return subprocess.Popen(
             [self.client, "-p", prompt, opening, native, "--dangerously-skip-permissions"],
-            env={**self.environment, **client},
+            env={**self.environment, **QUIET, "ANTHROPIC_BASE_URL": self.api.url},
             cwd=self.work,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PATIENCE,
-            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
+
+    def by_hand(self, native: str, prompt: str, *, fresh: bool = False) -> None:
+        """Run such a turn to its end."""
+        assert self.open_by_hand(native, prompt, fresh=fresh).wait(PATIENCE) == 0
 
     def ask(self, plan: str, **given: Any) -> str:
         """Return a prompt that has the model follow a plan."""
@@ -202,8 +214,9 @@ class Desk:
         return [block["type"] for block in self.blocks(agent).values()]
 
     def said(self, agent: str, kind: str = "assistant_text") -> list[str]:
-        """Return what the blocks of one type say."""
-        return [b["content"] for b in self.blocks(agent).values() if b["type"] == kind]
+        """Return what the blocks of one type say, but for those that were given up."""
+        blocks = [b for b in self.blocks(agent).values() if not b.get("superseded")]
+        return [block["content"] for block in blocks if block["type"] == kind]
 
     def native(self, agent: str) -> str:
         """Return the id by which the client knows an agent."""
@@ -236,6 +249,13 @@ class Desk:
         """Return what still runs of anything started here."""
         return list(processes.marked({"AGENTSDIR_ROOT": str(self.root)}))
 
+    def client_process(self) -> processes.Process | None:
+        """Return the client that runs a turn, once it does."""
+        for one in self.running():
+            if "--permission-prompt-tool" in _command(one.pid):
+                return one
+        return None
+
     def quiet(self) -> None:
         """Hold the machine to it that nothing runs on after a turn."""
         left = [_command(one.pid) for one in self.running()]
@@ -262,7 +282,9 @@ class Desk:
     def parsed(self, agent: str) -> dict[str, dict[str, Any]]:
         """Return the blocks that the stored transcripts have, by id."""
         folder = self.root / "agents" / agent / "transcripts"
-        (main,) = folder.glob(f"projects/*/{self.native(agent)}.jsonl")
+        # An agent that moved has a copy from each folder that it worked in.
+        found = folder.glob(f"projects/*/{self.native(agent)}.jsonl")
+        main = max(found, key=lambda path: path.stat().st_size)
         children = sorted(main.with_suffix("").glob("subagents/*.jsonl"))
         done = self("parse", "--view", "all", str(main), *map(str, children))
         assert done.code == 0, done
@@ -270,8 +292,14 @@ class Desk:
 
     def sweep(self) -> None:
         """End whatever the tested code left."""
-        for one in self.running():
-            os.kill(one.pid, signal.SIGKILL)
+        for left in self.running():
+            os.kill(left.pid, signal.SIGKILL)
+        for one in self.started:
+            one.kill()
+            for pipe in (one.stdout, one.stderr):
+                if pipe is not None:
+                    pipe.close()
+            one.wait(PATIENCE)
 
 
 def _table(values: dict[str, str]) -> list[str]:

@@ -131,7 +131,7 @@ def test_what_carries_the_marks_ends_although_nobody_knows_its_parent(nursery: N
     """Forked twice and handed on: the parents are gone."""
     nursery.shell(f"(setsid bash -c '{SLEEPER}' &) ; exit").wait()
     sleeper = nursery.told("sleeper")
-    processes.end(None, nursery.marks)
+    processes.end(nursery.marks)
     assert not processes.is_alive(sleeper)
 
 
@@ -143,7 +143,7 @@ def test_what_a_killed_process_left_ends_by_the_marks(nursery: Nursery) -> None:
     client.kill()
     client.wait()
     assert processes.is_alive(sleeper)
-    processes.end(process, nursery.marks)
+    processes.end(nursery.marks, [process])
     assert not processes.is_alive(sleeper)
 
 
@@ -151,7 +151,7 @@ def test_what_will_not_end_when_asked_is_ended(nursery: Nursery) -> None:
     """SIGTERM is ignored; SIGKILL cannot be."""
     deaf = nursery.shell("trap '' TERM; echo $$ >$PIDS/deaf; while :; do sleep 0.05; done")
     nursery.told("deaf")
-    processes.end(of(deaf), nursery.marks, grace=0.2)
+    processes.end(nursery.marks, grace=0.2)
     assert deaf.wait() == -signal.SIGKILL
 
 
@@ -162,7 +162,7 @@ def test_what_ends_when_asked_has_its_last_words(nursery: Nursery, tmp_path: Pat
         f"trap 'echo bye >{said}; exit' TERM; echo $$ >$PIDS/polite; while :; do sleep 0.05; done"
     )
     nursery.told("polite")
-    processes.end(of(polite), nursery.marks)
+    processes.end(nursery.marks)
     assert polite.wait() == 0
     assert said.read_text() == "bye\n"
 
@@ -174,7 +174,7 @@ def test_what_starts_while_the_end_comes_ends_too(nursery: Nursery) -> None:
         "echo $$ >$PIDS/first; while :; do sleep 0.05; done"
     )
     nursery.told("first")
-    processes.end(of(stubborn), nursery.marks)
+    processes.end(nursery.marks)
     stubborn.wait()
     assert [*processes.marked(nursery.marks)] == []
 
@@ -182,7 +182,7 @@ def test_what_starts_while_the_end_comes_ends_too(nursery: Nursery) -> None:
 def test_only_all_the_marks_together_are_a_mark(nursery: Nursery) -> None:
     """Another turn of the same root goes on."""
     other = nursery.shell("exec sleep 600")
-    processes.end(None, {**nursery.marks, "AGENTSDIR_TURN": "another"})
+    processes.end({**nursery.marks, "AGENTSDIR_TURN": "another"})
     assert other.poll() is None
 
 
@@ -190,7 +190,7 @@ def test_without_marks_nothing_is_marked(nursery: Nursery) -> None:
     """An empty set of marks is a subset of every environment."""
     bystander = nursery.shell("exec sleep 600", marked=False)
     assert [*processes.marked({})] == []
-    processes.end(None, {})
+    assert processes.end({}) == []
     assert bystander.poll() is None
 
 
@@ -198,7 +198,7 @@ def test_a_process_that_is_over_ends_nobody_else(nursery: Nursery) -> None:
     """Its number may be somebody else's by now."""
     bystander = nursery.shell("exec sleep 600", marked=False)
     process = of(bystander)
-    processes.end(process._replace(started=process.started - 1), {})
+    processes.end({}, [process._replace(started=process.started - 1)])
     assert bystander.poll() is None
 
 
@@ -209,7 +209,7 @@ def test_who_ends_a_turn_from_inside_of_it_is_left_and_so_is_who_waits_for_it(
     inside, said = tmp_path / "inside.py", tmp_path / "said"
     inside.write_text(
         "from agentsdir.adapters import processes\n"
-        f"processes.end(None, {nursery.marks!r})\n"
+        f"processes.end({nursery.marks!r})\n"
         "print('over')\n"
     )
     shell = nursery.shell(
