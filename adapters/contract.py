@@ -164,7 +164,7 @@ class TranscriptReader(Protocol):
 
 @runtime_checkable
 class StoreReader(TranscriptReader, Protocol):
-    """A reader that knows the client's own store."""
+    """A reader that knows the client's own store, and reads while the client writes there."""
 
     def is_storage(self, folder: Path) -> bool:
         """Tell whether a folder is a client's storage: it holds more than transcripts, and secrets.
@@ -196,16 +196,19 @@ class StoreReader(TranscriptReader, Protocol):
         Raises `Invalid` (kind ``bad-native-id``) when the client would not take its id.
         """
 
+    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
+        """Return a follower of the session whose main transcript is, or will be, at `main`.
+
+        Blocks marked `hidden` are told if asked for.
+        """
+
 
 @runtime_checkable
 class LiveReader(StoreReader, Protocol):
-    """A reader that also reads while the client writes."""
+    """A reader that also reads what the client prints."""
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""
-
-    def follow(self, main: Path) -> Follower:
-        """Return a follower of the session whose main transcript is, or will be, at `main`."""
 
 
 class ToolRequest(NamedTuple):
@@ -270,8 +273,9 @@ class SessionSpec(NamedTuple):
     else `create`. A file whose session nobody can tell, because a crash kept it out of the log, is
     among them: a `restore` that finds nothing of its id begins anew. `options` are the provider's
     own settings (``--option name=value``). `turn` numbers the turn about to run, from 1, failed
-    ones included; 0 when none is. `now` gives RFC 3339 timestamps and `sleep` waits some seconds:
-    a provider has no clock of its own. `host` is for providers that run a program.
+    ones included; 0 when none is. `now` gives RFC 3339 timestamps, `sleep` waits some seconds
+    and `new_id` gives fresh UUIDs: a provider has neither clock nor chance of its own. `host` is
+    for providers that run a program.
     """
 
     native_id: str
@@ -280,6 +284,7 @@ class SessionSpec(NamedTuple):
     cwd: str
     now: Callable[[], str]
     sleep: Callable[[float], None]
+    new_id: Callable[[], str]
     turn: int = 0
     options: Mapping[str, str] = _NOTHING
     transcripts: Mapping[str, Source] = _NOTHING

@@ -26,6 +26,7 @@ COMMANDS = {
     "restore": "Bring agents to a sound state after a crash",
     "replay": "Show a recorded session, or play it as events",
     "parse": "Turn transcripts into blocks, one JSON object a line",
+    "follow": "Print a session while its client writes it",
     "inspect": "Show everything about one agent",
     "list": "List the agents",
     "fork": "Make an agent that goes on from where another one is",

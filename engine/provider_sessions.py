@@ -18,7 +18,7 @@ from agentsdir.adapters.contract import (
 )
 from agentsdir.engine.holding import turn_marks
 from agentsdir.engine.world import World
-from agentsdir.formats.directory import transcripts
+from agentsdir.formats.directory import ids, transcripts
 from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, read_json
@@ -82,6 +82,7 @@ def session_spec(
         cwd=state.native.get("cwd") or state.cwd,
         now=world.now,
         sleep=world.sleep,
+        new_id=lambda: ids.dashed(world.ids.session()),
         turn=state.counters["turns"] + 1 if turn else 0,
         options=created.get("options", {}),
         transcripts=transcripts.load_sound(paths, state.transcripts, state.native["id"]),

@@ -267,9 +267,8 @@ class Turn:
         with self._writer() as writer:
             changed = store_transcripts(writer, natives, rewrite=program)
         added = []
-        # Written anew, or in another folder since the agent moved: no row is where it was.
-        if any(synced.role == "main" and not synced.grown_from for synced in changed):
-            self._logged = Logged.of_log(self._paths)
+        if any(synced.rewritten for synced in changed):
+            self._logged = Logged.of_log(self._paths)  # none of its rows is where it was
         if program:
             for block in new_blocks(architecture, natives, changed, self._logged):
                 added.append(self._log(block))

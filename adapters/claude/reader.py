@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.contract import (
         Adoptable,
+        Follower,
         NativeSession,
         Paths,
         Refuse,
@@ -78,6 +79,12 @@ class ClaudeReader:
         from agentsdir.adapters.claude.adopting import adoptable
 
         return adoptable(main)
+
+    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
+        """Return a follower of one session."""
+        from agentsdir.adapters.claude.follow import SessionFollower
+
+        return SessionFollower(main, hidden=hidden)
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""

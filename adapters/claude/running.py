@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import uuid
 
 from agentsdir.adapters.claude import control, open_sessions
 from agentsdir.adapters.claude.native_files import session_files
@@ -69,7 +68,7 @@ class ClaudeSession:
         program = self._program = Program(command, cwd=spec.cwd, environment=environment)
         spec.host.began(program.process)
         # The row of the prompt gets this id, so its block is known before the client is.
-        prompt = control.prompt_line(content, spec.native_id, str(uuid.uuid4()))
+        prompt = control.prompt_line(content, spec.native_id, spec.new_id())
         line = control.encode(prompt)
         yield from self._translator.line(line)
         program.write(line)

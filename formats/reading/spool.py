@@ -65,6 +65,11 @@ class _Scratch:
         self._file.seek(0)
         return _Unclosing(self._file, CHUNK)
 
+    def read(self, offset: int, length: int) -> bytes:
+        """Return a part of what was written."""
+        assert self._file is not None
+        return os.pread(self._file.fileno(), length, offset)
+
     def __del__(self) -> None:
         """Close the file, which is then gone."""
         if self._file is not None:
@@ -123,6 +128,37 @@ class LineSpool:
             return self._kept
         self._flush()
         return chain(self._kept, self._scratch.open())
+
+
+# A record that is kept: its bytes, or its offset and length in the scratch file.
+Kept = bytes | tuple[int, int]
+
+
+class RecordSpool:
+    """Records that are written once and read back in any order, each by what `add` returned.
+
+    Args:
+        limit: how many bytes to keep in memory; the records after that go to the scratch file.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._room = limit
+        self._end = 0
+        self._scratch = _Scratch()
+
+    def add(self, record: bytes) -> Kept:
+        """Keep a record. Raises `AgentsdirError` when the disk refuses."""
+        if self._room > 0:
+            self._room -= len(record)
+            return bytes(memoryview(record))  # what an encoder returns often is far larger
+        self._scratch.write([record])
+        place = self._end, len(record)
+        self._end += len(record)
+        return place
+
+    def read(self, kept: Kept) -> bytes:
+        """Return a record."""
+        return kept if isinstance(kept, bytes) else self._scratch.read(*kept)
 
 
 class ByteSpool:

@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "restore": set(),
     "replay": set(),
     "parse": set(),
+    "follow": set(),
     "inspect": set(),
     "list": set(),
     "fork": set(),
@@ -51,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "trust": set(),
 }
 
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "claude" / "hello-2.1.98.jsonl"
 PROBE = """
 import json, os, sys
 os._exit = sys.exit  # the probe has to outlive the command
@@ -98,6 +100,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         run(["send", name, "hello"], home)
     run(["suspend", "asleep"], home)
     run(["export", "--bundle", "asleep", "bundle.tar"], home)
+    shutil.copy(FIXTURE, home / "session.jsonl")
     transcript = next(home.glob(".agentsdir/agents/*/transcripts/*.jsonl")).relative_to(home)
     commands = {
         "new": ["new"],
@@ -109,6 +112,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "restore": ["restore"],
         "replay": ["replay", "active"],
         "parse": ["parse", str(transcript)],
+        "follow": ["follow", "session.jsonl", "--until-idle", "0"],
         "inspect": ["inspect", "active"],
         "list": ["list"],
         "fork": ["fork", "active"],

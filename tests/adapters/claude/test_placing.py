@@ -78,7 +78,7 @@ class Machine:
         """Return what `place` is asked for."""
         files = {name: Source(name, data=data) for name, data in saved.items()}
         return SessionSpec(
-            ID, "", "", str(self.cwd), lambda: NOW, lambda _seconds: None,
+            ID, "", "", str(self.cwd), lambda: NOW, lambda _seconds: None, lambda: ID,
             transcripts=files, host=Host(self.home, **host),
         )  # fmt: skip
 
