@@ -39,7 +39,7 @@ def read_assistant(reading: Reading, value: dict[str, Any], place: Place) -> int
         handle = _part(reading, value, place, index, part, message, common)
         if handle != DROPPED:
             last = handle
-    reading.tokens.note(place.conversation, message, last)
+    reading.tokens.note(place.conversation, value, message, last)
     if last == DROPPED:
         if not pieces:
             reading.emitter.log(place, 0, value)
@@ -138,6 +138,7 @@ def _synthetic(reading: Reading, value: dict[str, Any], place: Place, content: A
             reading.mark = FILLER
             return reading.emitter.log(place, 0, value)
         return reading.emitter.say(place, "status", words, {"event": "client_notice"})
+    reading.tokens.failed()
     metadata: dict[str, Any] = {"event": "api_error"}
     for name in _ERROR_FIELDS:
         if value.get(name) is not None:

@@ -48,6 +48,8 @@ class _StdoutSink(LiveSink):
         """Tell what a subagent spent; the main thread's count is told as it runs."""
         if conversation != MAIN:
             super().use(conversation, usage)
+        else:
+            self.conversation(MAIN).usage = usage
 
 
 class StdoutTranslator:
