@@ -17,7 +17,7 @@ from agentsdir.formats.reading.usage import add_usage, no_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 GZIP = b"\x1f\x8b"
 SUFFIXES = (".jsonl", ".json")
@@ -191,7 +191,7 @@ class ParseReport:
         self._adapters.add(architecture.name)
         if sink.client_version:
             self._versions.add(sink.client_version)
-        self._usage = add_usage(self._usage, sink.usage())
+        self._usage = add_usage(self._usage, sink.added_usage())
         blocks: dict[str, int] = {}
         for (conversation, kind), count in sink.counts(self.view).items():
             self._blocks[kind] = self._blocks.get(kind, 0) + count
@@ -236,9 +236,12 @@ class ParseReport:
         }
 
 
-def parse_session(found: Found, *, hidden: bool) -> ParseSink:
-    """Read one session completely. Raises `AgentsdirError` only for what the system refuses."""
-    sink = ParseSink(hidden=hidden)
+def parse_session(found: Found, *, hidden: bool, counted: set[int] | None = None) -> ParseSink:
+    """Read one session completely. Raises `AgentsdirError` only for what the system refuses.
+
+    `counted` names the model messages of the sessions before, and gets this one's.
+    """
+    sink = ParseSink(hidden=hidden, counted=counted)
     _reader(found.architecture).parse_transcripts(found.files, sink)
     return sink
 
@@ -248,9 +251,10 @@ def session_name(found: Found) -> str:
     return found.files.transcripts[0].source.name
 
 
-def parse_all(found: Iterable[Found], report: ParseReport, *, hidden: bool) -> Iterator[bytes]:
+def parse_all(found: Sequence[Found], report: ParseReport, *, hidden: bool) -> Iterator[bytes]:
     """Yield every block of every session as a line of JSON, filling `report` on the way."""
+    counted: set[int] | None = set() if len(found) > 1 else None
     for one in found:
-        sink = parse_session(one, hidden=hidden)
+        sink = parse_session(one, hidden=hidden, counted=counted)
         yield from sink.lines(report.view)
         report.add(one.architecture, sink, session_name(one))

@@ -221,6 +221,21 @@ def orphan_subagent(bench: Bench) -> Remarks:
 
 
 @case
+def mixed_sessions(bench: Bench) -> Remarks:
+    """A row of another session, where two clients met."""
+    other = {**user("u2", "u1", "b"), "sessionId": "22222222-0000-4000-8000-000000000002"}
+    return bench.parse(bench.write("a.jsonl", claude(user("u1", None, "a"), other)))
+
+
+@case
+def unrecorded_usage(bench: Bench) -> Remarks:
+    """A count by the client itself, with nothing to show for it."""
+    spent = {"type": "cost-state", "sessionId": CLAUDE["sessionId"]}
+    spent["modelUsage"] = {"m": {"inputTokens": 7, "outputTokens": 3}}
+    return bench.parse(bench.write("a.jsonl", claude(user("u1", None, "a"), spent)))
+
+
+@case
 def not_an_object(bench: Bench) -> Remarks:
     """A list among the rows."""
     return bench.parse(bench.write("a.jsonl", claude(user("u1", None, "a")) + b"[1]\n"))

@@ -22,7 +22,8 @@ OTHER = "00000002-0000-4000-8000-000000000002"
 _PATHS = sorted(
     path
     for path in FIXTURES.iterdir()
-    if path.is_dir() or (path.suffix == ".jsonl" and not path.name.endswith(".blocks.jsonl"))
+    if any(path.glob("*.jsonl"))
+    or (path.suffix == ".jsonl" and not path.name.endswith(".blocks.jsonl"))
 )
 _MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
 
