@@ -25,6 +25,8 @@ NO_CLIENT = "AGENTSDIR_TEST_CLAUDE names no client; see .ci/clients"
 @pytest.fixture
 def api() -> Iterator[FakeApi]:
     """Return a fake API that serves while a test runs."""
+    if not CLIENTS:
+        pytest.skip(NO_CLIENT)
     with FakeApi() as serving:
         yield serving
 
@@ -35,8 +37,6 @@ def desk_of(api: FakeApi, tmp_path: Path) -> Iterator[Callable[..., Desk]]:
     made: list[Desk] = []
 
     def make(name: str = "desk", client: Path | None = None) -> Desk:
-        if not CLIENTS:
-            pytest.skip(NO_CLIENT)
         made.append(Desk(tmp_path / name, client or CLIENTS[0], api))
         return made[-1]
 
