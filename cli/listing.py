@@ -11,11 +11,13 @@ from agentsdir.engine.agents import list_row, unreadable_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from agentsdir.engine.agents import Listed
+    from agentsdir.engine.native import Store
 
 COLUMNS = ("agentId", "name", "state", "status", "provider", "lastActivity", "title")
+NATIVE_COLUMNS = ("id", "modifiedAt", "branch", "cwd", "title")
 WIDE = 48
 
 
@@ -40,13 +42,36 @@ def print_agents(env: Environment, agents: Iterable[Listed], *, as_json: bool) -
         else:
             print_json(env, row)
     if plain:
-        print_text(env, _table(rows))
+        print_text(env, _table(rows, COLUMNS))
     return Exit.PARTIAL if failed else Exit.OK
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    cells = [list(COLUMNS), *([_cell(row.get(name)) for name in COLUMNS] for row in rows)]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(COLUMNS))]
+def print_native(env: Environment, stores: Iterable[Store], *, as_json: bool) -> Exit:
+    """Print a row for each session in the clients' stores; return the exit code."""
+    from agentsdir.engine.native import list_native, native_row
+
+    refused: list[OSError] = []
+
+    def refuse(error: OSError) -> None:
+        refused.append(error)
+        note(env, f"cannot read {error.filename}: {error.strerror}")
+
+    rows: list[dict[str, Any]] = []
+    plain = not wants_json(env, as_json)
+    for architecture, session in list_native(stores, refuse):
+        row = native_row(architecture, session)
+        if plain:
+            rows.append(row)
+        else:
+            print_json(env, row)
+    if plain:
+        print_text(env, _table(rows, NATIVE_COLUMNS))
+    return Exit.PARTIAL if refused else Exit.OK
+
+
+def _table(rows: list[dict[str, Any]], columns: Sequence[str]) -> str:
+    cells = [list(columns), *([_cell(row.get(name)) for name in columns] for row in rows)]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(columns))]
     return "".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         + "\n"

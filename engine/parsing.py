@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import Architecture, SessionFiles, TranscriptReader
+from agentsdir.adapters.contract import Architecture, SessionFiles, StoreReader, TranscriptReader
 from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
@@ -17,7 +17,7 @@ from agentsdir.formats.reading.usage import add_usage, no_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 GZIP = b"\x1f\x8b"
 SUFFIXES = (".jsonl", ".json")
@@ -47,11 +47,12 @@ def find_sessions(
     """
     names = registry.BUILT_IN if adapter == "auto" else (adapter,)
     claimed: dict[str, list[Source]] = {}
+    rejected: list[NotATranscript] = []
     for source in sources:
         try:
-            owner = _owner(source, names, forced=forced)
+            owner = owner_of(source, names, forced=forced)
         except NotATranscript as error:
-            reject(error)
+            rejected.append(error)
         else:
             claimed.setdefault(owner, []).append(source)
     found = []
@@ -60,11 +61,23 @@ def find_sessions(
             architecture = registry.get(name)
             files = _reader(architecture).discover(claimed[name])
             found += [Found(architecture, session) for session in files]
+    sidecars = {
+        transcript.sidecar.name
+        for one in found
+        for transcript in one.files.transcripts
+        if transcript.sidecar is not None
+    }
+    for one_rejected in rejected:
+        if one_rejected.file not in sidecars:
+            reject(one_rejected)
     return found
 
 
-def _owner(source: Source, names: Iterable[str], *, forced: bool) -> str:
-    """Name the architecture that takes the file; those after it are not even imported."""
+def owner_of(source: Source, names: Iterable[str], *, forced: bool = False) -> str:
+    """Name the architecture that takes the file; those after it are not even imported.
+
+    Raises `NotATranscript`.
+    """
     try:
         head = source.head()
     except AgentsdirError as error:
@@ -100,6 +113,9 @@ def _reader(architecture: Architecture) -> TranscriptReader:
 def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> Iterator[Source]:
     """Yield every candidate file below `folder`, sorted, following links but no loops.
 
+    Hidden files are none. Of a client's own storage, where its secrets stand, only the transcripts
+    are.
+
     Args:
         folder: where to look.
         name: how the folder was named; the sources are named accordingly.
@@ -110,12 +126,20 @@ def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> I
         message = f"cannot read {error.filename}: {error.strerror}"
         reject(NotATranscript(message, file=str(error.filename), kind="unreadable"))
 
+    def source(path: Path) -> Source:
+        return Source(str(Path(name) / path.relative_to(folder)), path=path)
+
+    clients = [one.reader for one in registry.built_in() if isinstance(one.reader, StoreReader)]
     status = folder.stat()
     seen: set[tuple[int, int]] = {(status.st_dev, status.st_ino)}
     # A list, and no recursion: whoever nests folders deeper than Python calls is hostile.
     pending = [folder]
     while pending:
         where = pending.pop()
+        client = next((reader for reader in clients if reader.is_storage(where)), None)
+        if client is not None:
+            yield from map(source, client.transcripts(where, refuse))
+            continue
         try:
             with os.scandir(where) as found:
                 entries = sorted(found, key=lambda entry: entry.name)
@@ -133,8 +157,8 @@ def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> I
                 inner.append(path)
         for entry in entries:
             path = where / entry.name
-            if entry.name.endswith(SUFFIXES) and path.is_file():
-                yield Source(str(Path(name) / path.relative_to(folder)), path=path)
+            if entry.name.endswith(SUFFIXES) and entry.name[0] != "." and path.is_file():
+                yield source(path)
         pending += reversed(inner)
 
 
@@ -167,7 +191,7 @@ class ParseReport:
         self._adapters.add(architecture.name)
         if sink.client_version:
             self._versions.add(sink.client_version)
-        self._usage = add_usage(self._usage, sink.usage())
+        self._usage = add_usage(self._usage, sink.added_usage())
         blocks: dict[str, int] = {}
         for (conversation, kind), count in sink.counts(self.view).items():
             self._blocks[kind] = self._blocks.get(kind, 0) + count
@@ -212,9 +236,12 @@ class ParseReport:
         }
 
 
-def parse_session(found: Found, *, hidden: bool) -> ParseSink:
-    """Read one session completely. Raises `AgentsdirError` only for what the system refuses."""
-    sink = ParseSink(hidden=hidden)
+def parse_session(found: Found, *, hidden: bool, counted: set[int] | None = None) -> ParseSink:
+    """Read one session completely. Raises `AgentsdirError` only for what the system refuses.
+
+    `counted` names the model messages of the sessions before, and gets this one's.
+    """
+    sink = ParseSink(hidden=hidden, counted=counted)
     _reader(found.architecture).parse_transcripts(found.files, sink)
     return sink
 
@@ -224,9 +251,10 @@ def session_name(found: Found) -> str:
     return found.files.transcripts[0].source.name
 
 
-def parse_all(found: Iterable[Found], report: ParseReport, *, hidden: bool) -> Iterator[bytes]:
+def parse_all(found: Sequence[Found], report: ParseReport, *, hidden: bool) -> Iterator[bytes]:
     """Yield every block of every session as a line of JSON, filling `report` on the way."""
+    counted: set[int] | None = set() if len(found) > 1 else None
     for one in found:
-        sink = parse_session(one, hidden=hidden)
+        sink = parse_session(one, hidden=hidden, counted=counted)
         yield from sink.lines(report.view)
         report.add(one.architecture, sink, session_name(one))

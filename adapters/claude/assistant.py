@@ -48,7 +48,7 @@ def read_assistant(reading: Reading, value: dict[str, Any], place: Place) -> int
             handle = _part(reading, value, place, index, part, message, common)
         if handle != DROPPED:
             last = handle
-    reading.tokens.note(place.conversation, message, last)
+    reading.tokens.note(place.conversation, value, message, last)
     if last == DROPPED:
         if not pieces:
             reading.emitter.log(place, 0, value)
@@ -151,6 +151,7 @@ def _synthetic(reading: Reading, value: dict[str, Any], place: Place, content: A
             event = "local_command_output"
         details = {name: value[name] for name in _COMMAND_FIELDS if name in value}
         return reading.emitter.say(place, "status", words, {"event": event, **details})
+    reading.tokens.failed()
     metadata: dict[str, Any] = {"event": "api_error"}
     for name in _ERROR_FIELDS:
         if value.get(name) is not None:

@@ -26,6 +26,7 @@ _OWN = {
     "aprompt_suggestion": "prompt-suggestion",
 }
 _WARM_UP = "Warmup"
+_WORKFLOWS = "/workflows/"  # the folder of agents that a script started, not a call
 
 
 class Answer(NamedTuple):
@@ -71,7 +72,7 @@ class Thread:
         self.file = file
         self.meta = meta
         self.prompt: str | None = None
-        self.own = _purpose(name)
+        self.own = _purpose(name, file)
         self.session = ""
         self.timestamp: str | None = None
         self.start = self.end = -1
@@ -80,14 +81,16 @@ class Thread:
         self.link = NO_LINK
 
 
-def _purpose(name: str) -> str:
+def _purpose(name: str, file: str) -> str:
+    if _WORKFLOWS in file:
+        return "workflow"
     return next((why for begin, why in _OWN.items() if name.startswith(begin)), "")
 
 
 def tie(threads: Sequence[Thread], calls: Sequence[Call]) -> None:
     """Tie each thread to its call, by the surest means there is for it."""
     for thread in threads:
-        thread.call, thread.link, thread.own = None, NO_LINK, _purpose(thread.name)
+        thread.call, thread.link, thread.own = None, NO_LINK, _purpose(thread.name, thread.file)
         _by_id(thread, calls)
     if not any(call.prompt == _WARM_UP for call in calls):
         for thread in threads:

@@ -102,6 +102,8 @@ def read_system(reading: Reading, value: dict[str, Any], place: Place) -> int:
         return reading.emitter.log(place, 0, value)
     if note.event == "local_command_output":
         words = command_text(words)
+    if subtype == "compact_boundary":
+        reading.tokens.set_aside()
     message = words or _error_text(value) or text(value.get("message")) or note.message
     if not message:
         return reading.emitter.log(place, 0, value)
@@ -135,7 +137,8 @@ def _start(reading: Reading, value: dict[str, Any], place: Place) -> int:
     """Show the first `init`; the client repeats it for every turn."""
     version = value.get("claude_code_version")
     if isinstance(version, str):
-        reading.version = version
+        reading.written_by(version)
+    reading.tokens.begun()
     if reading.started:
         return reading.emitter.log(place, 0, value)
     reading.started = True

@@ -25,6 +25,7 @@ class Outcome(NamedTuple):
     `failed` is the client's `is_error`, or an error's subtype: it calls an API error a success
     with `is_error`. `cost` is in US dollars and `usage` is the main thread's, both since the result
     before; `models` counts all threads, over the session or the process, as the version has it.
+    `queued` is whether more turns wait for their run.
     """
 
     failed: bool
@@ -39,6 +40,7 @@ class Outcome(NamedTuple):
     cost: float | None
     models: dict[str, Usage]
     denied: tuple[str, ...]
+    queued: bool
 
     @property
     def reason(self) -> str:
@@ -84,6 +86,7 @@ def read_outcome(value: dict[str, Any], spent: float = 0.0) -> Outcome:
         denied=tuple(text(mapping(denial).get("tool_name")) for denial in denials)
         if type(denials) is list
         else (),
+        queued=bool(value.get("queued_turn_count")),
     )
 
 

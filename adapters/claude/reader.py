@@ -6,10 +6,18 @@ from agentsdir.adapters.claude import detection, discovery, paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.contract import Paths, SessionFiles, Translator
+    from agentsdir.adapters.contract import (
+        Adoptable,
+        Follower,
+        NativeSession,
+        Paths,
+        Refuse,
+        SessionFiles,
+        Translator,
+    )
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
 
@@ -35,6 +43,48 @@ class ClaudeReader:
         from agentsdir.adapters.claude.sessions import read_session
 
         read_session(session, sink)
+
+    def is_storage(self, folder: Path) -> bool:
+        """Tell whether a folder is a client's root."""
+        from agentsdir.adapters.claude import store
+
+        return store.is_storage(folder)
+
+    def transcripts(self, storage: Path, refuse: Refuse) -> Iterator[Path]:
+        """Yield every transcript in the store."""
+        from agentsdir.adapters.claude import store
+
+        return store.transcripts(storage, refuse)
+
+    def sessions(self, storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
+        """Yield the sessions in the store, the one written last first."""
+        from agentsdir.adapters.claude import store
+
+        return store.sessions(storage, refuse)
+
+    def locate(self, storage: Path, native_id: str) -> list[Path]:
+        """Return the transcripts of an id, or of ids that begin so."""
+        from agentsdir.adapters.claude import store
+
+        return store.locate(storage, native_id)
+
+    def files(self, main: Path) -> SessionFiles:
+        """Return a session with its children."""
+        from agentsdir.adapters.claude import store
+
+        return store.files(main)
+
+    def adoptable(self, main: Path) -> Adoptable:
+        """Return a session with every file that is its own."""
+        from agentsdir.adapters.claude.adopting import adoptable
+
+        return adoptable(main)
+
+    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
+        """Return a follower of one session."""
+        from agentsdir.adapters.claude.follow import SessionFollower
+
+        return SessionFollower(main, hidden=hidden)
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""

@@ -12,13 +12,21 @@ from agentsdir.adapters.claude import notes, stdout
 from agentsdir.adapters.claude.assistant import read_assistant
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED, Emitter, Place
 from agentsdir.adapters.claude.enqueued import Queue
-from agentsdir.adapters.claude.shapes import agent_id, identifier, part_text, parts, text
+from agentsdir.adapters.claude.shapes import (
+    agent_id,
+    identifier,
+    is_row,
+    part_text,
+    parts,
+    text,
+)
 from agentsdir.adapters.claude.tokens import Ledger
-from agentsdir.adapters.claude.tree import PLAIN, Tree
+from agentsdir.adapters.claude.tree import PLAIN, PROMPT, Tree
 from agentsdir.adapters.claude.user import read_user
 from agentsdir.formats import times
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Row, read_rows
 from agentsdir.formats.reading.sink import DROPPED
 
@@ -44,7 +52,10 @@ _CHAINED: dict[str, Reader] = {
 _EVENTS: dict[str, Reader] = {
     "result": stdout.read_result,
     "auth_status": stdout.read_auth_status,
+    "rate_limit_event": stdout.read_rate_limit,
 }
+# Rows with words for which the client asked a model, and no other row shows that it did.
+_MADE_BY_A_MODEL = frozenset({"ai-title", "summary"})
 
 
 class Reading:
@@ -91,6 +102,9 @@ class Reading:
         self._file = file
         self._thread = thread
         self._session = session
+        # The session of the first message, and whether one of another session was remarked on.
+        self._home: str | None = None
+        self._mixed = False
         self._meta = meta
         self._occurrences: dict[str, int] = {}
         self._sidechains: dict[str, str] = {}
@@ -102,7 +116,8 @@ class Reading:
         sink, read, settlers = self._sink, self._read, self._settlers
         tally = sink.tally
         with source.open() as stream:
-            for row in read_rows(stream, self._file, sink.tally, sink.finding):
+            rows = read_rows(stream, self._file, sink.tally, sink.finding, is_record=is_row)
+            for row in rows:
                 outcome = read(row)
                 if outcome == PARSED and not row.salvaged:
                     tally.parsed += 1  # by far the most, so without a call
@@ -145,6 +160,11 @@ class Reading:
         if self.version is not None:
             sink.client_version = self.version
 
+    def written_by(self, version: str) -> None:
+        """Note which client wrote the rows from here on; a file may span an upgrade."""
+        self.version = version
+        self.tokens.wrote(version)
+
     def settle(self, row: Row, outcome: int) -> None:
         """Count the line of `row`, unless it is to be counted later."""
         if outcome != LATER:
@@ -161,8 +181,8 @@ class Reading:
         if reader is None:
             return self._bookkeep(row, value, kind)
         version = value.get("version")
-        if type(version) is str:
-            self.version = version
+        if version != self.version and type(version) is str:
+            self.written_by(version)
         uuid = value.get("uuid")
         if type(uuid) is not str or len(uuid) != 36 or not uuid.isascii():
             uuid = identifier(uuid)
@@ -179,12 +199,16 @@ class Reading:
             else:
                 thread = MAIN
         place = self._place(row, value, uuid, thread)
+        if place.session != self._home:
+            self._note_session(row, place.session)
         emitter = self.emitter
         if thread is not MAIN:
             self._open(thread, place, kind, value)
         emitter.first, emitter.count = DROPPED, 0
         self.mark = PLAIN
         outcome = reader(self, value, place)
+        if self.mark == PROMPT:
+            self.tokens.asked()
         if thread is MAIN:
             self.answers = self.answers or (outcome == PARSED and kind == "assistant")
             tree.add(uuid, row, self.mark, place.session, emitter.first, emitter.count)
@@ -208,6 +232,10 @@ class Reading:
             leaf = value.get("leafUuid")
             if isinstance(leaf, str):
                 self.tree.name_leaf(leaf)
+        elif kind == "cost-state":
+            self.tokens.note_cost(value.get("modelUsage"))
+        elif kind in _MADE_BY_A_MODEL:
+            self.tokens.set_aside()
         if self._sink.wants_hidden:
             place = self._place(row, value, None, self._thread or MAIN)
             self.emitter.log(place, 0, row.value)
@@ -225,6 +253,18 @@ class Reading:
         timestamp = times.native(value.get("timestamp"))
         # What `Place(…)` does, without the Python call around it: this runs once per row.
         return tuple.__new__(Place, (base, conversation, session, timestamp, source, lossy))
+
+    def _note_session(self, row: Row, session: str) -> None:
+        """Remark once on a message of another session: two clients, or a copy, mixed them."""
+        if self._home is None:
+            self._home = session
+        elif self._thread is None and not self._mixed:
+            self._mixed = True
+            message = f"a row of session {session} stands among those of {self._home}"
+            finding = Finding(
+                "mixed-sessions", self._file, row.line, row.offset, row.length, message
+            )
+            self._sink.finding(finding)
 
     def _hash(self, row: Row) -> str:
         """Name a row without uuid by its bytes, so that no repair of other lines moves it."""

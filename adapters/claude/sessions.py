@@ -12,6 +12,7 @@ from agentsdir.adapters.claude.detection import head_rows
 from agentsdir.adapters.claude.reading import Reading
 from agentsdir.adapters.claude.shapes import agent_id
 from agentsdir.adapters.claude.subagents import Subagents
+from agentsdir.adapters.claude.tokens import compare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
     calls.finish()
     subagents.state()
     subagents.report()
+    compare(sink, session.transcripts[0].source.name)
 
 
 def thread_name(rows: list[dict[str, Any]], file: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 # What real agent ids look like; anything else in their place is no id.
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 _RESERVED = "main"
+_ROW = frozenset({"parentUuid", "uuid", "type", "sessionId"})
 
 
 def text(value: Any) -> str:
@@ -37,6 +38,11 @@ def agent_id(value: Any) -> str | None:
     if isinstance(value, str) and value != _RESERVED and _AGENT_ID.fullmatch(value):
         return value
     return None
+
+
+def is_row(value: Any) -> bool:
+    """Tell whether an object found amid damage is a row of the chain, and not a part of one."""
+    return isinstance(value, dict) and _ROW.issubset(value)
 
 
 def parts(content: Any) -> list[Any]:

@@ -109,7 +109,7 @@ def task_notice(value: dict[str, Any]) -> Notice:
 def read_result(reading: Reading, value: dict[str, Any], place: Place) -> int:
     """Turn a `result` line into the end of a turn, with its cost in the metadata."""
     outcome = read_outcome(value)
-    reading.tokens.note_result(value.get("usage"), final=not outcome.failed)
+    reading.tokens.note_result(value, final=not outcome.failed)
     if outcome.text and not outcome.failed and not reading.answers:
         # `--output-format json` prints nothing but this line.
         reading.emitter.emit("assistant_text", place, 1, {"content": outcome.text})
@@ -124,3 +124,13 @@ def read_auth_status(reading: Reading, value: dict[str, Any], place: Place) -> i
     message = text(value.get("error")) or "Authentication"
     metadata = {name: item for name, item in value.items() if name not in _ENVELOPE}
     return reading.emitter.say(place, "auth_status", message, metadata)
+
+
+def read_rate_limit(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Show that a rate limit is near or was reached; that all is well is hidden."""
+    status = text(mapping(value.get("rate_limit_info")).get("status"))
+    if status in ("", "allowed"):
+        return reading.emitter.log(place, 0, value)
+    metadata = {"event": "rate_limit", **mapping(value.get("rate_limit_info"))}
+    subtype = "error" if status == "rejected" else "status"
+    return reading.emitter.say(place, subtype, f"Rate limit: {status}", metadata)

@@ -66,7 +66,8 @@ class Subagents:
             return False
         self.changed = True
         details = mapping(native)
-        found = agent_id(details.get("agentId"))
+        # An agent that runs elsewhere is known by its task, and leaves no transcript here.
+        found = agent_id(details.get("agentId") or details.get("taskId"))
         if found:
             call.ids["result"] = found
         texts = [piece for piece in map(part_text, parts(content)) if piece is not None]
@@ -177,7 +178,7 @@ class Subagents:
     def _state_thread(self, thread: Thread) -> None:
         call = thread.call
         parent = call.conversation if call else agent_id(thread.meta.get("parentAgentId"))
-        if thread.own:
+        if thread.own and call is None:
             thread.link = Link(thread.own, "none")
         main = MAIN in self._sink.conversations
         self._sink.conversation(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from agentsdir.adapters.claude.shapes import count
-from agentsdir.formats.reading.usage import Usage, add_usage, no_usage, usage
+from agentsdir.adapters.claude.shapes import count, mapping
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.sink import total_usage
+from agentsdir.formats.reading.usage import Usage, add_usage, is_beyond, no_usage, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,15 +15,31 @@ if TYPE_CHECKING:
 
 # Input, output, cache read, cache write, thinking, as the row has them: unchecked.
 _Counts: TypeAlias = tuple[Any, Any, Any, Any, Any]
+_OWN_NAMES = (
+    "inputTokens",
+    "outputTokens",
+    "cacheReadInputTokens",
+    "cacheCreationInputTokens",
+    "thinkingTokens",
+)
+_WORDS = {
+    "inputTokens": "input",
+    "outputTokens": "output",
+    "cacheReadTokens": "cache read",
+    "cacheWriteTokens": "cache write",
+}
+# The first client whose rows have final counts, and that asks for titles and topics no more.
+_TELLS_ALL = [2, 1, 87]
 
 
 class _Message:
     """What is known of one model message: its latest block and counts."""
 
-    __slots__ = ("conversation", "counts", "final", "handle", "raw")
+    __slots__ = ("conversation", "counts", "final", "handle", "key", "raw")
 
-    def __init__(self, conversation: str) -> None:
+    def __init__(self, conversation: str, key: int) -> None:
         self.conversation = conversation
+        self.key = key
         self.handle = -1
         self.raw: dict[str, Any] | None = None
         self.counts: _Counts | None = None
@@ -62,22 +80,35 @@ class Ledger:
     """Collects usage while a file is read, and states it at the end.
 
     Until about 2.1.86 the client often wrote a message before its counts were final: then no
-    row of it has a stop reason, and the numbers are lower bounds.
+    row of it has a stop reason, and the numbers are lower bounds. It also asked its models for
+    things that no row shows, as all clients do for the summary of a compaction.
     """
 
     def __init__(self) -> None:
         self._messages: dict[Any, _Message] = {}
         self._latest: _Message | None = None
         self._results: Usage | None = None
+        # What the client counted itself, and how many messages it had counted then.
+        self._own: Usage | None = None
+        self._counted = 0
+        # Whether a prompt waits for its answer, and whether one never got it: what was spent
+        # on that, nobody counted.
+        self._waiting = False
+        self._lost = False
+        # Whether the client made calls that only its own count has.
+        self._aside = False
 
-    def note(self, conversation: str, message: dict[str, Any], handle: int) -> None:
+    def note(
+        self, conversation: str, value: dict[str, Any], message: dict[str, Any], handle: int
+    ) -> None:
         """Take one assistant row; `handle` is its last visible block, or -1."""
+        self._waiting = False
         key = message.get("id")
         if type(key) is not str:
             key = len(self._messages)  # a message of its own
         known = self._messages.get(key)
         if known is None:
-            known = self._messages[key] = _Message(conversation)
+            known = self._messages[key] = _Message(conversation, _lineage(value, key))
         if known is not self._latest:
             if self._latest is not None:
                 self._latest.count()
@@ -90,21 +121,65 @@ class Ledger:
         if message.get("stop_reason") is not None:
             known.final = True
 
-    def note_result(self, raw: Any, *, final: bool) -> None:
+    def asked(self) -> None:
+        """Note a prompt: tokens are spent from here on."""
+        self._lost = self._lost or self._waiting
+        self._waiting = True
+
+    def begun(self) -> None:
+        """Note that a turn begins on stdout, where prompts are not repeated."""
+        self._waiting = True
+
+    def failed(self) -> None:
+        """Note that the client has an error for an answer, and counted nothing."""
+        self._waiting = False
+
+    def set_aside(self) -> None:
+        """Note that the client asks a model for something that no row shows."""
+        self._aside = True
+
+    def wrote(self, version: str) -> None:
+        """Note which client wrote the rows from here on."""
+        numbers = version.split(".", 3)[:3]
+        if all(number.isdecimal() for number in numbers):
+            self._aside = self._aside or [int(number) for number in numbers] < _TELLS_ALL
+
+    def note_cost(self, models: Any) -> None:
+        """Take what the client counted over the whole session, by model."""
+        if isinstance(models, dict):
+            self._own = _by_model(models, final=True)
+            self._covered()
+
+    def note_result(self, value: dict[str, Any], *, final: bool) -> None:
         """Take a `result` line, which counts better than the lines before it.
 
-        `final` is false for a turn that failed: what it spent until then may not be in.
+        `final` is false for a turn that failed: what it spent until then may not be in. Newer
+        clients go on counting where the last process of the session stopped, and say separately
+        what is new; older ones begin anew with each process.
         """
+        self._waiting = False
+        raw = value.get("usage")
         if isinstance(raw, dict):
             spent = message_usage(raw, final=final)
             self._results = add_usage(self._results or no_usage(), spent)
+        news, models = value.get("model_usage_since_last_result"), value.get("modelUsage")
+        if isinstance(news, dict):
+            self._own = add_usage(self._own or no_usage(), _by_model(news, final=final))
+        elif isinstance(models, dict):
+            self._own = _by_model(models, final=final and (self._own or no_usage())["exact"])
+        self._covered()
+
+    def _covered(self) -> None:
+        self._counted = len(self._messages)
+        self._aside = False
 
     def state(self, sink: BlockSink, main: str) -> None:
         """Put each message's usage on its last block, and the sums on the conversations."""
         sums: dict[str, _Sum] = {}
+        repeated, later = _Sum(), _Sum()
         if self._latest is not None:
             self._latest.count()
-        for message in self._messages.values():
+        for number, message in enumerate(self._messages.values()):
             conversation = message.conversation
             if self._results is not None and conversation == main:
                 continue
@@ -112,15 +187,55 @@ class Ledger:
             if total is None:
                 total = sums[conversation] = _Sum()
             if message.counts is None:
-                total.final = False  # something was spent, but nobody says how much
-            else:
-                spent = _usage(message.counts, final=message.final)
-                sink.amend(message.handle, usage=spent)
-                total.add(spent)
+                total.final = later.final = False  # something was spent, and nobody says how much
+                continue
+            spent = _usage(message.counts, final=message.final)
+            sink.amend(message.handle, usage=spent)
+            total.add(spent)
+            if number >= self._counted:
+                later.add(spent)
+            if sink.counted is not None:
+                if message.key in sink.counted:
+                    repeated.add(spent)
+                sink.counted.add(message.key)
         if self._results is not None:
             sink.use(main, self._results)
         for conversation, total in sums.items():
             sink.use(conversation, total.usage())
+        sink.repeated = add_usage(sink.repeated, repeated.usage())
+        if self._own is not None:
+            sink.own_count = add_usage(self._own, later.usage())
+        sink.uncounted = sink.uncounted or self._lost or self._waiting or self._aside
+
+
+def compare(sink: BlockSink, file: str) -> None:
+    """Remark on tokens that the client counted and no row shows, when all files were read."""
+    own, rows = sink.own_count, total_usage(sink.conversations)
+    if own is not None and is_beyond(own, rows):
+        more = ", ".join(f"{own[name] - rows[name]} {what}" for name, what in _WORDS.items())
+        message = f"the client counted more than the rows show: {more}"
+        sink.finding(Finding("unrecorded-usage", file, None, None, None, message))
+
+
+def _lineage(value: dict[str, Any], message: Any) -> int:
+    """Name a model message so that its copy in a fork has the same name, and no other message.
+
+    Gateways use the ids of messages again and again, so the request, or else the row, counts too.
+    """
+    request = value.get("requestId")
+    if not isinstance(request, str):
+        request = mapping(value.get("forkedFrom")).get("messageUuid") or value.get("uuid")
+    return hash((message, request if isinstance(request, str) else id(value)))
+
+
+def _by_model(models: dict[str, Any], *, final: bool) -> Usage:
+    """Add up what the client counted for each model."""
+    total = _Sum()
+    for spent in map(mapping, models.values()):
+        sent, got, read, wrote, thought = map(spent.get, _OWN_NAMES)
+        total.add(_usage((sent, got, read, wrote, thought), final=final))
+    total.final = final
+    return total.usage()
 
 
 class Spent:

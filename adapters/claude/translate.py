@@ -48,13 +48,16 @@ class _StdoutSink(LiveSink):
         """Tell what a subagent spent; the main thread's count is told as it runs."""
         if conversation != MAIN:
             super().use(conversation, usage)
+        else:
+            self.conversation(MAIN).usage = usage
 
 
 class StdoutTranslator:
     """Translates ``claude -p --output-format stream-json --verbose``, with any of its options.
 
     `starts` and `outcomes` hold what each `init` and each `result` said; `reset_to` is the new
-    session's id after ``/clear``.
+    session's id after ``/clear``. `error` is the client's word for what kept the model from
+    answering last, and `has_tasks` whether something runs on in the background.
 
     Args:
         hidden: tell the lines that are no part of the conversation, too, as hidden blocks.
@@ -64,6 +67,8 @@ class StdoutTranslator:
         self.starts: list[Start] = []
         self.outcomes: list[Outcome] = []
         self.reset_to = ""
+        self.error = ""
+        self.has_tasks = False
         self._partials = Partials()
         self._sink = _StdoutSink(hidden=hidden, begun_as=self._partials.claim)
         self._growing = Growing(self._sink)
@@ -130,6 +135,7 @@ class StdoutTranslator:
         message = mapping(value.get("message"))
         if value.get("parent_tool_use_id") is not None:
             return
+        self.error = text(value.get("error"))
         if message.get("model") == SYNTHETIC:
             # The client's own words, which may stand beside what the model said.
             self._tell(self._partials.abandon())
@@ -151,6 +157,8 @@ class StdoutTranslator:
         if value.get("subtype") == "init":
             self.starts.append(read_start(value))
             self._update(model=self.starts[-1].model)
+        elif value.get("subtype") == "background_tasks_changed":
+            self.has_tasks = bool(value.get("tasks"))
 
     def _result(self, value: dict[str, Any]) -> None:
         self._tell(self._partials.abandon())

@@ -12,8 +12,7 @@ from agentsdir.adapters.claude.classify import (
     PERSON,
     Voice,
     command_text,
-    split_editor,
-    voice_of,
+    listen,
 )
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, PARSED, Place
 from agentsdir.adapters.claude.notices import read_notice
@@ -44,15 +43,15 @@ def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> 
     """Turn prompt content into a `user_message`, or what stands in its place."""
     pieces = parts(content)
     texts = [piece for piece in map(part_text, pieces) if piece is not None]
-    voice = voice_of(value, next((piece for piece in texts if piece), ""))
+    voice, divided = listen(value, texts)
     if voice is not PERSON:
         return _speak_for(reading, value, place, voice, texts)
+    spoken = iter(divided)
     kept: list[tuple[int, Any]] = []
     logged = False
     for index, part in enumerate(pieces):
-        piece = part_text(part)
-        if piece is not None:
-            before, typed = split_editor(piece)
+        if part_text(part) is not None:
+            before, typed = next(spoken)
             if before:
                 reading.emitter.log_part(place, index + len(pieces), value, before)
                 logged = True

@@ -7,10 +7,21 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli.environment import Environment
+from agentsdir.formats.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.engine.native import Store
 
 
 def run(
     ctx: typer.Context,
+    folder: Annotated[
+        str, typer.Argument(metavar="[DIR]", help="With --native: a client's storage folder")
+    ] = "",
+    native: Annotated[
+        bool, typer.Option("--native", help="The sessions in the clients' own stores")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
 ) -> int:
     """List the agents: a table on a terminal, one JSON object a line in a pipe.
@@ -19,10 +30,28 @@ def run(
     Examples:
       agentsdir list
       agentsdir list --json | jq -r 'select(.state=="suspended").agentId'
+      agentsdir list --native
+
+    --native lists what Claude Code keeps below ~/.claude, or $CLAUDE_CONFIG_DIR: the session
+    written last comes first.
     """
-    from agentsdir.cli.listing import print_agents
+    from agentsdir.cli.listing import print_agents, print_native
     from agentsdir.engine.agents import each_agent
 
     env: Environment = ctx.obj
+    if native:
+        return print_native(env, _stores(env, folder), as_json=as_json)
+    if folder:
+        raise UsageError("a DIR goes with --native", hint="--root DIR names an agents directory")
     env.layout.check_version(writing=False)
     return print_agents(env, each_agent(env.layout), as_json=as_json)
+
+
+def _stores(env: Environment, folder: str) -> list[Store]:
+    from agentsdir.engine.native import stores_at, stores_of
+
+    if not folder:
+        return stores_of(env.home, env.cwd, env.variables)
+    if not (env.cwd / folder).is_dir():
+        raise UsageError(f"{folder} is no folder")
+    return stores_at(env.cwd / folder)

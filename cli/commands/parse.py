@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def run(
     ctx: typer.Context,
     paths: Annotated[
-        list[str], typer.Argument(metavar="FILE|DIR|-...", help="Transcripts, or folders of them")
+        list[str],
+        typer.Argument(metavar="FILE|DIR|ID|-...", help="Transcripts, or native session ids"),
     ],
     adapter: Annotated[str, typer.Option(help="An adapter's name; auto goes by content")] = "auto",
     view: Annotated[
@@ -38,10 +39,12 @@ def run(
     \b
     Examples:
       agentsdir parse ~/.claude/projects/*/*.jsonl | jq 'select(.type=="tool_use").toolName'
+      agentsdir parse 5f0c1a7b > blocks.jsonl
       agentsdir parse --report - ~/.gemini/tmp/my-project > blocks.jsonl
       zcat old.jsonl.gz | agentsdir parse -
 
-    A FILE is read by itself; a DIR is searched, and subagents are joined to their sessions.
+    A FILE is read by itself; a DIR is searched, and subagents are joined to their sessions. An ID,
+    or its first 8 characters or more, is a session in Claude Code's own store, with its subagents.
     Damaged input is read as far as it goes, named on stderr, and exits 3.
     """
     from agentsdir.engine.parsing import ParseReport, parse_all
@@ -65,6 +68,7 @@ def _find(
     env: Environment, operands: list[str], adapter: str, summary: ParseReport
 ) -> tuple[list[Found], bool]:
     """Find the sessions of every operand; one bad file among several does not stop the others."""
+    from agentsdir.engine.native import find_native, may_be_native, stores_of
     from agentsdir.engine.parsing import find_sessions, walk
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.source import Source
@@ -90,6 +94,9 @@ def _find(
                 files.append(Source.from_stream(operand, stream))
         elif path.exists():
             raise UsageError(f"{operand} is no file, folder or pipe")
+        elif may_be_native(operand):
+            stores = stores_of(env.home, env.cwd, env.variables)
+            found.append(find_native(stores, operand).found)
         else:
             raise UsageError(f"there is no file {operand}")
     forced = adapter != "auto"

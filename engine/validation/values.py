@@ -131,9 +131,11 @@ _MARKED = {
     "error": ("exitCode", "error"),
     "agent": ("agentId", "new-agent"),
     "archived": ("agentId", "archived"),
+    "native-session": ("modifiedAt", "native-session"),
     "unarchived": ("agentId", "archived"),
     "restored": ("agentId", "restored"),
     "removed": ("agentId", "removed"),
+    "interrupted": ("turnId", "interrupted"),
     "trusted": ("root", "trusted"),
     "untrusted": ("root", "trusted"),
     "derived": ("status", "derived"),
@@ -150,6 +152,7 @@ _SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
     ("session-list", frozenset({"sessionId", "status"})),
     ("parse-report", frozenset({"lines", "conversations"})),
     ("usage", frozenset({"inputTokens", "totalTokens"})),
+    ("workspace-manifest", frozenset({"cwd", "files"})),
 )
 
 

@@ -37,6 +37,8 @@ KINDS: dict[str, tuple[str, str]] = {
     "orphan-result": (INFO, "a tool result answers no call in its conversation"),
     "orphan-subagent": (INFO, "a subagent transcript could not be linked to a call"),
     "missing-parent": (INFO, "a row names a parent that is not in the file"),
+    "mixed-sessions": (INFO, "rows of another session stand in a transcript"),
+    "unrecorded-usage": (INFO, "the client counted tokens that no row of its transcript shows"),
     "parent-cycle": (INFO, "rows name each other as parents"),
 }
 

@@ -11,6 +11,7 @@ from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, Block
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.sink import DROPPED, Conversation, Link, encodable
+from agentsdir.formats.reading.usage import no_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ class LiveSink:
         self.conversations: dict[str, Conversation] = {}
         self.client_version: str | None = None
         self._begun_as = begun_as
+        # What a `ParseSink` makes its sums of; a stream tells each conversation's.
+        self.counted: set[int] | None = None
+        self.repeated = no_usage()
+        self.own_count: Usage | None = None
+        self.uncounted = False
         self._events: list[StreamEvent] = []
         # By the reader's handle: the stream's handle and conversation, and what came late.
         self._places: list[tuple[str, str]] = []

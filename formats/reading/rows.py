@@ -79,8 +79,11 @@ def read_rows(
     report: Callable[[Finding], None],
     *,
     cap: int = LINE_CAP,
+    is_record: Callable[[Any], bool] | None = None,
 ) -> Iterator[Row]:
     """Yield every record of a JSON Lines transcript, salvaged ones included.
+
+    `is_record` tells a record of the format from an object within one (`salvage`).
 
     Blank lines are settled as hidden and damaged ones as damaged here; `report` is called with
     each finding. Never raises for what the bytes hold.
@@ -109,7 +112,7 @@ def read_rows(
             if type(value) is dict:
                 yield new(Row, (value, number, offset, length, data, False, ()))
                 continue
-        yield from _odd_line(number, offset, data, file, tally, report)
+        yield from _odd_line(number, offset, data, file, tally, report, is_record)
 
 
 class LineFeed:
@@ -121,6 +124,7 @@ class LineFeed:
         report: is called with each finding.
         line: how many lines came before.
         offset: how many bytes came before.
+        is_record: tells a record of the format from an object within one.
     """
 
     def __init__(
@@ -132,11 +136,13 @@ class LineFeed:
         line: int = 0,
         offset: int = 0,
         cap: int = LINE_CAP,
+        is_record: Callable[[Any], bool] | None = None,
     ) -> None:
         self._file = file
         self._tally = tally
         self._report = report
         self._cap = cap
+        self._is_record = is_record
         self.line = line
         self.offset = offset
 
@@ -158,7 +164,8 @@ class LineFeed:
             if type(value) is dict:
                 yield Row(value, self.line, offset, len(data), data, salvaged=False, lossy=())
                 return
-        yield from _odd_line(self.line, offset, data, self._file, self._tally, self._report)
+        file, tally, report = self._file, self._tally, self._report
+        yield from _odd_line(self.line, offset, data, file, tally, report, self._is_record)
 
     def pass_over(self, length: int) -> None:
         """Note a line of `length` bytes that is longer than a reader takes."""
@@ -181,8 +188,9 @@ def _odd_line(
     file: str,
     tally: Tally,
     report: Callable[[Finding], None],
+    is_record: Callable[[Any], bool] | None,
 ) -> Iterator[Row]:
-    found = salvage(data)
+    found = salvage(data, is_record)
     objects = [entry for entry in found.values if isinstance(entry[0], dict)]
     finding, message = found.finding, found.message
     if finding is None and len(objects) == 1:

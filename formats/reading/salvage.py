@@ -12,6 +12,10 @@ import re
 from itertools import chain
 from typing import Any, NamedTuple
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # A hostile line may offer millions of places where a record could begin.
 MAX_STARTS = 512
 MAX_VALUES = 100_000  # no client welds that many records; a hostile line could hold millions
@@ -32,15 +36,19 @@ class Salvage(NamedTuple):
     lossy: tuple[str, ...]
 
 
-def salvage(data: bytes) -> Salvage:
-    """Recover what a refused line holds. `data` may end in LF."""
+def salvage(data: bytes, is_record: Callable[[Any], bool] | None = None) -> Salvage:
+    """Recover what a refused line holds. `data` may end in LF.
+
+    `is_record` knows a record of the format for sure: such a one is taken even from the middle of
+    another, where else an object might be a part of what is damaged.
+    """
     try:
-        return _salvage(data)
+        return _salvage(data, is_record)
     except RecursionError:
         return Salvage([], "too-deep", "nesting deeper than the parser allows", ())
 
 
-def _salvage(data: bytes) -> Salvage:
+def _salvage(data: bytes, is_record: Callable[[Any], bool] | None) -> Salvage:
     body = data.removesuffix(b"\n")
     lossy: list[str] = []
     finding, message = None, ""
@@ -72,7 +80,7 @@ def _salvage(data: bytes) -> Salvage:
     start = 0
     for nuls in chain(_NULS.finditer(text), [None]):
         end = len(text) if nuls is None else nuls.start()
-        found, whole = _piece(decoder, text, start, end)
+        found, whole = _piece(decoder, text, start, end, is_record)
         values += found
         clean = clean and whole
         start = end if nuls is None else nuls.end()
@@ -122,7 +130,11 @@ def _why(text: str) -> str:
 
 
 def _piece(
-    decoder: json.JSONDecoder, text: str, start: int, end: int
+    decoder: json.JSONDecoder,
+    text: str,
+    start: int,
+    end: int,
+    is_record: Callable[[Any], bool] | None,
 ) -> tuple[list[tuple[Any, int, int]], bool]:
     """Decode value by value; return them and whether the piece held nothing else."""
     piece = text[start:end]
@@ -133,7 +145,7 @@ def _piece(
         at = _skip(piece, at + 1)
     starts = min(MAX_STARTS, MAX_WORK // (len(piece) + 1) + 1)
     while at < len(piece) and len(found) < MAX_VALUES:
-        decoded = _value_at(decoder, piece, at, bool(found) or not whole)
+        decoded = _value_at(decoder, piece, at, bool(found) or not whole, is_record)
         if decoded is not None:
             value, stop = decoded
             found.append((value, start + at, start + stop))
@@ -153,7 +165,11 @@ def _skip(text: str, at: int) -> int:
 
 
 def _value_at(
-    decoder: json.JSONDecoder, text: str, at: int, after_damage: bool
+    decoder: json.JSONDecoder,
+    text: str,
+    at: int,
+    after_damage: bool,
+    is_record: Callable[[Any], bool] | None,
 ) -> tuple[Any, int] | None:
     try:
         value, stop = decoder.raw_decode(text, at)
@@ -168,4 +184,4 @@ def _value_at(
     rest = _skip(text, stop)
     if rest == len(text) or text[rest] == "{" or not after_damage:
         return value, stop
-    return None
+    return (value, stop) if is_record is not None and is_record(value) else None

@@ -17,7 +17,14 @@ from agentsdir.formats.reading.blocks import MAIN, Block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.spool import LineSpool
-from agentsdir.formats.reading.usage import Usage, add_usage, no_usage
+from agentsdir.formats.reading.usage import (
+    Usage,
+    add_usage,
+    is_beyond,
+    larger_usage,
+    less_usage,
+    no_usage,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +68,10 @@ class BlockSink(Protocol):
     tally: Tally
     conversations: dict[str, Conversation]
     client_version: str | None
+    counted: set[int] | None
+    repeated: Usage
+    own_count: Usage | None
+    uncounted: bool
 
     def add(self, block: Block) -> int:
         """Append a block; return its handle, `DROPPED` for an unwanted hidden one."""
@@ -91,10 +102,17 @@ class ParseSink:
 
     Args:
         hidden: keep blocks marked `hidden`; otherwise `add` drops them.
+        counted: the model messages that other sessions counted, by hash; the reader adds its own.
     """
 
-    def __init__(self, *, hidden: bool = False) -> None:
+    def __init__(self, *, hidden: bool = False, counted: set[int] | None = None) -> None:
         self.wants_hidden = hidden
+        self.counted = counted
+        # What of the usage is that of messages which another session counted already.
+        self.repeated = no_usage()
+        # What the client itself says that the session cost, and whether it spent what nobody says.
+        self.own_count: Usage | None = None
+        self.uncounted = False
         self.tally = Tally()
         self.findings: list[Finding] = []
         self.conversations: dict[str, Conversation] = {}
@@ -191,15 +209,33 @@ class ParseSink:
         return any(finding.is_damage for finding in self.findings)
 
     def usage(self) -> Usage:
-        """Return the tokens of all conversations together."""
-        total = no_usage()
-        for thread in self.conversations.values():
-            total = add_usage(total, thread.usage)
-        return total
+        """Return the tokens of the session: of all conversations, and what is known beyond."""
+        total = total_usage(self.conversations)
+        own = self.own_count
+        if own is not None and not is_beyond(total, own):
+            total = own
+        elif own is not None and is_beyond(own, total):
+            total = larger_usage(own, total)
+        return {**total, "exact": False} if self.uncounted else total
+
+    def added_usage(self) -> Usage:
+        """Return what the session adds to a sum over several: copies count where they came from."""
+        if not self.repeated["totalTokens"]:
+            return self.usage()
+        rest = less_usage(total_usage(self.conversations), self.repeated)
+        return {**rest, "exact": rest["exact"] and self.usage()["exact"]}
 
     def open_main(self) -> Conversation:
         """Return the main conversation, so that even an empty session has one."""
         return self.conversation(MAIN)
+
+
+def total_usage(conversations: dict[str, Conversation]) -> Usage:
+    """Return the tokens of all conversations together."""
+    total = no_usage()
+    for thread in conversations.values():
+        total = add_usage(total, thread.usage)
+    return total
 
 
 def encodable(block: Block) -> Block:

@@ -46,6 +46,27 @@ def add_usage(left: Usage, right: Usage) -> Usage:
     return usage(sent, got, read, wrote, thinking, exact=left["exact"] and right["exact"])
 
 
+def less_usage(whole: Usage, part: Usage) -> Usage:
+    """Return what is left of `whole` without `part`, which is in it."""
+    thinking = None
+    if "thinkingTokens" in whole:
+        thinking = whole["thinkingTokens"] - part.get("thinkingTokens", 0)
+    sent, got, read, wrote = (whole[name] - part[name] for name in COUNTED)
+    return usage(sent, got, read, wrote, thinking, exact=whole["exact"])
+
+
+def larger_usage(left: Usage, right: Usage) -> Usage:
+    """Return the larger of each two counts, which is a lower bound."""
+    sent, got, read, wrote = (max(left[name], right[name]) for name in COUNTED)
+    thinking = max(left.get("thinkingTokens", 0), right.get("thinkingTokens", 0)) or None
+    return usage(sent, got, read, wrote, thinking, exact=False)
+
+
+def is_beyond(left: Usage, right: Usage) -> bool:
+    """Tell whether `left` counts more than `right` of anything."""
+    return any(left[name] > right[name] for name in COUNTED)
+
+
 def as_usage(value: Any) -> Usage | None:
     """Return what a stream or a record says as a whole usage object, or None if it says nothing.
 

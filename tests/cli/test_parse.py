@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,34 @@ def test_parse_needs_an_operand(shell: Any) -> None:
     """Nothing is not standard input."""
     done = shell("parse")
     assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+RECORDED = Path(__file__).parents[2] / "fixtures" / "claude" / "recorded" / "2.1.98"
+
+
+@pytest.mark.feature("C-07")
+def test_forks_beside_their_source_are_all_shown_and_their_copies_paid_for_once(shell: Any) -> None:
+    """Each session has its own tokens; the sum of the folder leaves copied messages out."""
+    shutil.copytree(RECORDED / "fork", shell.cwd / "fork")
+    files = sorted(path.name for path in (shell.cwd / "fork").iterdir())
+    assert len(files) == 3
+    alone = {name: _report(shell, f"fork/{name}") for name in files}
+    together = _report(shell, "fork")
+    for name, report in alone.items():
+        thread = together["conversations"][f"fork/{name}/main"]
+        assert thread["usage"] == report["usage"]
+        assert thread["blocks"] == report["conversations"]["main"]["blocks"]
+    assert together["usage"] == {**together["usage"], "outputTokens": 94, "exact": True}
+    assert sum(report["usage"]["outputTokens"] for report in alone.values()) > 94
+
+
+@pytest.mark.feature("C-07")
+def test_a_sum_that_cannot_be_known_says_so(shell: Any) -> None:
+    """What was spent on a turn that a kill cut off, nobody wrote down."""
+    shutil.copytree(RECORDED / "kill_text", shell.cwd / "killed")
+    assert _report(shell, "killed")["usage"]["exact"] is False
+
+
+def _report(shell: Any, operand: str) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(shell("parse", "--report", "-", operand).err)
+    return found

@@ -133,6 +133,18 @@ def creation_lost(bench: Bench) -> Remarks:
 
 
 @case
+def workspace_differs(bench: Bench) -> Remarks:
+    """A captured file whose content is gone."""
+    (bench.folder / "notes.txt").write_text("a note")
+    agent = bench.agent(turns=0)
+    assert bench.run("send", agent.name, "hello")[0] == 0
+    assert bench.run("suspend", "--capture", agent.name)[0] == 0
+    for blob in (agent / "workspace" / "blobs").iterdir():
+        blob.unlink()
+    return bench.validate()
+
+
+@case
 def log_shorter(bench: Bench) -> Remarks:
     """A log that lost its last records after state.json was written."""
     agent = bench.agent()
@@ -206,6 +218,21 @@ def orphan_subagent(bench: Bench) -> Remarks:
     child = {**user("s1", None, "review"), "isSidechain": True, "agentId": "abc1"}
     bench.write(f"p/{session}/subagents/agent-abc1.jsonl", claude(child))
     return bench.parse("p")
+
+
+@case
+def mixed_sessions(bench: Bench) -> Remarks:
+    """A row of another session, where two clients met."""
+    other = {**user("u2", "u1", "b"), "sessionId": "22222222-0000-4000-8000-000000000002"}
+    return bench.parse(bench.write("a.jsonl", claude(user("u1", None, "a"), other)))
+
+
+@case
+def unrecorded_usage(bench: Bench) -> Remarks:
+    """A count by the client itself, with nothing to show for it."""
+    spent = {"type": "cost-state", "sessionId": CLAUDE["sessionId"]}
+    spent["modelUsage"] = {"m": {"inputTokens": 7, "outputTokens": 3}}
+    return bench.parse(bench.write("a.jsonl", claude(user("u1", None, "a"), spent)))
 
 
 @case

@@ -13,6 +13,12 @@ from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "claude"
+# Each of these is one session: a file, or a folder with its subagents.
+SINGLE = sorted(
+    path
+    for path in FIXTURES.iterdir()
+    if path.name not in ("recorded", "damaged") and not path.name.endswith(".blocks.jsonl")
+)
 SESSION = "00000001-0000-4000-8000-000000000001"
 
 

@@ -188,3 +188,59 @@ def test_order_is_file_order_whatever_the_clock_said() -> None:
     early = "2026-01-01T00:00:00.000Z"
     sink = parse(lines(user("u1", None, "one"), user("u2", "u1", "two", timestamp=early)))
     assert prompts(sink) == ["one", "two"]
+
+
+def test_rows_that_a_compaction_preserved_are_shown_once_in_both_views() -> None:
+    """They stay before the boundary, the client goes on with them, and history is no branch."""
+    kept = {"anchorUuid": "s1", "uuids": ["u2", "a2"], "allUuids": ["u2", "a2"]}
+    segment = {"headUuid": "u2", "anchorUuid": "s1", "tailUuid": "a2"}
+    sink = parse(
+        lines(
+            user("u1", None, "old"), said("a1", "u1", "x"),
+            user("u2", "a1", "kept"), said("a2", "u2", "y"),
+            row("system", "b1", None, subtype="compact_boundary", logicalParentUuid="a2",
+                compactMetadata={"preservedSegment": segment, "preservedMessages": kept}),
+            user("s1", "b1", "the summary", isCompactSummary=True, isVisibleInTranscriptOnly=True),
+            user("u3", "a2", "new"), said("a3", "u3", "z"),
+            {"type": "last-prompt", "leafUuid": "a3", "sessionId": "s"},
+        )
+    )  # fmt: skip
+    for view in ("live", "all"):
+        assert prompts(sink, view) == ["old", "kept", "new"]
+        texts = [block["content"] for block in of_type(sink, "assistant_text", view)]
+        assert texts == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("logical", ["never-written", None])
+def test_a_boundary_goes_on_after_what_stands_before_it(logical: str | None) -> None:
+    """The row before the cut is often missing from the file, and so may the summary be."""
+    boundary = row("system", "b1", None, subtype="compact_boundary", logicalParentUuid=logical)
+    first = lines(user("u1", None, "old"), said("a1", "u1", "x"), boundary)
+    second = lines(user("u2", "b1", "new"), {**boundary, "uuid": "b2"}, user("u3", "b2", "last"))
+    sink = parse(first + second)
+    assert prompts(sink) == ["old", "new", "last"]
+    assert sink.findings == []
+    assert prompts(parse(lines(boundary) + second)) == ["new", "last"]
+
+
+def test_a_snapshot_with_a_prompts_id_is_no_row_of_the_chain() -> None:
+    """`messageId` refers to the prompt; it is another space of ids."""
+    sink = parse(
+        lines(
+            user("u1", None, "one"),
+            {"type": "file-history-snapshot", "messageId": "u1", "snapshot": {}},
+            {"type": "file-history-snapshot", "messageId": "u1", "snapshot": {}},
+            said("a1", "u1", "x"),
+            user("u2", "a1", "two"),
+        )
+    )
+    assert prompts(sink) == ["one", "two"]
+    assert sink.findings == []
+
+
+def test_a_copied_ancestor_is_shown_once() -> None:
+    """A branch of a branch writes the same rows again."""
+    copied = lines(user("u1", None, "one"), said("a1", "u1", "x"))
+    sink = parse(copied + copied + lines(user("u2", "a1", "two")))
+    assert prompts(sink) == ["one", "two"]
+    assert sink.tally.folded == 2

@@ -5,16 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
-from claude_support import FIXTURES, balanced, reader
+from claude_support import FIXTURES, SINGLE, balanced, reader
 
 from agentsdir.formats.reading.blocks import BLOCK_TYPES
 from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
 
 pytestmark = [pytest.mark.feature("B-01"), pytest.mark.feature("B-06")]
-
-_FILES = sorted(p for p in FIXTURES.glob("*.jsonl") if not p.name.endswith(".blocks.jsonl"))
-_FOLDERS = sorted(p for p in FIXTURES.iterdir() if p.is_dir())
 
 
 def _parse(path: Path) -> ParseSink:
@@ -26,7 +23,7 @@ def _parse(path: Path) -> ParseSink:
     return sink
 
 
-@pytest.mark.parametrize("path", _FILES + _FOLDERS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.name)
 def test_real_transcripts_give_the_recorded_blocks(path: Path) -> None:
     """Byte for byte, hidden and superseded blocks included (UPDATE_GOLDEN=1 records anew)."""
     sink = _parse(path)
@@ -46,14 +43,14 @@ def test_the_fixtures_hold_all_seven_block_types() -> None:
     assert kinds == set(BLOCK_TYPES)
 
 
-@pytest.mark.parametrize("path", _FILES + _FOLDERS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.name)
 def test_ids_are_unique_within_a_session(path: Path) -> None:
     """Two blocks never share an id, whatever their view."""
     ids = [block["id"] for block in _parse(path).blocks("all")]
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize("path", _FILES + _FOLDERS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.name)
 def test_fixtures_are_recognised_by_content(path: Path) -> None:
     """Each fixture is claimed without a look at its name."""
     first = path if path.is_file() else min(path.rglob("*.jsonl"))

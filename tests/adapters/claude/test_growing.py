@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_support import FIXTURES, SESSION, call, lines, reader, result, said, user
+from claude_support import FIXTURES, SESSION, SINGLE, call, lines, reader, result, said, user
 
 from agentsdir.adapters.claude.detection import head_rows
 from agentsdir.adapters.claude.growing import Growing
@@ -20,12 +20,6 @@ from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
 
 pytestmark = pytest.mark.feature("B-01")
-
-_PATHS = sorted(
-    path
-    for path in FIXTURES.iterdir()
-    if path.is_dir() or (path.suffix == ".jsonl" and not path.name.endswith(".blocks.jsonl"))
-)
 
 
 def _folded(events: list[dict[str, Any]]) -> Reducer:
@@ -56,7 +50,7 @@ def _comparable(block: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in block.items() if (name, value) != ("superseded", False)}
 
 
-@pytest.mark.parametrize("path", _PATHS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.name)
 def test_row_by_row_gives_the_blocks_of_the_whole(path: Path) -> None:
     """All fixtures: the main file and its children interleaved at random, stated after each row."""
     paths = [path] if path.is_file() else sorted(path.rglob("*.jsonl"))

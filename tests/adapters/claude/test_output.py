@@ -78,3 +78,47 @@ def test_an_agents_lines_are_its_thread() -> None:
         assert sink.conversations[name].parent == "main"
         assert of_type(sink, "assistant_text")[0]["conversationId"] == name
         assert balanced(sink)
+
+
+def test_the_clients_own_count_is_the_cost_of_the_run() -> None:
+    """Subagents' lines carry placeholders; newer clients say what is new since the last result."""
+    spent = {
+        "inputTokens": 9,
+        "outputTokens": 90,
+        "cacheReadInputTokens": 0,
+        "cacheCreationInputTokens": 0,
+    }
+    first = _line(
+        "result",
+        "r1",
+        subtype="success",
+        usage={"input_tokens": 3, "output_tokens": 40},
+        modelUsage={"m": spent},
+    )
+    sink = parse(lines(INIT, _said("a1", TEXT), first))
+    assert (sink.usage()["outputTokens"], sink.usage()["exact"]) == (90, True)
+    assert sink.conversations["main"].usage["outputTokens"] == 40
+    again = {**first, "uuid": "r2", "model_usage_since_last_result": {}}
+    resumed = {**first, "model_usage_since_last_result": {"m": {**spent, "outputTokens": 50}}}
+    assert parse(lines(INIT, resumed, again)).usage()["outputTokens"] == 80
+
+
+def test_a_run_that_was_killed_before_its_answer_cost_at_least_nothing() -> None:
+    """It began, and did not say what it spent."""
+    assert parse(lines(INIT)).usage()["exact"] is False
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"), [("allowed", 0), ("allowed_warning", 1), ("rejected", 1)]
+)
+def test_a_rate_limit_shows_when_it_is_near(status: str, shown: int) -> None:
+    """The client says with every answer that all is well."""
+    event = {
+        "type": "rate_limit_event",
+        "uuid": "l1",
+        "session_id": "s",
+        "rate_limit_info": {"status": status},
+    }
+    sink = parse(lines(event))
+    assert len(of_type(sink, "system")) == shown
+    assert balanced(sink)

@@ -3,7 +3,19 @@
 from typing import Any
 
 import pytest
-from claude_support import balanced, call, lines, of_type, parse, prompts, result, row, said, user
+from claude_support import (
+    SESSION,
+    balanced,
+    call,
+    lines,
+    of_type,
+    parse,
+    prompts,
+    result,
+    row,
+    said,
+    user,
+)
 
 pytestmark = pytest.mark.feature("B-01")
 
@@ -212,3 +224,210 @@ def test_a_file_without_rows_is_an_empty_session() -> None:
         sink = parse(data)
         assert list(sink.conversations) == ["main"]
         assert balanced(sink)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<system-reminder>be brief</system-reminder>\nfix it",
+        "<ide_selection>x</ide_selection><system-reminder>be brief</system-reminder>fix it",
+        [
+            {"type": "text", "text": "<system-reminder>be brief</system-reminder>"},
+            {"type": "text", "text": "fix it"},
+        ],
+    ],
+)
+def test_a_reminder_before_a_prompt_is_cut_off(content: Any) -> None:
+    """What the client put in front was not typed, and what follows it was."""
+    sink = parse(lines(user("u1", None, content)), hidden=True)
+    assert prompts(sink) == ["fix it"]
+    assert "be brief" in str([block["metadata"] for block in of_type(sink, "system")])
+
+
+def test_a_tag_that_was_typed_stays() -> None:
+    """Where the client says that somebody typed it, and behind a prompt, it is text."""
+    whole = "<system-reminder>typed</system-reminder> is what I see"
+    tail = "fix it\n<system-reminder>be brief</system-reminder>"
+    sink = parse(lines(user("u1", None, whole, promptSource="typed"), user("u2", "u1", tail)))
+    assert prompts(sink) == [whole, tail]
+
+
+@pytest.mark.parametrize(
+    "content", ["text", [None, "text", {"type": "text", "text": "x"}], None, 7]
+)
+def test_a_results_content_may_have_any_shape(content: Any) -> None:
+    """It is shown as it is; so is a result whose native details are a list or a text."""
+    rows = [said("a1", None, call("t1"))]
+    for number, native in enumerate(({"stdout": "x"}, [{"type": "text"}], "Error: x", None)):
+        part = {"type": "tool_result", "tool_use_id": "t1", "content": content}
+        rows.append(user(f"u{number}", "a1", [part], toolUseResult=native))
+    sink = parse(lines(*rows))
+    expected = "" if content is None else content
+    assert [block["output"] for block in of_type(sink, "tool_result")] == [expected] * 4
+
+
+def test_an_output_that_was_put_in_a_file_is_shown_as_preview_and_pointer(tmp_path: Any) -> None:
+    """The file itself is never opened: its name is text that anybody may have written."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("not for you")
+    shown = (
+        f"<persisted-output>\nFull output saved to: {secret}\n\nPreview:\nabc\n</persisted-output>"
+    )
+    native = {"stdout": "abc", "persistedOutputPath": str(secret), "persistedOutputSize": 11}
+    answer = user("u1", "a1", [result("t1", shown)], toolUseResult=native)
+    sink = parse(lines(said("a1", None, call("t1")), answer))
+    assert of_type(sink, "tool_result")[0]["output"] == shown
+    assert b"not for you" not in b"".join(sink.lines("all"))
+
+
+def test_a_large_native_result_is_not_carried_along() -> None:
+    """The client keeps whole files beside an edit's result; the model never saw them."""
+    native = {"filePath": "/w/a", "originalFile": "y" * 500_000, "structuredPatch": []}
+    answer = user("u1", "a1", [result("t1")], toolUseResult=native)
+    sink = parse(lines(said("a1", None, call("t1", "Edit")), answer))
+    assert max(map(len, sink.lines("all"))) < 1000
+
+
+def test_a_row_of_another_session_is_shown_and_remarked_on() -> None:
+    """Its blocks keep the session that it names; nothing is rewritten."""
+    other = "22222222-0000-4000-8000-000000000002"
+    sink = parse(
+        lines(
+            user("u1", None, "mine"),
+            user("u2", "u1", "theirs", sessionId=other),
+            user("u3", "u2", "theirs too", sessionId=other),
+        )
+    )
+    assert prompts(sink) == ["mine", "theirs", "theirs too"]
+    assert [block["sessionId"] == other for block in sink.blocks()] == [False, True, True]
+    assert [(f.id, f.line, f.severity) for f in sink.findings] == [("mixed-sessions", 2, "info")]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "mode", "permission-mode", "worktree-state", "pr-link", "content-replacement", "cost-state",
+        "attribution-snapshot", "speculation-accept", "marble-origami-commit", "api-request",
+        "api-request-shape", "api-request-blob", "api-request-resumed", "tools-used", "atis-latch",
+        "isolation-latch", "memory-mode", "repl-mode", "dev-mods", "session-owner", "relocated",
+        "history-suppression", "bridge-session", "derived-from", "ended-by-model", "frame-link",
+        "fork-context-ref", "data-flow-records", "observer-ref", "continued-in", "host-row",
+        "resume-head-vouch", "custom-title", "ai-title", "tag", "agent-name", "agent-color",
+        "agent-setting", "file-history-snapshot", "file-history-delta", "summary", "last-prompt",
+        "hybrid-organization", "artifact-autoreact-ledger", "companion_intro", "agent_metadata",
+    ],
+)  # fmt: skip
+def test_bookkeeping_rows_are_hidden_and_counted(kind: str) -> None:
+    """None of them is a message, whatever it holds; all are there when asked for."""
+    noise = {
+        "type": kind,
+        "sessionId": SESSION,
+        "uuid": "u1",
+        "messageId": "u1",
+        "message": {"x": 1},
+    }
+    data = lines(noise, user("u1", None, "hi"))
+    assert [block["type"] for block in parse(data).blocks("all")] == ["user_message"]
+    sink = parse(data, hidden=True)
+    assert sink.tally.hidden == 1
+    assert of_type(sink, "system")[0]["metadata"]["row"] == noise
+
+
+@pytest.mark.parametrize(
+    ("subtype", "more", "shown"),
+    [
+        ("compact_boundary", {"content": "Conversation compacted"}, "compaction"),
+        ("microcompact_boundary", {}, "compaction"),
+        ("local_command", {"content": "<bash-stdout>x</bash-stdout>"}, "local_command_output"),
+        ("api_error", {"error": {"message": "overloaded"}}, "api_error"),
+        ("informational", {"content": "note"}, "informational"),
+        ("stop_hook_summary", {"hookErrors": ["boom"]}, "hook_error"),
+        ("away_summary", {"content": "while you were away"}, "away_summary"),
+        ("agents_killed", {}, "agents_killed"),
+        ("model_refusal_fallback", {}, "model_refusal"),
+        ("", {"content": "old notice", "level": "info"}, "notice"),
+        ("turn_duration", {"durationMs": 5}, None),
+        ("stop_hook_summary", {}, None),
+        ("scheduled_task_fire", {}, None),
+        ("bridge_status", {}, None),
+        ("never_heard_of", {"content": "x"}, None),
+    ],
+)  # fmt: skip
+def test_system_rows_show_what_matters(
+    subtype: str, more: dict[str, Any], shown: str | None
+) -> None:
+    """The rest is bookkeeping, kept hidden."""
+    sink = parse(lines(row("system", "s1", None, subtype=subtype, **more)))
+    events = [block["metadata"]["event"] for block in sink.blocks()]
+    assert events == ([shown] if shown else [])
+    assert balanced(sink)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("max_turns_reached", True), ("task_status", True), ("edited_text_file", True),
+        ("hook_blocking_error", True), ("hook_non_blocking_error", True), ("hook_success", False),
+        ("skill_listing", False), ("environment", False), ("prompt_snapshot", False),
+        ("date_change", False), ("todo_reminder", False), ("never_heard_of", False),
+    ],
+)  # fmt: skip
+def test_attachments_show_what_matters(kind: str, *, shown: bool) -> None:
+    """They are rows of the chain; most tell the model things that nobody said."""
+    attached = row("attachment", "x1", "u1", attachment={"type": kind})
+    sink = parse(lines(user("u1", None, "a"), attached, said("a1", "x1", "b")))
+    assert len(of_type(sink, "system")) == int(shown)
+    assert [f.id for f in sink.findings] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05.678Z"),
+        ("2026-01-02T05:04:05+02:00", "2026-01-02T05:04:05+02:00"),
+        ("2026-01-02T03:04:05", "2026-01-02T03:04:05.000000Z"),
+        (1767323045, "2026-01-02T03:04:05.000000Z"),
+        (1767323045678, "2026-01-02T03:04:05.678000Z"),
+        ("yesterday", None),
+        (None, None),
+    ],
+)
+def test_times_come_in_several_spellings(given: Any, shown: str | None) -> None:
+    """Valid text stays as it is; naive times are UTC."""
+    (block,) = parse(lines(user("u1", None, "a", timestamp=given))).blocks()
+    assert block["timestamp"] == shown
+
+
+def test_an_empty_signed_thought_is_still_a_block() -> None:
+    """Newer models hand out the signature only."""
+    part = {"type": "thinking", "thinking": "", "signature": "sig=="}
+    (block,) = parse(lines(said("a1", None, part))).blocks()
+    assert (block["type"], block["content"], block["signature"]) == ("thinking", "", "sig==")
+
+
+def test_tools_at_the_models_side_are_calls_and_results() -> None:
+    """Both stand among the parts of one message."""
+    asked = {
+        "type": "server_tool_use",
+        "id": "srvtoolu_1",
+        "name": "web_search",
+        "input": {"q": "x"},
+    }
+    found = {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": [{"url": "u"}],
+    }
+    failed = {
+        "type": "web_fetch_tool_result", "tool_use_id": "t9",
+        "content": {"type": "web_fetch_tool_result_error", "error_code": "unavailable"},
+    }  # fmt: skip
+    sink = parse(lines(said("a1", None, asked, found, call("t9", "x"), failed)))
+    assert [block["status"] for block in of_type(sink, "tool_use")] == ["success", "error"]
+    assert [block["isError"] for block in of_type(sink, "tool_result")] == [False, True]
+
+
+def test_a_line_of_many_megabytes_is_read() -> None:
+    """A pasted image easily makes one."""
+    sink = parse(lines(user("u1", None, "x" * 3_000_000)))
+    assert len(prompts(sink)[0]) == 3_000_000

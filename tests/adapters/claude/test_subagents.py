@@ -256,3 +256,80 @@ def test_a_file_alone_is_read_without_what_stands_beside_it(tmp_path: Path) -> N
         sink = ParseSink()
         reader().parse_transcripts(files, sink)
         assert list(sink.lines()) == list(parse_alone(path.read_bytes()).lines())
+
+
+def test_the_agents_of_a_workflow_are_listed_with_their_purpose(tmp_path: Path) -> None:
+    """A script started them, so no call is missing; its journal is no transcript."""
+    main = tmp_path / f"{SESSION}.jsonl"
+    main.write_bytes(lines(user("u1", None, "go")))
+    run = tmp_path / SESSION / "subagents" / "workflows" / "run1"
+    run.mkdir(parents=True)
+    (run / "agent-abc1.jsonl").write_bytes(_child("abc1"))
+    (run / "journal.jsonl").write_text('{"type":"started","key":"k","agentId":"abc1"}\n')
+    assert not reader().detect((run / "journal.jsonl").read_bytes(), "journal.jsonl")
+    (run / "journal.jsonl").unlink()
+    sink = _parse_folder(tmp_path)
+    assert _link(sink) == ("workflow", "none")
+    assert sink.conversations["abc1"].parent == "main"
+    assert sink.findings == []
+
+
+def test_a_nested_agent_is_tied_by_its_sidecar(tmp_path: Path) -> None:
+    """All agents lie in one folder; the call stands in the file of the one that made it."""
+    main = tmp_path / f"{SESSION}.jsonl"
+    main.write_bytes(_main(_task("t1"), toolUseResult={"status": "completed", "agentId": "abc1"}))
+    side = tmp_path / SESSION / "subagents"
+    side.mkdir(parents=True)
+    both = {"isSidechain": True, "agentId": "abc1"}
+    outer = lines(
+        {**user("m-u", None, "look"), **both}, {**said("m-a", "m-u", _task("t2", "deeper")), **both}
+    )
+    (side / "agent-abc1.jsonl").write_bytes(outer)
+    (side / "agent-abc2.jsonl").write_bytes(_child("abc2", "anything"))
+    (side / "agent-abc2.meta.json").write_text('{"toolUseId":"t2","parentAgentId":"abc1"}')
+    sink = _parse_folder(tmp_path)
+    assert _link(sink, "abc2") == ("meta", "exact")
+    assert sink.conversations["abc2"].parent == "abc1"
+    (side / "agent-abc2.meta.json").write_text('{"toolUseId":"gone","parentAgentId":"abc1"}')
+    sink = _parse_folder(tmp_path)
+    assert _link(sink, "abc2") == ("none", "none")
+    assert sink.conversations["abc2"].parent == "abc1"
+    assert [finding.id for finding in sink.findings] == ["orphan-subagent"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "purpose"),
+    [("aside_question-1f", "side-question"), ("aprompt_suggestion-1f", "prompt-suggestion")],
+)
+def test_the_clients_own_questions_are_no_subagents_that_lost_their_call(
+    agent: str, purpose: str
+) -> None:
+    """They are listed with what they are for."""
+    sink = parse(lines(user("u1", None, "go")), _child(agent))
+    assert _link(sink, agent) == (purpose, "none")
+    assert sink.findings == []
+
+
+def test_an_agent_elsewhere_is_known_by_its_task() -> None:
+    """It leaves no transcript here; its notification ends it."""
+    launched = {"status": "remote_launched", "taskId": "r1", "sessionUrl": "https://x.invalid/1"}
+    main = _main(_task("t1"), toolUseResult=launched)
+    (running,) = of_type(parse(main), "subagent")
+    assert (running["subagentId"], running["status"]) == ("r1", "running")
+    notice = (
+        "<task-notification><task-id>r1</task-id><status>completed</status></task-notification>"
+    )
+    (ended,) = of_type(parse(main + lines(user("n1", "rt1", notice))), "subagent")
+    assert ended["status"] == "success"
+
+
+def test_tokens_of_agents_are_counted_once() -> None:
+    """The copies in progress rows, and the sum in the call's result, are not added."""
+    progress = {
+        **user("p1", "a1", None), "type": "progress", "parentToolUseID": "t1",
+        "data": {"type": "agent_progress", "agentId": "abc1", "message": said("abc1-a", None, "x")},
+    }  # fmt: skip
+    outcome = {"status": "completed", "agentId": "abc1", "totalTokens": 999}
+    main = lines(user("u1", None, "go"), said("a1", "u1", _task("t1")), progress,
+                 user("r1", "a1", [result("t1")], toolUseResult=outcome))  # fmt: skip
+    assert parse(main, _child("abc1")).usage()["totalTokens"] == 6

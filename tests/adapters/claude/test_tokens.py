@@ -3,7 +3,11 @@
 from typing import Any
 
 import pytest
-from claude_support import call, lines, parse, said, user
+from claude_support import call, lines, parse, reader, row, said, user
+
+from agentsdir.formats.reading.sink import ParseSink
+from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.usage import add_usage, no_usage
 
 pytestmark = pytest.mark.feature("B-01")
 
@@ -78,3 +82,92 @@ def test_a_superseded_answer_was_paid_for_all_the_same() -> None:
         )
     )  # fmt: skip
     assert sink.usage()["totalTokens"] == 342
+
+
+def _cost(sent: int, got: int, read: int = 0, wrote: int = 0) -> dict[str, Any]:
+    spent = {
+        "inputTokens": sent, "outputTokens": got,
+        "cacheReadInputTokens": read, "cacheCreationInputTokens": wrote,
+    }  # fmt: skip
+    return {"type": "cost-state", "sessionId": "s", "modelUsage": {"m": spent}}
+
+
+ASKED = user("u1", None, "a")
+BOUNDARY = row("system", "b1", None, subtype="compact_boundary")
+
+
+def test_the_clients_own_count_says_what_no_row_shows() -> None:
+    """The summary of a compaction was paid for, and only the client's sum has it."""
+    rows = lines(ASKED, said("a1", "u1", "x"), BOUNDARY)
+    assert (parse(rows).usage()["totalTokens"], parse(rows).usage()["exact"]) == (3, False)
+    sink = parse(rows + lines(_cost(8, 41)))
+    assert (sink.usage()["totalTokens"], sink.usage()["exact"]) == (49, True)
+    assert sink.conversations["main"].usage["totalTokens"] == 3
+    assert [(finding.id, finding.severity) for finding in sink.findings] == [
+        ("unrecorded-usage", "info")
+    ]
+    later = lines(user("u2", "b1", "b"), said("a2", "u2", "y"))
+    assert parse(rows + lines(_cost(8, 41)) + later).usage()["totalTokens"] == 52
+
+
+def test_a_count_that_knows_less_than_the_rows_takes_nothing_away() -> None:
+    """A client that was killed never wrote what it had spent."""
+    rows = lines(ASKED, said("a1", "u1", "x"), user("u2", "a1", "b"), said("a2", "u2", "y"))
+    sink = parse(rows + lines(_cost(1, 2)))
+    assert (sink.usage()["totalTokens"], sink.usage()["exact"]) == (6, True)
+    mixed = parse(rows + lines(_cost(1, 40)))
+    assert (mixed.usage()["outputTokens"], mixed.usage()["inputTokens"]) == (40, 2)
+    assert mixed.usage()["exact"] is False
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [ASKED],
+        [ASKED, user("u2", "u1", "b"), said("a1", "u2", "x")],
+        [ASKED, said("a1", "u1", "x"), {"type": "ai-title", "aiTitle": "t", "sessionId": "s"}],
+        [ASKED, {**said("a1", "u1", "x"), "version": "2.0.77"}],
+    ],
+    ids=["no answer", "no answer before the next prompt", "a title", "an old client"],
+)
+def test_what_nobody_counted_makes_the_sum_a_lower_bound(rows: list[dict[str, Any]]) -> None:
+    """A prompt without an answer cost something, and so does what the client asks for itself."""
+    assert parse(lines(*rows)).usage()["exact"] is False
+
+
+def test_an_api_error_is_an_answer_that_cost_nothing() -> None:
+    """So the client counts, too."""
+    wrote = {**said("a1", "u1", "API Error", model="<synthetic>"), "isApiErrorMessage": True}
+    assert parse(lines(ASKED, wrote)).usage()["exact"] is True
+
+
+def _added(*files: bytes) -> tuple[int, bool]:
+    counted: set[int] = set()
+    total = no_usage()
+    for data in files:
+        (found,) = reader().discover([Source("-", data=data)])
+        sink = ParseSink(counted=counted)
+        reader().parse_transcripts(found, sink)
+        total = add_usage(total, sink.added_usage())
+    return total["totalTokens"], total["exact"]
+
+
+def test_a_message_that_was_copied_counts_once_over_several_sessions() -> None:
+    """A fork keeps the rows' ids, or names where they come from; a request is one everywhere."""
+    source = lines(ASKED, said("a1", "u1", "x", id="m1"))
+    more = lines(user("u2", "a1", "b"), said("a2", "u2", "y", id="m2"))
+    moved = source.replace(b"00000001", b"00000002")
+    origin = {"sessionId": "s", "messageUuid": "a1"}
+    renamed = lines(user("c1", None, "a"), {**said("c2", "c1", "x", id="m1"), "forkedFrom": origin})
+    assert _added(source, moved + more) == (6, True)
+    assert _added(moved + more, source) == (6, True)
+    assert _added(source, renamed + more) == (6, True)
+    one, two = said("a1", None, "x", id="m1"), said("z1", None, "x", id="m1")
+    request = {"requestId": "req_1"}
+    assert _added(lines({**one, **request}), lines({**two, **request}))[0] == 3
+
+
+def test_a_gateway_that_repeats_message_ids_loses_no_tokens() -> None:
+    """Another row with the same message id, in another session, is another message."""
+    one, two = said("a1", None, "x", id="m1"), said("z1", None, "x", id="m1")
+    assert _added(lines(one), lines(two))[0] == 6

@@ -1,0 +1,205 @@
+"""What a list shows of a session, from the first and last 64 KiB of its file.
+
+Rows that a list needs are few among many, and long ones among them: so each is looked for by a
+word that it must hold, and only lines that hold it are decoded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from agentsdir.adapters.claude.classify import COMMAND, PERSON, command_text, listen
+from agentsdir.adapters.claude.shapes import mapping, part_text, parts, text
+from agentsdir.adapters.contract import NativeSession
+from agentsdir.formats import times
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+END = 64 * 1024
+TITLE = 200
+_BOM = b"\xef\xbb\xbf"
+# Rows that name a session, the most telling first.
+_TITLES = (
+    ("custom-title", "customTitle"),
+    ("ai-title", "aiTitle"),
+    ("last-prompt", "lastPrompt"),
+    ("summary", "summary"),
+)
+# What every row of a conversation has. Some clients leave files that hold old titles and no talk.
+_CHAINED = b'"parentUuid"'
+_SIDECHAIN = re.compile(rb'"isSidechain":\s*(true|false)')
+# The beginning of a prompt in a row that is too long for the head.
+_CUT_PROMPT = re.compile(
+    rb'^\s*\{(?=.*?"type":\s*"user").*?"(?:content|text)":\s*("(?:[^"\\]|\\.){1,1000})', re.DOTALL
+)
+
+
+class _Ends:
+    """The two ends of a file; the same bytes where it is short."""
+
+    def __init__(self, head: bytes, tail: bytes) -> None:
+        self.head = head.removeprefix(_BOM)
+        self.tail = tail
+
+    def first(self, name: str, kind: type = str) -> Any:
+        """Return the first value of a field in the head, failing that in the tail."""
+        for data in (self.head, self.tail):
+            for row in _rows(data, name):
+                if type(row.get(name)) is kind and row[name]:
+                    return row[name]
+        return None
+
+    def last(self, name: str) -> str:
+        """Return the last text of a field in the tail, failing that the first in the head."""
+        for row in _rows_back(self.tail, name):
+            if isinstance(row.get(name), str):
+                return str(row[name])
+        return self.first(name) or ""
+
+    def named(self, kind: str, name: str) -> str:
+        """Return the text of the last row of a kind; a row that clears it counts."""
+        for data in (self.tail, self.head):
+            for row in _rows_back(data, kind):
+                if row.get("type") == kind:
+                    return text(row.get(name))
+        return ""
+
+
+def read_card(path: Path) -> NativeSession | None:
+    """Return what a list shows of the session in a file; None if it need not show it.
+
+    Raises `OSError` when the file cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode) or not size:
+            return None
+        head = os.pread(descriptor, END, 0)
+        tail = os.pread(descriptor, END, size - END) if size > END else head
+    finally:
+        os.close(descriptor)
+    if _is_child(head) or not (_CHAINED in head or _CHAINED in tail):
+        return None
+    ends = _Ends(head, tail)
+    title = next((found for kind, name in _TITLES if (found := ends.named(kind, name))), "")
+    title = title or _first_prompt(ends.head)
+    if not title.strip():
+        return None
+    return NativeSession(
+        id=path.stem,
+        file=path,
+        cwd=ends.first("cwd") or "",
+        title=_one_line(title),
+        branch=ends.last("gitBranch"),
+        created=next(
+            (t for row in _rows(ends.head, "timestamp") if (t := times.native(row["timestamp"]))),
+            None,
+        ),
+        modified=times.to_text(datetime.fromtimestamp(status.st_mtime, UTC)),
+        size=size,
+    )
+
+
+def _is_child(head: bytes) -> bool:
+    """Tell whether the first row that says so belongs to a subagent."""
+    found = _SIDECHAIN.search(head)
+    while found is not None:
+        line = _line_at(head, found.start())
+        row = _decode(line)
+        if row is None:  # longer than the head: what stands before its content counts
+            return found[1] == b"true"
+        if type(row.get("isSidechain")) is bool:
+            return bool(row["isSidechain"])
+        found = _SIDECHAIN.search(head, found.end())
+    return False
+
+
+def _first_prompt(head: bytes) -> str:
+    """Return what a person typed first; failing that the first command."""
+    command = ""
+    for row in _rows(head, "user"):
+        if row.get("type") != "user" or row.get("isSidechain") is True:
+            continue
+        pieces = parts(mapping(row.get("message")).get("content"))
+        if any(isinstance(part, dict) and part.get("type") == "tool_result" for part in pieces):
+            continue
+        texts = [piece for part in pieces if (piece := part_text(part))]
+        voice, divided = listen(row, texts)
+        if voice is PERSON:
+            for _, typed in divided:
+                if typed.strip():
+                    return typed.strip()
+        elif voice is COMMAND and not command:
+            command = command_text(texts[0])
+    return command or _cut_prompt(head)
+
+
+def _cut_prompt(head: bytes) -> str:
+    cut = _CUT_PROMPT.match(head[head.rfind(b"\n") + 1 :])
+    if cut is None:
+        return ""
+    for end in range(len(cut[1]), max(len(cut[1]) - 12, 0), -1):  # not within an escape
+        try:
+            return str(orjson.loads(cut[1][:end] + b'"'))
+        except orjson.JSONDecodeError:
+            continue
+    return ""
+
+
+def _rows(data: bytes, word: str) -> Iterator[dict[str, Any]]:
+    """Yield the whole rows in `data` that hold a word as a JSON string, in order."""
+    needle = f'"{word}"'.encode()
+    at = data.find(needle)
+    while at >= 0:
+        line = _line_at(data, at)
+        row = _decode(line)
+        if row is not None:
+            yield row
+        end = data.find(b"\n", at)
+        at = data.find(needle, end) if end >= 0 else -1
+
+
+def _rows_back(data: bytes, word: str) -> Iterator[dict[str, Any]]:
+    """Yield the same rows, the last one first."""
+    needle = f'"{word}"'.encode()
+    at = data.rfind(needle)
+    while at >= 0:
+        row = _decode(_line_at(data, at))
+        if row is not None:
+            yield row
+        begin = data.rfind(b"\n", 0, at)
+        at = data.rfind(needle, 0, begin) if begin >= 0 else -1
+
+
+def _line_at(data: bytes, at: int) -> bytes:
+    begin = data.rfind(b"\n", 0, at) + 1
+    end = data.find(b"\n", at)
+    return data[begin : end if end >= 0 else len(data)]
+
+
+def _decode(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        try:  # half of a surrogate pair is nothing to the one, and a character to the other
+            row = json.loads(line)
+        except (ValueError, RecursionError):  # damaged, or cut by the end of what was read
+            return None
+    return row if isinstance(row, dict) else None
+
+
+def _one_line(title: str) -> str:
+    line = " ".join(title.encode(errors="replace").decode().split())
+    return line if len(line) <= TITLE else line[: TITLE - 1] + "…"

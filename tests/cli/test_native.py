@@ -1,0 +1,155 @@
+"""Native sessions: listing a client's own store, and parsing out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsdir.schemas import check
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "claude"
+ONE = "00000001-0000-4000-8000-000000000001"
+TWO = "0000000a-0000-4000-8000-000000000002"
+SECRETS = (
+    ".credentials.json",
+    ".claude.json",
+    "settings.json",
+    "history.jsonl",
+    "backups/a.json",
+    "file-history/x/0123456789abcdef.jsonl",
+    "plugins/store/x.json",
+    "sessions/1.json",
+    "todos/x.json",
+)
+
+
+@pytest.fixture
+def store(shell: Any) -> Path:
+    """Return a root as a client leaves it: two sessions, and much that is nobody's business."""
+    root: Path = shell.home / ".claude"
+    project = root / "projects" / "-w"
+    project.mkdir(parents=True)
+    for age, (name, fixture) in enumerate(((ONE, "hello"), (TWO, "tools"))):
+        path = project / f"{name}.jsonl"
+        shutil.copy(FIXTURES / f"{fixture}-2.1.98.jsonl", path)
+        os.utime(path, (0, 1_700_000_000 + age))
+    for name in SECRETS:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        # Whatever is opened is recognised by its content, and would show.
+        shutil.copy(FIXTURES / "hello-2.1.98.jsonl", root / name)
+    return root
+
+
+def test_a_pipe_gets_json_lines_and_a_terminal_a_table(shell: Any, store: Path) -> None:
+    """The session written last comes first."""
+    rows = shell.ok("list", "--native").rows
+    assert [row["id"] for row in rows] == [TWO, ONE]
+    assert all(check("native-session", row) == [] for row in rows)
+    assert [row["file"] for row in rows] == [
+        str(store / "projects" / "-w" / f"{name}.jsonl") for name in (TWO, ONE)
+    ]
+    table = shell.ok("list", "--native", tty=True).out.splitlines()
+    assert table[0].split() == ["id", "modifiedAt", "branch", "cwd", "title"]
+    assert [line.split()[0] for line in table[1:]] == [TWO, ONE]
+    assert shell.ok("list", "--native", "--json", tty=True).rows == rows
+
+
+def test_what_a_list_prints_is_valid(shell: Any, store: Path) -> None:
+    """`validate` knows its lines by their content."""
+    listed = shell.ok("list", "--native").out
+    assert shell("validate", "-", stdin=listed.encode()).code == 0
+    del store
+
+
+def test_the_store_is_where_the_client_has_it(shell: Any, store: Path) -> None:
+    """`CLAUDE_CONFIG_DIR` moves it, and a DIR names another; none at all is an empty list."""
+    moved = store.rename(shell.home / "config")
+    assert shell.ok("list", "--native").out == ""
+    assert len(shell.ok("list", "--native", str(moved)).rows) == 2
+    shell.variables["CLAUDE_CONFIG_DIR"] = str(moved)
+    assert len(shell.ok("list", "--native").rows) == 2
+    assert shell.ok("parse", TWO[:8]).rows
+
+
+def test_a_folder_belongs_to_native(shell: Any, store: Path) -> None:
+    """It could not mean anything else, and must be there."""
+    for arguments in (["list", str(store)], ["list", "--native", "nowhere"]):
+        done = shell(*arguments)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+def test_titles_are_inert_on_a_terminal(shell: Any, store: Path) -> None:
+    """A transcript holds what anybody printed."""
+    path = store / "projects" / "-w" / f"{ONE}.jsonl"
+    title = {"type": "custom-title", "customTitle": "\x1b]0;owned\x07\u202ex", "sessionId": ONE}
+    path.write_text(path.read_text() + json.dumps(title) + "\n")
+    shown = shell.ok("list", "--native", tty=True).out
+    assert "\\x1b]0;owned\\x07\\u202ex" in shown
+    assert not set(shown) & set("\x1b\x07\u202e")
+
+
+def test_a_file_that_cannot_be_read_is_named_and_exits_3(shell: Any, store: Path) -> None:
+    """The others are listed."""
+    loop = store / "projects" / "-w" / "00000003-0000-4000-8000-000000000003.jsonl"
+    loop.symlink_to(loop)
+    done = shell("list", "--native")
+    assert (done.code, len(done.rows), done.err.count("\n")) == (3, 2, 1)
+    assert str(loop) in done.err
+
+
+def test_a_session_is_parsed_by_its_id_with_its_subagents(shell: Any, store: Path) -> None:
+    """Or by the beginning of its id, where no other begins so; a FILE stays alone."""
+    main = store / "projects" / "-w" / f"{TWO}.jsonl"
+    side = main.with_suffix("") / "subagents"
+    side.mkdir(parents=True)
+    child = {
+        "parentUuid": None, "isSidechain": True, "agentId": "a1", "type": "user",
+        "sessionId": TWO, "uuid": "00000009-0000-4000-8000-000000000009",
+        "message": {"role": "user", "content": "look"}, "timestamp": "2026-01-02T03:04:05.678Z",
+    }  # fmt: skip
+    (side / "agent-a1.jsonl").write_text(json.dumps(child) + "\n")
+
+    whole = shell.ok("parse", TWO).rows
+
+    assert {row["conversationId"] for row in whole} == {"main", "a1"}
+    assert shell.ok("parse", TWO[:8]).rows == whole
+    alone = shell.ok("parse", str(main)).rows
+    assert [row["id"] for row in whole if row["conversationId"] == "main"] == [
+        row["id"] for row in alone
+    ]
+
+
+def test_an_id_that_nothing_has_or_several_begin_with_is_refused(shell: Any, store: Path) -> None:
+    """With what to do next."""
+    missing = shell("parse", "deadbeef", "--json")
+    assert (missing.code, missing.error["kind"]) == (10, "no-such-session")
+    twin = "00000001-0000-4000-8000-00000000000f"
+    shutil.copy(
+        store / "projects" / "-w" / f"{ONE}.jsonl", store / "projects" / "-w" / f"{twin}.jsonl"
+    )
+    done = shell("parse", ONE[:8], "--json")
+    assert (done.code, done.error["kind"]) == (2, "ambiguous")
+    assert ONE in done.error["message"]
+    assert twin in done.error["message"]
+    assert shell("parse", "0000000").code == 2
+
+
+def test_of_a_whole_store_only_transcripts_are_opened(shell: Any, store: Path) -> None:
+    """Wherever a walk meets it: not settings, not prompts, not secrets."""
+    for folder in (store, shell.home):
+        done = shell.ok("parse", "--report", "report.json", str(folder))
+        assert {row["sessionId"] for row in done.rows}
+        assert len(done.rows) == len(shell.ok("parse", ONE).rows) + len(shell.ok("parse", TWO).rows)
+        assert json.loads((shell.cwd / "report.json").read_text())["findings"] == []
+
+
+def test_hidden_files_are_not_opened_by_a_walk(shell: Any) -> None:
+    """Where a client keeps secrets beside no projects at all."""
+    shutil.copy(FIXTURES / "hello-2.1.98.jsonl", shell.cwd / "a.jsonl")
+    shutil.copy(FIXTURES / "hello-2.1.98.jsonl", shell.cwd / ".claude.json")
+    assert shell.ok("parse", ".").rows == shell.ok("parse", "a.jsonl").rows
