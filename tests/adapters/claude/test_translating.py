@@ -108,7 +108,7 @@ def test_recorded_output_gives_the_recorded_events(path: Path) -> None:
         expected.write_bytes(given_bytes)
     assert given_bytes == expected.read_bytes()
     assert [event for event in events if not accepts("stream-event", event)] == []
-    assert translator.findings == []
+    assert not any(finding.is_damage for finding in translator.findings)
 
 
 def _completed(data: bytes) -> dict[str, list[dict[str, Any]]]:
