@@ -78,6 +78,31 @@ class NativeSession(NamedTuple):
     size: int
 
 
+class NativeFile(NamedTuple):
+    """A transcript as the provider holds it now.
+
+    `path` is relative to the architecture's storage, with `/`; `role` is "main", "subagent",
+    "sidecar" or "output" (a file that a transcript points to).
+    """
+
+    path: str
+    role: str
+    source: Source
+
+
+class Adoptable(NamedTuple):
+    """A session of the real client, for an agent that goes on with it.
+
+    Texts are empty where the files do not say. `files` are under their native paths.
+    """
+
+    id: str
+    cwd: str
+    model: str
+    title: str
+    files: tuple[NativeFile, ...]
+
+
 class Translator(Protocol):
     """Turns a client's standard output into stream events, one line at a time.
 
@@ -139,7 +164,7 @@ class TranscriptReader(Protocol):
 
 @runtime_checkable
 class StoreReader(TranscriptReader, Protocol):
-    """A reader that knows the client's own store."""
+    """A reader that knows the client's own store, and reads while the client writes there."""
 
     def is_storage(self, folder: Path) -> bool:
         """Tell whether a folder is a client's storage: it holds more than transcripts, and secrets.
@@ -165,28 +190,25 @@ class StoreReader(TranscriptReader, Protocol):
     def files(self, main: Path) -> SessionFiles:
         """Return the session whose main transcript is at `main`, with the children beside it."""
 
+    def adoptable(self, main: Path) -> Adoptable:
+        """Return the same session with every file that is its own.
+
+        Raises `Invalid` (kind ``bad-native-id``) when the client would not take its id.
+        """
+
+    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
+        """Return a follower of the session whose main transcript is, or will be, at `main`.
+
+        Blocks marked `hidden` are told if asked for.
+        """
+
 
 @runtime_checkable
 class LiveReader(StoreReader, Protocol):
-    """A reader that also reads while the client writes."""
+    """A reader that also reads what the client prints."""
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""
-
-    def follow(self, main: Path) -> Follower:
-        """Return a follower of the session whose main transcript is, or will be, at `main`."""
-
-
-class NativeFile(NamedTuple):
-    """A transcript as the provider holds it now.
-
-    `path` is relative to the architecture's storage, with `/`; `role` is "main", "subagent",
-    "sidecar" or "output" (a file that a transcript points to).
-    """
-
-    path: str
-    role: str
-    source: Source
 
 
 class ToolRequest(NamedTuple):
@@ -215,7 +237,11 @@ class Process(NamedTuple):
 
 def deny_all(request: ToolRequest) -> Decision:
     """Refuse every call: what happens where nobody can be asked."""
-    return Decision(allowed=False, reason=f"nobody could be asked whether {request.tool_name} may")
+    return Decision(allowed=False, reason=f"nobody could be asked about {request.tool_name}")
+
+
+RECORDABLE_MODES = ("default", "plan")
+"""The permission modes that grant nothing beyond a client's default: a log may ask for these."""
 
 
 class Host(NamedTuple):
@@ -243,10 +269,13 @@ class SessionSpec(NamedTuple):
     """What a provider needs to know to open a session.
 
     `native_id` is the id to use with the architecture's own program. `transcripts` are the saved
-    files, by native relative path, for `restore`; empty for `create`. `options` are the provider's
+    files of that native session, by native relative path. Where there are any, `restore` is called,
+    else `create`. A file whose session nobody can tell, because a crash kept it out of the log, is
+    among them: a `restore` that finds nothing of its id begins anew. `options` are the provider's
     own settings (``--option name=value``). `turn` numbers the turn about to run, from 1, failed
-    ones included; 0 when none is. `now` gives RFC 3339 timestamps and `sleep` waits some seconds:
-    a provider has no clock of its own. `host` is for providers that run a program.
+    ones included; 0 when none is. `now` gives RFC 3339 timestamps, `sleep` waits some seconds
+    and `new_id` gives fresh UUIDs: a provider has neither clock nor chance of its own. `host` is
+    for providers that run a program.
     """
 
     native_id: str
@@ -255,6 +284,7 @@ class SessionSpec(NamedTuple):
     cwd: str
     now: Callable[[], str]
     sleep: Callable[[float], None]
+    new_id: Callable[[], str]
     turn: int = 0
     options: Mapping[str, str] = _NOTHING
     transcripts: Mapping[str, Source] = _NOTHING
@@ -282,7 +312,7 @@ class ProviderSession(Protocol):
         """Return an opaque blob that speeds up `restore`. Never needed for correctness (D23)."""
 
     def stop(self) -> None:
-        """End the session and everything it started."""
+        """End the session and everything it started. Called again, it does nothing."""
 
     def transcripts(self) -> Sequence[NativeFile]:
         """Return the native transcript files as they stand now."""
@@ -314,9 +344,16 @@ class Provider(Protocol):
         """Reopen one with its full context, also when `state` is empty or garbage."""
 
     def fork(
-        self, transcripts: Mapping[str, Source], old_id: str, new_id: str
+        self,
+        transcripts: Mapping[str, Source],
+        old_id: str,
+        new_id: str,
+        report: Callable[[Finding], None],
     ) -> Iterator[NativeFile]:
-        """Yield a session's saved transcripts as those of a new one that goes on from there."""
+        """Yield a session's saved transcripts as those of a new one that goes on from there.
+
+        `report` is told of each damaged line, which is left out of the copy.
+        """
 
 
 @runtime_checkable

@@ -20,7 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentsdir.engine.world import World
+    from agentsdir.engine.world import Client, World
+    from agentsdir.formats.directory.fold import AgentState
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
 ROOT_NAME = ".agentsdir"
@@ -96,6 +97,7 @@ class Environment:
         import time
 
         from agentsdir.cli.fresh import FreshIds, now
+        from agentsdir.cli.output import note
         from agentsdir.cli.trust import check_trust
         from agentsdir.engine.world import World
         from agentsdir.formats.directory.durability import Disk
@@ -103,7 +105,34 @@ class Environment:
 
         layout = self.layout
         disk = Disk(read_settings(layout).durability)
-        return World(layout, now, time.sleep, FreshIds(), disk, lambda: check_trust(self))
+        return World(
+            layout,
+            now,
+            time.sleep,
+            FreshIds(),
+            disk,
+            lambda: check_trust(self),
+            self.client,
+            lambda text: note(self, text),
+        )
+
+    def client(self, state: AgentState) -> Client:
+        """Return how this user runs the program behind an agent's provider (config.toml)."""
+        from agentsdir.adapters.contract import Host
+        from agentsdir.cli.config import provider_config
+        from agentsdir.cli.confirmation import Confirmation
+        from agentsdir.engine.world import Client
+
+        said = provider_config(self, state.session.provider_name)
+        host = Host(
+            home=self.home,
+            variables=self.variables,
+            command=said.command,
+            environment=said.environment,
+            permission_mode=said.permission_mode,
+            confirm=Confirmation(self, state),
+        )
+        return Client(host, said.model)
 
 
 def _login() -> str:

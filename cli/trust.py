@@ -12,14 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from agentsdir.cli.config import config_home
 from agentsdir.cli.environment import Environment
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.derived import encode_document
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
-
-CONFIG_VARIABLE = "XDG_CONFIG_HOME"
 
 
 def check_trust(env: Environment) -> None:
@@ -60,9 +59,7 @@ def real_path(folder: Path) -> str:
 
 def list_path(env: Environment) -> Path:
     """Return where the list stands."""
-    configured = Path(env.variables.get(CONFIG_VARIABLE, ""))
-    home = configured if configured.is_absolute() else env.home / ".config"
-    return home / "agentsdir" / "trusted.json"
+    return config_home(env) / "trusted.json"
 
 
 def trusted_roots(env: Environment) -> list[str]:

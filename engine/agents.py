@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 from agentsdir.formats.directory import derived, ids, locks
 from agentsdir.formats.directory.agent import Reading, read_agent, without_live_tail
+from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.directory.turn_notes import read_note
 from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
 
 TYPE_CHECKING = False
@@ -144,6 +146,7 @@ _LIST_FIELDS = (
     "descriptor",
     "counters",
     "usage",
+    "costUsd",
 )
 
 
@@ -158,10 +161,15 @@ def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
     state = reading.state
     document = derived.state_document(state)
     findings = without_live_tail(paths, reading.findings)
+    created = recorded_creation(paths)
+    mode = created.data.get("permission_mode") if created else None
+    note = read_note(paths) if locks.is_held(paths.turn) else None
     return {
         **list_row(paths, state),
         "cwd": state.cwd,
         "native": state.native,
+        "permissionMode": mode if isinstance(mode, str) else None,
+        "process": note.process._asdict() if note else None,
         "pending": state.pending,
         "openTurn": state.open_turn,
         "transcripts": document["transcripts"],

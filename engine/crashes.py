@@ -6,12 +6,15 @@ closing can be killed anywhere and done again.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentsdir.engine.lost_streams import lost_streams
+from agentsdir.engine.recording import block_key
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.digest import derived_id
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.log import open_log, read_log
@@ -28,9 +31,26 @@ def close_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> Ag
 
     Raises what `write_agent` raises.
     """
+    if state.open_turn is not None:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            writer.finish_rewrites()
+    streams = spent_streams(paths, state)
     for step in crash_steps(world.layout, paths, state):
         state = take_step(world, paths, state, step)
+    if streams:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            for path in streams:
+                writer.remove(path)
     return state
+
+
+def spent_streams(paths: AgentPaths, state: AgentState) -> list[Path]:
+    """Return the streams of the open turn that nothing needs once `crash_steps` are taken."""
+    turn = state.open_turn
+    if turn is None:
+        return []
+    logged = _look_at(paths, turn["turnId"]).blocks
+    return [one.path for one in lost_streams(paths, state, logged) if one.is_spent]
 
 
 def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
@@ -44,8 +64,11 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
     outcome = turn["ended"]
     if not outcome:
         outcome = "failed"
-        for call in seen.open_calls:
-            steps += _close_call(turn_id, call, answered=_key(call) in seen.results)
+        for stream in lost_streams(paths, state, seen.blocks):
+            for block in stream.blocks:
+                says = f"kept what block {block['id']} came to"
+                steps.append(Step(says, "block", _block(turn_id, block)))
+        steps += _close_calls(turn_id, seen, INTERRUPTED)
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
     if not turn["ended"] or seen.crashed:
@@ -57,10 +80,20 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
     return steps
 
 
+def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:
+    """Return what answers the calls of a turn that is about to end without their results.
+
+    Args:
+        why: what the results that are made up say.
+    """
+    return _close_calls(turn_id, _look_at(paths, turn_id), why)
+
+
 class _Seen(NamedTuple):
     """What the log has of one turn. `results` maps each answered call to its tool_result."""
 
     crashed: bool
+    blocks: set[tuple[str, str]]
     open_calls: list[dict[str, Any]]
     results: dict[tuple[str, str], dict[str, Any]]
     notices: set[str]
@@ -71,6 +104,7 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
     calls: dict[tuple[str, str], dict[str, Any]] = {}
     results: dict[tuple[str, str], dict[str, Any]] = {}
     notices: set[str] = set()
+    blocks: set[tuple[str, str]] = set()
     with open_log(paths.log) as stream:
         for line in read_log(stream, str(paths.log)):
             if line.record is None:
@@ -83,11 +117,13 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
             elif event == "turn.aborted":
                 crashed = data.get("reason") == "crash"
             elif event == "block" and isinstance(block := data.get("block"), dict):
+                blocks.add(block_key(block))
                 if block.get("type") in ("tool_use", "subagent"):
                     calls[_key(block)] = block
                 elif block.get("type") == "tool_result":
                     results[_key(block)] = block
-    return _Seen(crashed, [c for c in calls.values() if _is_open(c, results)], results, notices)
+    open_calls = [call for call in calls.values() if _is_open(call, results)]
+    return _Seen(crashed, blocks, open_calls, results, notices)
 
 
 def _key(block: dict[str, Any]) -> tuple[str, str]:
@@ -100,11 +136,18 @@ def _is_open(call: dict[str, Any], results: dict[tuple[str, str], dict[str, Any]
     return call.get("status") in ("pending", "running") and bool(answered.get("synthetic"))
 
 
-def _close_call(turn_id: str, call: dict[str, Any], *, answered: bool) -> list[Step]:
+def _close_calls(turn_id: str, seen: _Seen, why: str) -> list[Step]:
+    steps = []
+    for call in seen.open_calls:
+        steps += _close_call(turn_id, call, why, answered=_key(call) in seen.results)
+    return steps
+
+
+def _close_call(turn_id: str, call: dict[str, Any], why: str, *, answered: bool) -> list[Step]:
     """Answer a call that will never return, so that nobody waits for it."""
     failed = {**call, "status": "error"}
     if call["type"] == "subagent":
-        failed = {**failed, "output": INTERRUPTED, "synthetic": True}
+        failed = {**failed, "output": why, "synthetic": True}
         return [Step(f"closed subagent {call['id']}", "block", _block(turn_id, failed))]
     steps = [Step(f"closed call {call['toolUseId']}", "block", _block(turn_id, failed))]
     if not answered:
@@ -116,7 +159,7 @@ def _close_call(turn_id: str, call: dict[str, Any], *, answered: bool) -> list[S
             call.get("timestamp"),
             None,
             toolUseId=call["toolUseId"],
-            output=INTERRUPTED,
+            output=why,
             isError=True,
             synthetic=True,
         )

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
+from agentsdir.adapters.contract import RECORDABLE_MODES, ProgramProvider, Provider
 from agentsdir.engine.agents import each_agent, find_agent
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids, locks
@@ -17,6 +18,11 @@ from agentsdir.formats.directory.layout import FORMAT, VERSION, Layout
 from agentsdir.formats.directory.publishing import publish_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.adapters.contract import Architecture
+    from agentsdir.formats.reading.findings import Finding
 
 KINDS = ("user", "cron", "heartbeat", "subagent")
 
@@ -29,6 +35,7 @@ class NewAgent(NamedTuple):
     model: str = ""
     system_prompt: str = ""
     profile: str = ""
+    permission_mode: str = ""
     cwd: str = ""
     name: str = ""
     login: str = ""
@@ -40,6 +47,13 @@ class NewAgent(NamedTuple):
     options: Mapping[str, str] = MappingProxyType({})
 
 
+class Made(NamedTuple):
+    """An agent that was made of something, and what was wrong with that."""
+
+    agent_id: str
+    findings: list[Finding]
+
+
 def create_agent(world: World, wanted: NewAgent) -> str:
     """Create an agent and return its id.
 
@@ -47,50 +61,87 @@ def create_agent(world: World, wanted: NewAgent) -> str:
     `AgentsdirError` (kind ``already-exists``) when a live agent has the same key or name.
     """
     architecture = registry.get(wanted.provider)
-    provider = architecture.provider
-    if provider is None:
+    if architecture.provider is None:
         raise UsageError(
             f"the adapter {wanted.provider!r} reads transcripts, but runs no sessions yet",
             kind="no-provider",
         )
-    if unknown := sorted(set(wanted.options) - set(provider.option_names)):
-        raise UsageError(f"the provider {wanted.provider!r} has no option {unknown[0]!r}")
-    if wanted.name:
-        ids.check_name(wanted.name)
-    _check_fields(wanted)
+    check_options(world.layout, architecture, wanted)
     documents.make_folder(world.layout.root, world.disk)
     world.layout.check_version(writing=True)
     with locks.hold(world.layout.create_lock, what="the agents directory"):
         open_root(world.layout, world.disk)
-        agent_id = _agent_id(world, wanted)
-        descriptor = _descriptor(world, wanted, agent_id)
-        check_unused(world.layout, agent_id)
-        check_unique(world.layout, descriptor, wanted.name, agent_id)
-        session_id = world.ids.session()
+        agent_id, session_id = fresh_id(world, wanted), world.ids.session()
         native = {
             "architecture": architecture.architecture,
             "id": ids.dashed(session_id),
             "cwd": wanted.cwd,
         }
-        data: dict[str, Any] = {
-            "agent_id": agent_id,
-            "descriptor": descriptor,
-            "provider": architecture.name,
-            "model": wanted.model or provider.default_model,
-            "system_prompt": wanted.system_prompt,
-            "profile": wanted.profile,
-            "cwd": wanted.cwd,
-            "permission_mode": None,
-            "limits": {},
-            "options": dict(wanted.options),
-            "native": native,
-        }
-        if wanted.name:
-            data["name"] = wanted.name
-        if "parentAgentId" in descriptor:
-            data["parentAgentId"] = descriptor["parentAgentId"]
+        model = wanted.model or architecture.provider.default_model
+        data = identity_of(world, wanted._replace(model=model), agent_id, native)
         publish_agent(world.layout, agent_id, data, world.now(), session_id, world.disk)
     return agent_id
+
+
+def _check_mode(wanted: NewAgent, provider: Provider | None) -> None:
+    """Refuse what a log must not grant (decision D33), and what nobody would heed."""
+    if provider is None or not provider.runs_program:
+        raise UsageError(f"the provider {wanted.provider!r} runs no program that would heed a mode")
+    if wanted.permission_mode not in RECORDABLE_MODES:
+        raise UsageError(
+            f"no log can grant the permission mode {wanted.permission_mode!r}",
+            hint="default and plan can stand there; `send --permission-mode` and config.toml say "
+            "more",
+            kind="permission-mode",
+        )
+
+
+def check_options(layout: Layout, architecture: Architecture, wanted: NewAgent) -> None:
+    """Raise `UsageError` for fields that contradict each other, or mean nothing here."""
+    known = architecture.provider.option_names if architecture.provider else ()
+    if unknown := sorted(set(wanted.options) - set(known)):
+        raise UsageError(f"the provider {architecture.name!r} has no option {unknown[0]!r}")
+    if wanted.name:
+        ids.check_name(wanted.name)
+    if wanted.permission_mode:
+        _check_mode(wanted, architecture.provider)
+    _check_fields(wanted)
+    # Where no workspace is written, a profile is but a word that is remembered.
+    if wanted.profile and isinstance(architecture.provider, ProgramProvider):
+        from agentsdir.engine.profiles import load_profile
+
+        load_profile(layout, wanted.profile)
+
+
+def identity_of(
+    world: World, wanted: NewAgent, agent_id: str, native: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the data of a new agent's `session.created` event.
+
+    The caller holds the create lock. Raises `NoSuchAgent` for an unknown parent, `AgentsdirError`
+    (kind ``already-exists``) when a live agent has the same key or name.
+    """
+    descriptor = _descriptor(world, wanted, agent_id)
+    check_unused(world.layout, agent_id)
+    check_unique(world.layout, descriptor, wanted.name, agent_id)
+    data: dict[str, Any] = {
+        "agent_id": agent_id,
+        "descriptor": descriptor,
+        "provider": wanted.provider,
+        "model": wanted.model,
+        "system_prompt": wanted.system_prompt,
+        "profile": wanted.profile,
+        "cwd": wanted.cwd,
+        "permission_mode": wanted.permission_mode or None,
+        "limits": {},
+        "options": dict(wanted.options),
+        "native": native,
+    }
+    if wanted.name:
+        data["name"] = wanted.name
+    if "parentAgentId" in descriptor:
+        data["parentAgentId"] = descriptor["parentAgentId"]
+    return data
 
 
 def open_root(layout: Layout, disk: Disk) -> None:
@@ -126,7 +177,8 @@ def _check_fields(wanted: NewAgent) -> None:
         raise UsageError("--type subagent needs --parent AGENT and --name NAME")
 
 
-def _agent_id(world: World, wanted: NewAgent) -> str:
+def fresh_id(world: World, wanted: NewAgent) -> str:
+    """Return the id of an agent that is to be made."""
     # A task uid in the grammar is the agent id too, so that cron routing needs no index.
     return wanted.cron if ids.is_agent_id(wanted.cron) else world.ids.agent()
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import base64
 
 from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.provider_sessions import open_provider, provider_errors, sync_transcripts
+from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.provider_sessions import (
+    find_provider,
+    open_provider,
+    provider_errors,
+    session_spec,
+)
+from agentsdir.engine.syncing import name_transcripts, place_missing, store_transcripts
 from agentsdir.engine.world import World
-from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
@@ -23,7 +29,7 @@ def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     A provider that fails or is gone does not keep a session in use: the blob is only a short cut
     (D23). Raises `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
     """
-    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}") as held, world.disk.settled():
+    with hold_turn(paths, wait=wait) as held, world.disk.settled():
         with write_agent(paths, disk=world.disk) as writer:
             state = writer.state
         state = close_crashed_turn(world, paths, state)
@@ -40,9 +46,15 @@ def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
 
 def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
     try:
-        with open_provider(world, paths, state) as session:
+        _, provider = find_provider(state)
+        if provider.runs_program:
+            return b""  # no program runs between turns, and none is started to be asked
+        spec = session_spec(world, paths, state, provider)
+        with open_provider(world, provider, spec) as session:
+            with provider_errors():
+                natives = session.transcripts()
             with write_agent(paths, disk=world.disk, known=state) as writer:
-                sync_transcripts(writer, session, world.now())
+                name_transcripts(writer, store_transcripts(writer, natives), world.now())
             with provider_errors():
                 return bytes(session.suspend())
     except ProviderError:
@@ -52,14 +64,28 @@ def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
 def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     """Take a suspended session into use again; no process is started.
 
-    Raises `SessionStateError` for an active or terminated session, `Busy` as `suspend` does.
+    Saved transcripts that the client has not are put where it finds them (decision D11).
+
+    Raises `SessionStateError` for an active or terminated session, `Busy` as `suspend` does, and
+    what `place_missing` raises; the session stays suspended then.
     """
-    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}"), world.disk.settled():
+    with hold_turn(paths, wait=wait), world.disk.settled():
         with write_agent(paths, disk=world.disk) as writer:
             state = writer.state
         state = close_crashed_turn(world, paths, state)
         check_transition(state.session.state, SessionState.ACTIVE, paths.id)
+        _give_back(world, paths, state)
         with write_agent(paths, disk=world.disk, known=state) as writer:
             change = {"from": state.session.state.value, "to": "active", "reason": "resume"}
             writer.append("session.state", change, world.now())
             return writer.state
+
+
+def _give_back(world: World, paths: AgentPaths, state: AgentState) -> None:
+    try:
+        _, provider = find_provider(state)
+    except ProviderError:
+        return  # who runs no turns needs no transcripts; `send` says why it runs none
+    if provider.runs_program:
+        world.check_trust()
+        place_missing(provider, session_spec(world, paths, state, provider))

@@ -50,7 +50,7 @@ def find_sessions(
     rejected: list[NotATranscript] = []
     for source in sources:
         try:
-            owner = _owner(source, names, forced=forced)
+            owner = owner_of(source, names, forced=forced)
         except NotATranscript as error:
             rejected.append(error)
         else:
@@ -73,8 +73,11 @@ def find_sessions(
     return found
 
 
-def _owner(source: Source, names: Iterable[str], *, forced: bool) -> str:
-    """Name the architecture that takes the file; those after it are not even imported."""
+def owner_of(source: Source, names: Iterable[str], *, forced: bool = False) -> str:
+    """Name the architecture that takes the file; those after it are not even imported.
+
+    Raises `NotATranscript`.
+    """
     try:
         head = source.head()
     except AgentsdirError as error:

@@ -1,14 +1,24 @@
-"""From an agent's folder to a running provider session, and its transcripts back."""
+"""From an agent's folder to a running provider session."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import ProviderSession, SessionSpec
+from agentsdir.adapters.contract import (
+    RECORDABLE_MODES,
+    Architecture,
+    Host,
+    Process,
+    Provider,
+    ProviderSession,
+    SessionSpec,
+    deny_all,
+)
+from agentsdir.engine.holding import turn_marks
 from agentsdir.engine.world import World
-from agentsdir.formats.directory import transcripts
-from agentsdir.formats.directory.agent import AgentWriter
+from agentsdir.formats.directory import ids, transcripts
 from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, read_json
@@ -16,46 +26,121 @@ from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, Usa
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from agentsdir.adapters.contract import Decision, ToolRequest
+    from agentsdir.formats.directory.records import Record
 
 
-@contextmanager
-def open_provider(
-    world: World, paths: AgentPaths, state: AgentState, blob: bytes = b""
-) -> Iterator[ProviderSession]:
-    """Open the agent's provider session, and stop it in any case.
+class TurnHost(NamedTuple):
+    """What one turn adds to the user's `Client`.
 
-    Args:
-        blob: what the provider gave at the suspension that this ends; empty for none.
-
-    Raises `ProviderError` when there is no such provider, it will not open, or this root may start
-    none, and `Invalid` when a stored transcript is damaged.
+    `permission_mode` is what the turn's sender said, which goes before everything else; `confirm`
+    is given what the user answers by, and `began` is told of the program.
     """
-    world.check_trust()
+
+    turn_id: str
+    permission_mode: str = ""
+    confirm: Callable[[Callable[[ToolRequest], Decision], ToolRequest], Decision] = (
+        lambda ask, request: ask(request)
+    )
+    began: Callable[[Process], None] = lambda _process: None
+
+
+def find_provider(state: AgentState) -> tuple[Architecture, Provider]:
+    """Return who runs an agent's turns. Raises `ProviderError` (kind ``no-provider``)."""
     try:
         architecture = registry.get(state.session.provider_name)
     except UsageError as error:
         raise ProviderError(error.message, hint=error.hint, kind="no-provider") from error
-    provider = architecture.provider
-    if provider is None:
+    if architecture.provider is None:
         raise ProviderError(f"{architecture.name!r} runs no sessions", kind="no-provider")
-    saved = transcripts.load_sound(paths, state.transcripts)
+    return architecture, architecture.provider
+
+
+def session_spec(
+    world: World,
+    paths: AgentPaths,
+    state: AgentState,
+    provider: Provider,
+    turn: TurnHost | None = None,
+) -> SessionSpec:
+    """Return what a provider needs to know of an agent.
+
+    Args:
+        turn: the turn that is about to start; None for none.
+
+    Raises `Invalid` when a stored transcript is damaged, or the user's configuration; and
+    `ProviderError` for a permission mode that the log must not ask for.
+    """
     record = recorded_creation(paths)
     created = record.data if record else {}
     spec = SessionSpec(
         native_id=state.native["id"],
         model=state.session.model,
         system_prompt=created.get("system_prompt", ""),
-        cwd=state.cwd,
+        cwd=state.native.get("cwd") or state.cwd,
         now=world.now,
         sleep=world.sleep,
-        turn=state.counters["turns"] if state.open_turn else 0,
+        new_id=lambda: ids.dashed(world.ids.session()),
+        turn=state.counters["turns"] + 1 if turn else 0,
         options=created.get("options", {}),
-        transcripts=saved,
+        transcripts=transcripts.load_sound(paths, state.transcripts, state.native["id"]),
     )
+    if not provider.runs_program:
+        return spec
+    client = world.client(state)
+    host = _turn_host(paths, state, client.host, record, turn) if turn else client.host
+    return spec._replace(model=spec.model or client.model, host=host)
+
+
+def _turn_host(
+    paths: AgentPaths, state: AgentState, host: Host, record: Record | None, turn: TurnHost
+) -> Host:
+    ask = host.confirm
+    if state.descriptor.get("type") == "subagent":
+        ask = deny_all  # nobody sits beside a background agent (decision D34)
+    return host._replace(
+        marks=turn_marks(paths, turn.turn_id),
+        permission_mode=turn.permission_mode or recorded_mode(record) or host.permission_mode,
+        confirm=lambda request: turn.confirm(ask, request),
+        began=turn.began,
+    )
+
+
+def recorded_mode(record: Record | None) -> str:
+    """Return the permission mode that an agent was created with, empty for none.
+
+    Raises `ProviderError` (kind ``permission-mode``) for one that grants more than the default: a
+    log is no place to grant it (decision D33).
+    """
+    mode = record.data.get("permission_mode") if record else None
+    if mode in (None, ""):
+        return ""
+    if mode not in RECORDABLE_MODES:
+        raise ProviderError(
+            f"the log asks for the permission mode {mode!r}, which no log can grant",
+            hint="`send --permission-mode` and config.toml can",
+            kind="permission-mode",
+        )
+    return str(mode)
+
+
+@contextmanager
+def open_provider(
+    world: World, provider: Provider, spec: SessionSpec, blob: bytes = b""
+) -> Iterator[ProviderSession]:
+    """Open the agent's provider session, and stop it in any case.
+
+    Args:
+        blob: what the provider gave at the suspension that this ends; empty for none.
+
+    Raises `ProviderError` when it will not open, or this root may start none.
+    """
+    world.check_trust()
     # Before the first turn there is nothing to restore from.
     with provider_errors():
-        session = provider.restore(spec, blob) if saved else provider.create(spec)
+        session = provider.restore(spec, blob) if spec.transcripts else provider.create(spec)
     try:
         yield session
     finally:
@@ -87,17 +172,3 @@ def suspension_blob(paths: AgentPaths) -> bytes:
         return base64.b64decode(read_json(paths.session)["provider_state"], validate=True)
     except (FileNotFoundError, Invalid, KeyError, TypeError, ValueError):
         return b""
-
-
-def sync_transcripts(writer: AgentWriter, session: ProviderSession, ts: str) -> None:
-    """Store what the provider's transcripts gained, and record it (decision D7)."""
-    with provider_errors():
-        natives = session.transcripts()
-    known = writer.state.transcripts
-    changed = []
-    for native in natives:
-        recorded = known[native.path]["size"] if native.path in known else None
-        if synced := writer.store(native.path, native.role, native.source, recorded):
-            changed.append(synced._asdict())
-    if changed:
-        writer.append("transcript.synced", {"files": changed}, ts)

@@ -10,6 +10,7 @@ from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import streams
 from agentsdir.formats.directory.agent import AgentWriter, open_agent
+from agentsdir.formats.directory.durability import Disk, Durability
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import read_log
@@ -32,16 +33,19 @@ _CHUNK = 1024 * 1024
 
 
 class Recording:
-    """Writes the stream events of one turn into a file of their own, if that is wanted.
+    """Writes the stream events of one turn into a file of their own, if that is `wanted`.
 
-    The file is made with the first event, and synced once, when the log is to name it. A crash
-    leaves one that the log does not name.
+    The file is made with the first event, and synced once, when the log is to name it. A
+    `provisional` one is never synced, and removed when it `is_spent`: when the log has all that it
+    holds. A crash leaves one that the log does not name.
     """
 
     def __init__(self, world: World, paths: AgentPaths, *, wanted: bool) -> None:
         self._world = world
         self._paths = paths
         self.wanted = wanted
+        self.provisional = False
+        self.is_spent = False
         self._file: streams.StreamFile | None = None
 
     def take(self, event: StreamEvent, state: AgentState) -> None:
@@ -52,7 +56,7 @@ class Recording:
 
         Raises `NotRecorded` or `Uncertain` when the disk refuses.
         """
-        if not self.wanted:
+        if not (self.wanted or self.provisional):
             return
         line = _encode({**event, "timestamp": self._world.now()})
         if self._file is None:
@@ -61,6 +65,8 @@ class Recording:
 
     def _begin(self, state: AgentState) -> streams.StreamFile:
         disk, turn = self._world.disk, state.counters["turns"]
+        if not self.wanted:
+            disk = Disk(Durability.NEVER)
         try:
             return streams.StreamFile(self._paths, state.native["id"], turn, disk)
         except Uncertain as error:
@@ -69,8 +75,8 @@ class Recording:
 
     def sync(self, writer: AgentWriter) -> None:
         """Make what was recorded durable, and have the log name it; raises as `append` does."""
-        if self._file is not None:
-            synced = self._file.finish()._asdict()
+        if self._file is not None and self.wanted:
+            synced = self._file.finish().as_entry()
             writer.append("transcript.synced", {"files": [synced]}, self._world.now())
 
     def __enter__(self) -> Self:
@@ -84,6 +90,8 @@ class Recording:
     ) -> None:
         if self._file is not None:
             self._file.close()
+            if self.is_spent and not self.wanted:
+                self._file.remove()
 
 
 def _encode(event: StreamEvent) -> bytes:
@@ -159,7 +167,7 @@ def load_recorded(paths: AgentPaths, entry: dict[str, Any]) -> RecordedTurn:
     blocks: set[tuple[str, str]] = set()
     try:
         for line in read_lines(opened):
-            event = _decode(line.data)
+            event = decode_event(line.data)
             if event is None:
                 raise Invalid(f"line {line.number} is no stream event")
             if event["type"] == "block_complete":
@@ -177,7 +185,8 @@ def block_key(block: Any) -> tuple[str, str]:
     return str(known.get("conversationId")), str(known.get("id"))
 
 
-def _decode(line: bytes | None) -> StreamEvent | None:
+def decode_event(line: bytes | None) -> StreamEvent | None:
+    """Return the stream event that a line of a stream holds, or None."""
     try:
         event = orjson.loads(line or b"")
     except orjson.JSONDecodeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.layout import AgentPaths
@@ -26,7 +27,7 @@ def hold_agent(world: World, paths: AgentPaths) -> Iterator[None]:
     create = world.layout.create_lock
     with (
         locks.hold(create, wait=_PATIENCE, what="the agents directory", hint="try again"),
-        locks.hold(paths.turn, wait=0, what=f"agent {paths.id}", hint="its turn has to end first"),
+        hold_turn(paths, hint="its turn has to end first"),
     ):
         yield
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentsdir.engine.crashes import crash_steps
+from agentsdir.engine.crashes import crash_steps, spent_streams
+from agentsdir.engine.holding import has_leftovers, hold_turn
 from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
@@ -24,6 +25,7 @@ from agentsdir.formats.directory.agent import (
 from agentsdir.formats.directory.journal import tail_is_record
 from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, Layout, read_json
 from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.directory.transcripts import unfinished_rewrites
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
 from agentsdir.formats.reading.findings import Finding
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_STOPPED = "ended what a dead turn's program left running"
 _ENDED = "ended a record that lacked only its newline"
 
 
@@ -65,24 +68,33 @@ class Restored(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What one agent needs: records about losses, files, then records that close and suspend."""
+    """What one agent needs: records about losses, files, then records that close and suspend.
+
+    `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it.
+    """
 
     reading: Reading
     ends_tail: bool
+    runs: bool
     losses: list[Step]
+    rewrites: list[str]
     files: list[str]
     leftovers: list[Path]
     steps: list[Step]
+    streams: list[Path]
     findings: tuple[Finding, ...]
 
     @property
     def actions(self) -> tuple[str, ...]:
         return (
+            *([_STOPPED] if self.runs else []),
             *([_ENDED] if self.ends_tail else []),
             *(step.says for step in self.losses),
+            *(f"put {name} in place" for name in self.rewrites),
             *(f"rebuilt {name}" for name in self.files),
             *(f"removed {path.name}" for path in self.leftovers),
             *(step.says for step in self.steps),
+            *(f"removed {path.name}" for path in self.streams),
         )
 
 
@@ -110,9 +122,10 @@ def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> 
         if dry_run or not plan.actions:
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
-            locks.hold(paths.turn, wait=0, what=f"agent {paths.id}"),
+            hold_turn(paths),
             world.disk.settled(),
         ):
+            done += [_STOPPED] if plan.runs else []
             with write_agent(paths, disk=world.disk, whole=True) as writer:
                 done += [_ENDED] if writer.ended_tail else []
             state = _carry_out(world, paths, _plan(world.layout, paths), done)
@@ -142,13 +155,17 @@ def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
         # Whatever is appended sets the unfinished write apart; if nothing else is, this does.
         notice = "a write that was never finished, nor acknowledged, was set apart"
         losses = [Step("set an unfinished write apart", "restore", {"notice": notice})]
+    copies = unfinished_rewrites(paths, reading.state.transcripts)
     return _Plan(
         reading,
         ends_tail,
+        has_leftovers(paths),
         losses,
+        [path.name for path in copies.values()],
         wrong_files(paths, reading.state),
-        documents.leftovers(paths.folder),
+        [path for path in documents.leftovers(paths.folder) if path not in copies],
         steps,
+        spent_streams(paths, reading.state),
         findings,
     )
 
@@ -160,6 +177,7 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
         for step in plan.losses:
             writer.append(step.event, step.data or {}, world.now())
             done.append(step.says)
+        done += [f"put {name} in place" for name in writer.finish_rewrites()]
         for name in plan.files:
             writer.rebuild(name)
             done.append(f"rebuilt {name}")
@@ -169,6 +187,11 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
     for step in plan.steps:
         state = take_step(world, paths, state, step)
         done.append(step.says)
+    if plan.streams:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            for path in plan.streams:
+                writer.remove(path)
+                done.append(f"removed {path.name}")
     return state.session.state.value
 
 

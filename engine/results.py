@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class TurnResult(NamedTuple):
     """How a message ended: `outcome` is completed, failed or aborted.
 
-    `recorded` is whether the stream of its turn was kept.
+    `cost` is in US dollars, where the client said it; `recorded` is whether the stream of its turn
+    was kept.
     """
 
     message_id: str
@@ -29,6 +30,7 @@ class TurnResult(NamedTuple):
     stop_reason: str | None
     usage: dict[str, Any] | None
     recorded: bool = False
+    cost: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `send --json` prints."""
@@ -40,6 +42,7 @@ class TurnResult(NamedTuple):
             "response": self.response,
             "stopReason": self.stop_reason,
             "usage": self.usage,
+            "costUsd": self.cost,
         }
 
 
@@ -70,5 +73,6 @@ def recorded_result(
                 on_event(event)
             if record.event == "turn.complete" and data.get("turn_id") == turn_id:
                 said, stop, usage = data["response"], data["stop_reason"], data["usage"]
-                return TurnResult(message_id, turn_id, "completed", said, stop, usage)
+                cost = data.get("cost_usd")
+                return TurnResult(message_id, turn_id, "completed", said, stop, usage, cost=cost)
     raise ProviderError(f"the log does not say how message {message_id} ended", kind="turn-unknown")

@@ -12,38 +12,42 @@ from typing import Any
 from agentsdir.adapters import registry
 from agentsdir.engine.agents import list_row
 from agentsdir.engine.parsing import Found, parse_session
-from agentsdir.formats.directory import transcripts
+from agentsdir.formats.directory import transcripts, workspace
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.source import Source
 
+_READ = ("main", "subagent")
+
 
 def saved_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
-    """Return what is on disk for a session: the list row, raw transcripts, workspace files."""
-    saved = transcripts.load(paths, _natives(state))
-    main = next((p for p, entry in state.transcripts.items() if entry["role"] == "main"), "")
+    """Return what is on disk for a session: the list row, raw transcripts, workspace files.
+
+    These are the transcripts of the native session in force; what an earlier one left (before a
+    reset, say) stays in the folder and is not among them.
+    """
+    own = transcripts.of_session(state.transcripts, state.native["id"])
+    saved = transcripts.load(paths, [path for path in own if own[path]["role"] in _READ])
+    main = next((path for path in saved if own[path]["role"] == "main"), None)
     data = list_row(paths, state)
-    data.update(_raw(saved[main]) if main in saved else {"rawTranscript": None})
+    data.update({"rawTranscript": None} if main is None else _raw(saved[main]))
     data["subagents"] = [
         {"id": _stem(path), **_raw(saved[path])}
-        for path, entry in state.transcripts.items()
-        if entry["role"] == "subagent" and path in saved
+        for path in saved
+        if own[path]["role"] == "subagent"
     ]
-    data["workspaceFiles"] = []
+    data["workspaceFiles"] = _captured(paths)
     return data
 
 
 def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     """Return the saved session with its transcripts parsed into blocks."""
     data = saved_session(paths, state)
-    reader = registry.get(state.session.provider_name).reader
-    saved = transcripts.load(paths, _natives(state))
-    sources = [Source(path, data=raw) for path, raw in saved.items()]
+    architecture = registry.get(state.session.provider_name)
     blocks: dict[str, list[dict[str, Any]]] = {MAIN: []}
-    if reader is not None:
-        architecture = registry.get(state.session.provider_name)
-        for files in reader.discover(sources):
+    if architecture.reader is not None:
+        for files in architecture.reader.discover(_sources(paths, state)):
             for block in parse_session(Found(architecture, files), hidden=False).blocks():
                 blocks.setdefault(block["conversationId"], []).append(block)
     data["blocks"] = blocks.pop(MAIN)
@@ -54,10 +58,23 @@ def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     return data
 
 
-def _natives(state: AgentState) -> list[str]:
-    """Return the paths of the provider's own transcripts; a recorded stream is ours."""
-    entries = state.transcripts.items()
-    return [path for path, entry in entries if entry["role"] != transcripts.STREAM]
+def _captured(paths: AgentPaths) -> list[dict[str, Any]]:
+    """Return the files of the working directory that were captured, without their content."""
+    try:
+        files = workspace.read_manifest(paths)["files"]
+    except FileNotFoundError:
+        return []
+    return [entry for entry in files if "deleted" not in entry]
+
+
+def _sources(paths: AgentPaths, state: AgentState) -> list[Source]:
+    """Return the transcripts to read; what lies beside them, readers look for themselves."""
+    found = []
+    for native, entry in transcripts.of_session(state.transcripts, state.native["id"]).items():
+        path = transcripts.store_path(paths, native)
+        if entry["role"] in _READ and path.is_file():
+            found.append(Source(native, path=path))
+    return found
 
 
 def _stem(path: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from agentsdir.adapters.contract import Host
 from agentsdir.formats.directory.durability import Disk
+from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import Layout
 
 TYPE_CHECKING = False
@@ -22,12 +25,28 @@ class FreshIds(Protocol):
         """Return a new session id (a uuid4 in 32 hex digits)."""
 
 
+class Client(NamedTuple):
+    """How this user runs the program behind a provider, which no root can say (decision D33).
+
+    `model` is for agents that were given none. The engine adds to `host` what belongs to a turn.
+    """
+
+    host: Host
+    model: str = ""
+
+
+def no_client(_state: AgentState) -> Client:
+    """Return what a world without a user says: no home, no configuration, nobody to ask."""
+    return Client(Host(Path("/nonexistent")))
+
+
 class World(NamedTuple):
     """One agents directory and the world around it.
 
     `now` returns an RFC 3339 timestamp; `sleep` waits some seconds. `disk` makes the writes of one
     command durable. `check_trust` raises `ProviderError` where this root may start no provider
-    (decision D33).
+    (decision D33). `client` says how the user runs the program of an agent's provider, and raises
+    `Invalid` for a damaged config.toml. `tell` says something to the person, if one is there.
     """
 
     layout: Layout
@@ -36,3 +55,5 @@ class World(NamedTuple):
     ids: FreshIds
     disk: Disk
     check_trust: Callable[[], None]
+    client: Callable[[AgentState], Client] = no_client
+    tell: Callable[[str], None] = lambda _text: None

@@ -10,6 +10,7 @@
     │   └── UnsafePath
     ├── SessionStateError     the state machine does not allow it
     ├── ProviderError         the provider failed, or is missing
+    ├── HookFailed            a hook of the user's gave no answer
     ├── NotRecorded           the disk refused; nothing was changed
     └── Uncertain             the disk may or may not hold it
 
@@ -90,6 +91,16 @@ class ProviderError(AgentsdirError):
     """The provider failed before or during a turn."""
 
     kind = "provider-failed"
+
+
+class HookFailed(AgentsdirError):
+    """A hook of the user's could not run, or gave no answer that can be understood."""
+
+    kind = "hook-failed"
+
+    def __init__(self, hook: str, message: str) -> None:
+        super().__init__(message)
+        self.hook = hook
 
 
 class NotRecorded(AgentsdirError):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SYNTHETIC = "<synthetic>"
 _FILLING = "No response requested."
-_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _ERROR_FIELDS = ("error", "apiError", "apiErrorStatus", "apiErrorType", "errorDetails")
 
 
@@ -78,7 +78,7 @@ def _part(
             data = text(part.get("data"))
             fields = {"content": "", **common, "signature": data, "redacted": True}
             return emit("thinking", place, index, fields)
-        if isinstance(kind, str) and kind in _CALLS:
+        if isinstance(kind, str) and kind in CALLS:
             return _call(reading, place, index, part, common)
         if isinstance(kind, str) and kind.endswith("_tool_result"):
             return _server_result(reading, place, index, part, common)

@@ -12,7 +12,7 @@ from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 _SIDECHAIN = re.compile(rb'"isSidechain":\s*true')
 _AGENT = re.compile(rb'"agentId":\s*"([A-Za-z0-9_.:-]{1,128})"')
@@ -49,6 +49,19 @@ class _Head:
             if above.name == SIDE_FOLDER
         ]
         return places + [(self.folder, session) for session in self.sessions]
+
+
+def is_child(source: Source) -> bool:
+    """Tell whether a file is a subagent's, by its beginning."""
+    return _Head(source).is_child
+
+
+def is_child_of(folder: PurePath, names: Collection[str], source: Source) -> bool:
+    """Tell whether a file is a subagent's of the session that has one of `names` in `folder`."""
+    head = _Head(source)
+    return head.is_child and any(
+        place == folder and name in names for place, name in head.parents()
+    )
 
 
 def discover(sources: Sequence[Source]) -> list[SessionFiles]:

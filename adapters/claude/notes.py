@@ -150,6 +150,8 @@ def _task(reading: Reading, value: dict[str, Any], place: Place, subtype: str) -
     """Take what stdout says about background tasks and subagents."""
     if subtype == "task_started":
         stdout.task_started(reading, value)
+    elif subtype == "task_updated":
+        stdout.task_updated(reading, value)
     if subtype != "task_notification":
         return reading.emitter.log(place, 0, value)
     notice = stdout.task_notice(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from pathlib import Path
@@ -11,6 +12,8 @@ from agentsdir.adapters.contract import Paths
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from agentsdir.adapters.contract import Host
 
 MAX_NAME = 200
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -24,6 +27,13 @@ def claude_paths(home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
     configured = env.get("CLAUDE_CONFIG_DIR")
     root = Path(unicodedata.normalize("NFC", configured)) if configured else home / ".claude"
     return Paths(storage=root, transcripts=root / "projects" / munge(str(cwd)))
+
+
+def host_paths(host: Host, cwd: str) -> Paths:
+    """Return the same for a client that runs on `host`, in whatever home its settings give it."""
+    variables = {**host.variables, **host.environment}
+    home = Path(variables.get("HOME") or host.home)
+    return claude_paths(home, Path(os.path.realpath(cwd)), variables)
 
 
 def munge(cwd: str) -> str:

@@ -9,7 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.contract import NativeSession, Paths, Refuse, SessionFiles
+    from agentsdir.adapters.contract import (
+        Adoptable,
+        Follower,
+        NativeSession,
+        Paths,
+        Refuse,
+        SessionFiles,
+        Translator,
+    )
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
 
@@ -65,3 +73,21 @@ class ClaudeReader:
         from agentsdir.adapters.claude import store
 
         return store.files(main)
+
+    def adoptable(self, main: Path) -> Adoptable:
+        """Return a session with every file that is its own."""
+        from agentsdir.adapters.claude.adopting import adoptable
+
+        return adoptable(main)
+
+    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
+        """Return a follower of one session."""
+        from agentsdir.adapters.claude.follow import SessionFollower
+
+        return SessionFollower(main, hidden=hidden)
+
+    def translate_stream(self) -> Translator:
+        """Return a translator for the standard output of one run."""
+        from agentsdir.adapters.claude.translate import StdoutTranslator
+
+        return StdoutTranslator()

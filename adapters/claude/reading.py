@@ -20,7 +20,7 @@ from agentsdir.adapters.claude.shapes import (
     parts,
     text,
 )
-from agentsdir.adapters.claude.tokens import Ledger
+from agentsdir.adapters.claude.tokens import Ledger, compare
 from agentsdir.adapters.claude.tree import PLAIN, PROMPT, Tree
 from agentsdir.adapters.claude.user import read_user
 from agentsdir.formats import times
@@ -135,6 +135,7 @@ class Reading:
         thread = self.subagents.threads.get(self._thread or "")
         if thread is not None:
             thread.meta = meta
+            self.subagents.changed = True
 
     def branches(self) -> None:
         """State which blocks stand on a replaced branch, as far as the rows tell."""
@@ -158,6 +159,11 @@ class Reading:
         self.subagents.close(self._file)
         if self.version is not None:
             sink.client_version = self.version
+
+    def compare(self) -> None:
+        """Hold the client's own count against all files; on stdout it is known to be better."""
+        if not self.started:
+            compare(self._sink, self._file)
 
     def written_by(self, version: str) -> None:
         """Note which client wrote the rows from here on; a file may span an upgrade."""
@@ -293,3 +299,4 @@ class Reading:
             content = message.get("content") if isinstance(message, dict) else None
             first = next((piece for piece in map(part_text, parts(content)) if piece), "")
             thread.prompt = text(first)
+            self.subagents.changed = True

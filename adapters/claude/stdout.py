@@ -1,15 +1,16 @@
-"""Recorded `stream-json` output: other spellings for what the transcript says too.
+"""Lines of `stream-json` output: other spellings for what the transcript says too.
 
-Only whole lines count here. Partial messages and control lines are logged, hidden; turning
-them into live deltas is the stream's business.
+Only whole lines count here; partial messages and control lines are logged, hidden.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from agentsdir.adapters.claude.emit import Place
 from agentsdir.adapters.claude.notices import Notice
+from agentsdir.adapters.claude.outcomes import read_outcome
 from agentsdir.adapters.claude.shapes import agent_id, count, mapping, text
 from agentsdir.formats.reading.blocks import MAIN
 
@@ -29,7 +30,10 @@ _SPELLINGS = {
     "logical_parent_uuid": "logicalParentUuid",
     "parent_tool_use_id": "parentToolUseID",
 }
+# The patch of a `task_updated` line may be the only word that a task is over.
+_OVER = frozenset({"completed", "failed", "killed", "stopped"})
 _ENVELOPE = frozenset({"type", "uuid", "session_id", "result"})
+_UNDERSCORE = re.compile("_([a-z])")
 
 
 def normalise(value: dict[str, Any]) -> dict[str, Any]:
@@ -37,7 +41,19 @@ def normalise(value: dict[str, Any]) -> dict[str, Any]:
     renamed = {_SPELLINGS.get(name, name): item for name, item in value.items()}
     if value.get("type") == "assistant" and value.get("error") is not None:
         renamed["isApiErrorMessage"] = True
+    if "compactMetadata" in renamed:
+        renamed["compactMetadata"] = _respelled(renamed["compactMetadata"])
     return renamed
+
+
+def _respelled(value: Any) -> Any:
+    """Return a compaction's facts, which nest, with the transcript's keys."""
+    if isinstance(value, dict):
+        return {
+            _UNDERSCORE.sub(lambda match: match[1].upper(), name): _respelled(item)
+            for name, item in value.items()
+        }
+    return value
 
 
 def conversation_of(reading: Reading, value: dict[str, Any]) -> str:
@@ -60,6 +76,22 @@ def task_started(reading: Reading, value: dict[str, Any]) -> None:
         reading.subagents.names("progress", tool_use_id, task)
 
 
+def task_updated(reading: Reading, value: dict[str, Any]) -> None:
+    """Note that a task is over, if that is what changed."""
+    patch = mapping(value.get("patch"))
+    if text(patch.get("status")) in _OVER:
+        reading.subagents.notified(
+            Notice(
+                task_id=text(value.get("task_id")),
+                tool_use_id=text(value.get("tool_use_id")),
+                status=text(patch.get("status")),
+                summary=text(patch.get("error")),
+                result="",
+                duration=None,
+            )
+        )
+
+
 def task_notice(value: dict[str, Any]) -> Notice:
     """Read a `task_notification` line."""
     return Notice(
@@ -74,19 +106,15 @@ def task_notice(value: dict[str, Any]) -> Notice:
 
 def read_result(reading: Reading, value: dict[str, Any], place: Place) -> int:
     """Turn a `result` line into the end of a turn, with its cost in the metadata."""
-    failed = value.get("is_error") is True or text(value.get("subtype")).startswith("error")
-    reading.tokens.note_result(value, final=not failed)
-    answer = text(value.get("result"))
-    if answer and not failed and not reading.answers:
+    outcome = read_outcome(value)
+    reading.tokens.note_result(value, final=not outcome.failed)
+    if outcome.text and not outcome.failed and not reading.answers:
         # `--output-format json` prints nothing but this line.
-        reading.emitter.emit("assistant_text", place, 1, {"content": answer})
-    errors = value.get("errors")
-    reasons = [error for error in errors if isinstance(error, str)] if type(errors) is list else []
-    message = "\n".join(reasons) or (answer if failed else "") or text(value.get("subtype"))
+        reading.emitter.emit("assistant_text", place, 1, {"content": outcome.text})
     metadata = {"event": "result"}
     metadata.update((name, item) for name, item in value.items() if name not in _ENVELOPE)
-    subtype = "error" if failed else "session_end"
-    return reading.emitter.say(place, subtype, message or "result", metadata)
+    subtype = "error" if outcome.failed else "session_end"
+    return reading.emitter.say(place, subtype, outcome.reason or "result", metadata)
 
 
 def read_auth_status(reading: Reading, value: dict[str, Any], place: Place) -> int:

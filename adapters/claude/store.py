@@ -11,13 +11,15 @@ import re
 from pathlib import Path
 
 from agentsdir.adapters.claude import cards
+from agentsdir.adapters.claude.detection import head_rows
 from agentsdir.adapters.claude.discovery import SIDE_FOLDER, discover
+from agentsdir.adapters.claude.shapes import text
 from agentsdir.adapters.contract import MIN_NATIVE_PREFIX
 from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from agentsdir.adapters.contract import NativeSession, Refuse, SessionFiles
 
@@ -104,20 +106,46 @@ def locate(storage: Path, native_id: str) -> list[Path]:
 def files(main: Path) -> SessionFiles:
     """Return a session as it stands: its main transcript, and the children that belong to it."""
     main_source = Source(str(main), path=main)
-    sources = [Source(str(path), path=path) for path in beside(main)]
+    named = next(
+        (s for row in head_rows(main_source.head()) if (s := text(row.get("sessionId")))), ""
+    )
+    near = beside(main, {main.stem, named} - {""})
+    sources = [Source(str(path), path=path) for path in near]
     for session in discover([main_source, *sources]):
         if session.transcripts[0].source is main_source:
             return session
     raise AssertionError("a main transcript is always of some session")
 
 
-def beside(main: Path) -> Iterator[Path]:
-    """Yield the files that may be children of `main`: in its side folder, or flat beside it."""
-    yield from _children(main.with_suffix(""), _ignore)
+def beside(main: Path, names: Iterable[str]) -> Iterator[Path]:
+    """Yield the files that may be children of `main`: in its side folder, or flat beside it.
+
+    `names` are those under which the side folder may stand: the file's, and the session's own.
+    """
+    for name in sorted(names):
+        if _SESSION.fullmatch(name) or name == main.stem:
+            yield from _children(main.with_name(name), _ignore)
     for name in _names(main.parent, _ignore):
         path = main.parent / name
         if _is_child(name) and path != main and _is_filled(path):
             yield path
+
+
+def beside_files(main: Path) -> Iterator[Path]:
+    """Yield every file of a session but `main`: all of its side folder, and flat children.
+
+    Links are not followed: what is taken along is the session's own.
+    """
+    for folder, folders, names in os.walk(main.with_suffix("")):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder) / name
+            if path.is_file() and not path.is_symlink():
+                yield path
+    for child in files(main).transcripts[1:]:
+        flat = child.source.path
+        if flat is not None and flat.parent == main.parent:
+            yield flat
 
 
 def _projects(storage: Path, refuse: Refuse) -> Iterator[Path]:

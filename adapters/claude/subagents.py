@@ -41,6 +41,8 @@ class Subagents:
     def __init__(self, sink: BlockSink) -> None:
         self._sink = sink
         self.threads: dict[str, Thread] = {}
+        # Whether something came that may change what was stated last.
+        self.changed = False
         self._calls: dict[tuple[str, str], Call] = {}
         self._all: list[Call] = []
         # Tool use id → agent id, from rows that name both and stand before or after the call.
@@ -49,6 +51,7 @@ class Subagents:
 
     def opened(self, place: Place, tool_use_id: str, given: dict[str, Any]) -> Call:
         """Note a call of the agent tool; the caller sets its handle."""
+        self.changed = True
         call = Call(place.conversation, tool_use_id, given)
         self._calls[place.conversation, tool_use_id] = call
         self._all.append(call)
@@ -61,6 +64,7 @@ class Subagents:
         call = self._calls.get((conversation, tool_use_id))
         if call is None:
             return False
+        self.changed = True
         details = mapping(native)
         # An agent that runs elsewhere is known by its task, and leaves no transcript here.
         found = agent_id(details.get("agentId") or details.get("taskId"))
@@ -85,17 +89,20 @@ class Subagents:
         """Note that a row says which agent serves which call."""
         found = agent_id(agent)
         if found and isinstance(tool_use_id, str):
+            self.changed = True
             self._named.append((method, tool_use_id, found))
 
     def notified(self, notice: Notice) -> None:
         """Note how a background agent ended."""
         self.names("notification", notice.tool_use_id, notice.task_id)
+        self.changed = True
         self._notices.append(notice)
 
     def open(self, name: str, place: Place, file: str, meta: dict[str, Any]) -> Thread:
         """Return the thread `name`, opening it with its first block at its first row."""
         thread = self.threads.get(name)
         if thread is None:
+            self.changed = True
             thread = self.threads[name] = Thread(name, file, meta)
             thread.session = place.session
             thread.start = self._mark(thread, "start", "session_start", place.timestamp)
@@ -107,7 +114,7 @@ class Subagents:
         """End the open threads of `file`, because it ends."""
         for thread in self.threads.values():
             if not thread.closed and thread.file == file:
-                thread.closed = True
+                thread.closed = self.changed = True
                 thread.end = self._mark(thread, "end", "session_end", thread.timestamp)
 
     def _mark(self, thread: Thread, word: str, subtype: str, timestamp: str | None) -> int:
@@ -129,6 +136,9 @@ class Subagents:
 
         While a session grows, this is done again and again: what was guessed may be told later.
         """
+        if not self.changed:
+            return
+        self.changed = False
         self._spread()
         tie(list(self.threads.values()), self._all)
         for thread in self.threads.values():
@@ -162,7 +172,7 @@ class Subagents:
             status = _NOTICE_STATUS.get(notice.status)
             if told is not None and status is not None and id(told) in unfinished:
                 told.status = status
-                told.output = notice.result or told.output or notice.summary
+                told.output = notice.result or told.output or notice.summary or None
                 told.duration = notice.duration or told.duration
 
     def _state_thread(self, thread: Thread) -> None:

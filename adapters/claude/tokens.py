@@ -160,7 +160,7 @@ class Ledger:
         self._waiting = False
         raw = value.get("usage")
         if isinstance(raw, dict):
-            spent = _usage(_counts(raw), final=final)
+            spent = message_usage(raw, final=final)
             self._results = add_usage(self._results or no_usage(), spent)
         news, models = value.get("model_usage_since_last_result"), value.get("modelUsage")
         if isinstance(news, dict):
@@ -236,6 +236,51 @@ def _by_model(models: dict[str, Any], *, final: bool) -> Usage:
         total.add(_usage((sent, got, read, wrote, thought), final=final))
     total.final = final
     return total.usage()
+
+
+class Spent:
+    """What the main thread of one run has spent so far: results, and messages since the last."""
+
+    def __init__(self) -> None:
+        self._settled = no_usage()
+        self._messages: dict[str, Usage] = {}
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether messages came that no result has counted."""
+        return bool(self._messages)
+
+    def note(self, message_id: str, spent: Usage) -> None:
+        """Take the counts of a message, as a line gives them; final ones stand."""
+        known = self._messages.get(message_id)
+        if known is None or not known["exact"]:
+            self._messages[message_id] = spent
+
+    def settle(self, spent: Usage | None) -> None:
+        """Take the counts of a result.
+
+        After an interrupt, and after a message that came without a stream, it counts nothing,
+        and the messages know better.
+        """
+        if spent is None or (self._messages and not spent["totalTokens"]):
+            spent = self._since()
+        self._settled = add_usage(self._settled, spent)
+        self._messages.clear()
+
+    def so_far(self) -> Usage:
+        """Return the sum."""
+        return add_usage(self._settled, self._since())
+
+    def _since(self) -> Usage:
+        total = no_usage()
+        for spent in self._messages.values():
+            total = add_usage(total, spent)
+        return total
+
+
+def message_usage(raw: dict[str, Any], *, final: bool) -> Usage:
+    """Translate the counts of the API; they are lower bounds where they are not `final`."""
+    return _usage(_counts(raw), final=final)
 
 
 def _counts(raw: dict[str, Any]) -> _Counts:

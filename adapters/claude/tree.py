@@ -16,7 +16,7 @@ from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from agentsdir.formats.reading.rows import Row
 
@@ -57,6 +57,7 @@ class Tree:
         self._fillers: list[int] = []
         self._dangling: list[_Dangling] = []
         self._leaf: tuple[str, int] | None = None
+        self._replaced: list[str] = []
 
     def add_aside(self, uuid: str | None) -> None:
         """Register a row of another thread, so that its repetition is recognised."""
@@ -108,8 +109,15 @@ class Tree:
         """Take a `last-prompt` row, which says where the conversation stood."""
         self._leaf = (uuid, len(self._kinds))
 
+    def replace(self, uuids: Iterable[str]) -> None:
+        """Take the rows that a line says it replaces; stdout only, a file loses such rows."""
+        self._replaced += uuids
+
     def superseded(self) -> Iterator[int]:
-        """Yield the handles of blocks that stand on a replaced branch."""
+        """Yield the handles of blocks that stand on a replaced branch, or were replaced by name."""
+        for uuid in self._replaced:
+            if uuid in self.numbers:
+                yield from self._blocks(self.numbers[uuid])
         self._settle_roots()
         leaf = self._leaf_row()
         if leaf == _NONE:
@@ -120,8 +128,11 @@ class Tree:
             return
         for row, group in enumerate(self._rows[1::4]):
             if (group != _NONE and off[group]) or row in gone:
-                first, count = self._rows[4 * row + 2 : 4 * row + 4]
-                yield from range(first, first + count)
+                yield from self._blocks(row)
+
+    def _blocks(self, row: int) -> range:
+        first, count = self._rows[4 * row + 2 : 4 * row + 4]
+        return range(first, first + count)
 
     def findings(self, file: str) -> Iterator[Finding]:
         """Yield what is wrong with the parents that rows name."""

@@ -12,8 +12,9 @@ from agentsdir.formats.reading.usage import usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.source import Source
     from agentsdir.formats.reading.stream import StreamEvent
 
@@ -35,9 +36,14 @@ class EchoProvider:
         return EchoSession(spec, saved_transcript(spec))
 
     def fork(
-        self, transcripts: Mapping[str, Source], old_id: str, new_id: str
+        self,
+        transcripts: Mapping[str, Source],
+        old_id: str,
+        new_id: str,
+        report: Callable[[Finding], None],
     ) -> Iterator[NativeFile]:
         """Take the recorded events over as they are."""
+        del report
         return forked_transcript(transcripts, old_id, new_id)
 
 

@@ -13,8 +13,9 @@ from agentsdir.formats.reading.blocks import MAIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.source import Source
     from agentsdir.formats.reading.stream import StreamEvent
 
@@ -39,9 +40,14 @@ class ScriptProvider:
         return ScriptSession(spec, play, saved_transcript(spec))
 
     def fork(
-        self, transcripts: Mapping[str, Source], old_id: str, new_id: str
+        self,
+        transcripts: Mapping[str, Source],
+        old_id: str,
+        new_id: str,
+        report: Callable[[Finding], None],
     ) -> Iterator[NativeFile]:
         """Take the recorded events over as they are."""
+        del report
         return forked_transcript(transcripts, old_id, new_id)
 
 

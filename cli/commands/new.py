@@ -7,17 +7,30 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.output import print_json
 from agentsdir.formats.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agentsdir.engine.creation import Made, NewAgent
+    from agentsdir.engine.world import World
 
 
 def run(
     ctx: typer.Context,
-    provider: Annotated[str, typer.Option(help="Who answers; see `agentsdir adapters`")] = "echo",
+    provider: Annotated[
+        str, typer.Option(help="Who answers, echo if not given; see `agentsdir adapters`")
+    ] = "",
     model: Annotated[str, typer.Option(help="The provider's model")] = "",
     system: Annotated[str, typer.Option(help="The system prompt")] = "",
     name: Annotated[str, typer.Option(help="A name to call it by, unique among siblings")] = "",
-    profile: Annotated[str, typer.Option(help="The agent profile to record")] = "",
+    profile: Annotated[
+        str, typer.Option(help="A profile in the root's profiles/, for its workspace")
+    ] = "",
+    permission_mode: Annotated[
+        str, typer.Option(metavar="MODE", help="default or plan; config.toml can say more")
+    ] = "",
     cwd: Annotated[str, typer.Option(metavar="DIR", help="Its working directory; else here")] = "",
     kind: Annotated[str, typer.Option("--type", help="user, cron, heartbeat, subagent")] = "user",
     connector: Annotated[str, typer.Option(help="user: where the person writes from")] = "",
@@ -25,12 +38,15 @@ def run(
     channel: Annotated[str, typer.Option(help="user: the conversation there")] = "",
     cron: Annotated[str, typer.Option(metavar="UID", help="cron: the task's uid")] = "",
     parent: Annotated[str, typer.Option(metavar="AGENT", help="subagent: who spawned it")] = "",
+    origin: Annotated[
+        str, typer.Option("--from", metavar="FILE|DIR|ID", help="Go on with a native session")
+    ] = "",
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the provider"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
-) -> None:
+) -> int:
     """Create an agent and print its id.
 
     \b
@@ -38,22 +54,29 @@ def run(
       id=$(agentsdir new)
       agentsdir new --provider script --option file=talk.jsonl --name demo
       agentsdir new --type cron --cron nightly-report
+      agentsdir new --from 5f0c1a7b
 
-    Nothing runs until the first `agentsdir send`.
+    Nothing runs until the first `agentsdir send`. --from makes an agent of a session of Claude
+    Code, by its file, its folder or its id: its history is read, its transcript is kept, and the
+    first `send` goes on with it in the folder where it began, or in --cwd.
     """
-    from agentsdir.engine.creation import NewAgent, create_agent
+    from agentsdir.cli.made import print_made
+    from agentsdir.engine.creation import Made, NewAgent, create_agent
 
     env: Environment = ctx.obj
     folder = env.cwd / cwd
     if not folder.is_dir():
         raise UsageError(f"--cwd {folder} is no folder")
+    if origin and provider:
+        raise UsageError("--from takes the provider of the session; --provider does not go with it")
     wanted = NewAgent(
         kind=kind,
-        provider=provider,
+        provider=provider or "echo",
         model=model,
         system_prompt=system,
         profile=profile,
-        cwd=str(folder.resolve()),
+        permission_mode=permission_mode,
+        cwd=str(folder.resolve()) if cwd or not origin else "",
         name=name,
         login=env.login,
         connector=connector,
@@ -64,12 +87,17 @@ def run(
         options=_options(option or []),
     )
     world = env.world
-    agent_id = create_agent(world, wanted)
-    if as_json:
-        durability = world.disk.durability.value
-        print_json(env, {"type": "agent", "agentId": agent_id, "durability": durability})
-    else:
-        env.stdout.write(agent_id + "\n")
+    made = _adopt(env, world, wanted, origin) if origin else Made(create_agent(world, wanted), [])
+    return print_made(env, world, made, as_json=as_json)
+
+
+def _adopt(env: Environment, world: World, wanted: NewAgent, origin: str) -> Made:
+    from agentsdir.engine.adopting import adopt
+    from agentsdir.engine.native import stores_of
+
+    path = env.cwd / origin
+    there: Path | str = path if path.exists() else origin
+    return adopt(world, wanted, there, stores_of(env.home, env.cwd, env.variables))
 
 
 def _options(given: list[str]) -> dict[str, str]:

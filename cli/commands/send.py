@@ -24,6 +24,9 @@ def run(
     record: Annotated[
         bool, typer.Option("--record", help="Keep the stream events, for replay --events")
     ] = False,
+    permission_mode: Annotated[
+        str, typer.Option(metavar="MODE", help="The client's permission mode, for this turn")
+    ] = "",
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="Wait this long for another turn; -1: ever")
     ] = -1,
@@ -52,7 +55,15 @@ def run(
     content = read_messages(env, messages) if messages else read_prompt(env, prompt)
     answer = AnswerPrinter(env, events=events, silent=as_json)
     world = env.world
-    result = send(world, paths, content, answer.take, wait=wait, record=record)
+    result = send(
+        world,
+        paths,
+        content,
+        answer.take,
+        wait=wait,
+        record=record,
+        permission_mode=permission_mode,
+    )
     if as_json:
         print_document(env, {**result.as_json(), "durability": world.disk.durability.value})
     else:

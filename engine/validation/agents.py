@@ -11,7 +11,7 @@ from agentsdir.engine.validation.derived import REMADE, DerivedFiles
 from agentsdir.engine.validation.logs import LogCheck
 from agentsdir.engine.validation.problems import Problem, from_refusal
 from agentsdir.engine.validation.values import NOTHING, difference
-from agentsdir.formats.directory import derived, locks
+from agentsdir.formats.directory import derived, locks, workspace
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, open_plain
 from agentsdir.formats.directory.records import Record
@@ -102,6 +102,7 @@ class AgentCheck:
         if log.state is not None:
             yield from self._identity(log.state)
             yield from self._transcripts(log.state)
+            yield from self._captured()
         yield from self._comparisons(log)
 
     def _in(self, name: str) -> str:
@@ -219,6 +220,15 @@ class AgentCheck:
             name = self._in(f"transcripts/{native}")
             if not self._is_held():
                 yield Problem("transcript-unlisted", name, "no event of the log names it")
+
+    def _captured(self) -> Iterator[Problem]:
+        folder = self._paths.workspace
+        if folder.is_symlink() or not folder.is_dir():
+            return
+        try:
+            workspace.stored_files(self._paths)
+        except Invalid as error:
+            yield Problem("workspace-differs", self._in("workspace"), error.message)
 
     def _transcript(self, path: Path, name: str, size: int, digest: str) -> Iterator[Problem]:
         try:

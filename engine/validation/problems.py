@@ -33,6 +33,7 @@ PROBLEMS: dict[str, tuple[str, str]] = {
     "turn-order": (ERROR, "messages and turns do not follow each other as they must"),
     "derived-differs": (ERROR, "a derived file is not what the log says"),
     "derived-stale": (INFO, "a derived file is right, but older than the log"),
+    "workspace-differs": (ERROR, "captured files are not what their manifest says"),
     "transcript-missing": (ERROR, "a raw transcript that was synced is not there"),
     "transcript-differs": (ERROR, "a raw transcript does not begin with what was synced"),
     "transcript-ahead": (INFO, "a raw transcript holds more than was recorded of it"),

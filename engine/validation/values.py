@@ -135,6 +135,7 @@ _MARKED = {
     "unarchived": ("agentId", "archived"),
     "restored": ("agentId", "restored"),
     "removed": ("agentId", "removed"),
+    "interrupted": ("turnId", "interrupted"),
     "trusted": ("root", "trusted"),
     "untrusted": ("root", "trusted"),
     "derived": ("status", "derived"),
@@ -151,6 +152,7 @@ _SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
     ("session-list", frozenset({"sessionId", "status"})),
     ("parse-report", frozenset({"lines", "conversations"})),
     ("usage", frozenset({"inputTokens", "totalTokens"})),
+    ("workspace-manifest", frozenset({"cwd", "files"})),
 )
 
 

@@ -280,11 +280,23 @@ class AgentWriter:
         return record
 
     def store(
-        self, native: str, role: str, source: Source, recorded: int | None
+        self, native: str, role: str, source: Source, *, rewrite: bool = False
     ) -> raw.Synced | None:
         """Bring a stored transcript up to date (arguments and errors of `transcripts.store`)."""
         self._held.check()
-        return raw.store(self.paths, native, role, source, recorded, self._disk)
+        known = self.state.transcripts.get(native)
+        recorded = known["size"] if known else None
+        return raw.store(self.paths, native, role, source, recorded, self._disk, rewrite=rewrite)
+
+    def finish_rewrites(self) -> list[str]:
+        """Put rewritten transcripts in their places; return their names. Errors of the disk."""
+        self._held.check()
+        if not raw.unfinished_rewrites(self.paths, self.state.transcripts):
+            return []
+        with open_log(self.paths.log) as log:
+            # Else a power cut could leave a copy that the log does not know.
+            self._disk.sync(log.fileno(), self.paths.log)
+        return raw.finish_rewrites(self.paths, self.state.transcripts, self._disk)
 
     def _follow(self, event: str, line: bytes, history_before: int) -> None:
         """Bring the derived files up to date with the event that was just appended."""

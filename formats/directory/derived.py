@@ -77,6 +77,7 @@ def _state_fields(state: AgentState) -> dict[str, Any]:
         "descriptor": state.descriptor,
         "counters": state.counters,
         "usage": state.usage,
+        "costUsd": state.cost,
         "pending": state.pending,
         "openTurn": state.open_turn,
         "transcripts": state.transcripts,
@@ -130,6 +131,7 @@ def state_from_document(document: dict[str, Any]) -> AgentState:
         transcripts=document["transcripts"],
         counters=document["counters"],
         usage=document["usage"],
+        cost=document["costUsd"],
         position=position,
         history_size=document["historySize"],
     )
@@ -143,6 +145,7 @@ _SHAPE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("lastActivity", "name", "title", "suspendedAt"), _TEXT_OR_NULL),
     **dict.fromkeys(("native", "descriptor", "counters", "usage", "transcripts"), (dict,)),
     **dict.fromkeys(("historySize", "logSize", "lastSeq", "unreadable", "logLines"), (int,)),
+    "costUsd": (int, float, NoneType),
     "pending": (list,),
     "openTurn": (dict, NoneType),
 }

@@ -14,7 +14,7 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.directory.log import Position
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.directory.states import Session, SessionState
-from agentsdir.formats.reading.usage import add_usage, no_usage
+from agentsdir.formats.reading.usage import BELIEVABLE, add_usage, no_usage
 
 TITLE_LENGTH = 120
 # What data raises in the fold that does not hold what its event needs.
@@ -28,7 +28,9 @@ class AgentState:
     """One agent as of `position` in its log.
 
     `pending` are messages no turn has taken yet, in log order; `open_turn` is a turn without an
-    end. `unsettled` are messages whose turn has ended but whose delivery is not yet recorded.
+    end, or with messages whose delivery is not yet recorded. `transcripts` are entries by path;
+    each belongs to the native session that was in force when it was synced. `cost` is the sum in
+    US dollars of what clients said, None where none said anything.
     """
 
     agent_id: str
@@ -46,6 +48,7 @@ class AgentState:
     transcripts: dict[str, dict[str, Any]] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
     usage: dict[str, Any] = field(default_factory=no_usage)
+    cost: float | None = None
     position: Position = field(default_factory=Position)
     history_size: int = 0
 
@@ -73,6 +76,7 @@ def begin(record: Record) -> AgentState:
         name=data.get("name"),
         profile=data["profile"],
         cwd=data["cwd"],
+        title=title if isinstance(title := data.get("title"), str) else None,
     )
 
 
@@ -140,18 +144,28 @@ def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
 
 def _completed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     _ended(state, "completed")
+    _spent(state, data)
+
+
+def _spent(state: AgentState, data: dict[str, Any]) -> None:
     if data.get("usage"):
         state.usage = add_usage(state.usage, data["usage"])
+    cost = data.get("cost_usd")
+    is_number = isinstance(cost, int | float) and not isinstance(cost, bool)
+    if cost is not None and is_number and 0 <= cost <= BELIEVABLE:
+        state.cost = (state.cost or 0) + cost
 
 
-def _failed(state: AgentState, _data: dict[str, Any], _ts: str) -> None:
+def _failed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     state.counters["failedTurns"] += 1
     _ended(state, "failed")
+    _spent(state, data)
 
 
 def _aborted(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     state.counters["failedTurns"] += 1
     _ended(state, "failed" if data["reason"] == "crash" else "aborted")
+    _spent(state, data)
 
 
 def _ended(state: AgentState, outcome: str) -> None:
@@ -176,8 +190,9 @@ def _block(state: AgentState, data: dict[str, Any], _ts: str) -> None:
 
 
 def _native(state: AgentState, data: dict[str, Any], _ts: str) -> None:
-    state.native = data["native"]
-    state.architecture = data["native"]["architecture"]
+    native = data["native"]
+    state.cwd, state.architecture = native["cwd"], native["architecture"]
+    state.native = native
 
 
 def _synced(state: AgentState, data: dict[str, Any], _ts: str) -> None:
@@ -187,7 +202,12 @@ def _synced(state: AgentState, data: dict[str, Any], _ts: str) -> None:
         texts = (entry["path"], entry["role"], entry["sha256"])
         if type(size) is not int or size < 0 or not all(isinstance(text, str) for text in texts):
             raise TypeError("files, which are no transcripts")
-        synced[entry["path"]] = {"role": entry["role"], "size": size, "sha256": entry["sha256"]}
+        synced[entry["path"]] = {
+            "role": entry["role"],
+            "size": size,
+            "sha256": entry["sha256"],
+            "native": state.native["id"],
+        }
     state.transcripts.update(synced)
 
 

@@ -72,6 +72,11 @@ class AgentPaths:
         return self.transcripts / "manifest.json"
 
     @property
+    def workspace(self) -> Path:
+        """Captured files of the working directory."""
+        return self.folder / "workspace"
+
+    @property
     def lock(self) -> Path:
         """Held for one append (decision D10)."""
         return self.folder / ".lock"
@@ -215,10 +220,10 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return a whole small file (same errors as `open_plain`)."""
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """Return a whole small file, or at most its first bytes (same errors as `open_plain`)."""
     with os.fdopen(open_plain(path), "rb") as stream:
-        return stream.read()
+        return stream.read(most)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -7,15 +7,147 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from agentsdir.formats.directory import derived, documents, fold, journal
+from agentsdir.formats.directory import derived, documents, fold, journal, transcripts
 from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import DIRECTORY_MODE, TEMPORARY, AgentPaths, Layout
-from agentsdir.formats.directory.log import Position
-from agentsdir.formats.directory.records import NO_LINE, Record, line_hash
+from agentsdir.formats.directory.layout import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    TEMPORARY,
+    AgentPaths,
+    Layout,
+)
+from agentsdir.formats.directory.log import Position, open_log, read_log
+from agentsdir.formats.directory.records import Record, line_hash
 from agentsdir.formats.errors import NotRecorded, Uncertain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.formats.reading.source import Source
+
+
+class NewAgent:
+    """An agent that is being made: nobody sees it, and nothing of it is durable yet.
+
+    Valid inside `making_agent`.
+    """
+
+    def __init__(self, paths: AgentPaths, session_id: str, disk: Disk) -> None:
+        self.paths = paths
+        self._session_id = session_id
+        self._disk = disk
+        self._state: fold.AgentState | None = None
+        self._position = Position()
+        self._log = _create(paths.log)
+        self._history = _create(paths.history)
+
+    def append(self, event: str, data: dict[str, Any], ts: str) -> None:
+        """Append one event; the first is `session.created`.
+
+        Raises `Invalid` for data that would not round-trip, or that no reader would take back.
+        """
+        before = self._position
+        record = Record(before.next_seq, ts, event, self._session_id, data, before.last_hash)
+        line = journal.encode_line(record)
+        if self._state is None:
+            self._state = fold.begin(record)
+        else:
+            fold.apply(self._state, record)
+        self._log.write(line)
+        self._position = Position(
+            before.size + len(line), record.seq, line_hash(line), 0, before.lines + 1
+        )
+        history = derived.history_line(record)
+        self._history.write(history)
+        self._state.history_size += len(history)
+
+    def take_log(self, paths: AgentPaths, state: fold.AgentState) -> None:
+        """Take over the log of another agent's folder as it stands, to the byte.
+
+        Args:
+            state: the fold of that log; what follows its position is left.
+        """
+        size = state.position.size
+        with open_log(paths.log) as stream:
+            self._log.writelines(transcripts.pieces(stream, size))
+        with open_log(paths.log) as stream:
+            for line in read_log(stream, str(paths.log)):
+                if line.after.size > size:
+                    break
+                if line.record is not None:
+                    self._history.write(derived.history_line(line.record))
+        self._state, self._position = state, state.position
+
+    def store(self, native: str, role: str, source: Source) -> transcripts.Synced:
+        """Store a transcript durably (errors of `transcripts.store`)."""
+        synced = transcripts.store(self.paths, native, role, source, None, self._disk)
+        assert synced is not None
+        return synced
+
+    def finish(self) -> None:
+        """Make everything durable. Raises `OSError`, and `Uncertain` for a failed fsync."""
+        state = self._state
+        assert state is not None
+        state.position = self._position
+        for stream, path in ((self._log, self.paths.log), (self._history, self.paths.history)):
+            stream.flush()
+            self._disk.sync(stream.fileno(), path)
+        for name, document in derived.derived_documents(state).items():
+            documents.write_new(self.paths.folder / name, document, self._disk)
+        self._disk.sync_folder(self.paths.folder)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._log.close()
+        self._history.close()
+
+
+def _create(path: Path) -> BinaryIO:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, FILE_MODE), "wb")
+
+
+@contextmanager
+def making_agent(layout: Layout, agent_id: str, session_id: str, disk: Disk) -> Iterator[NewAgent]:
+    """Make an agent's folder whole, and let it appear in one rename when the block is over.
+
+    The caller holds the create lock. However much the agent is given, it is made durable once.
+    Raises `NotRecorded` when nothing appeared, `Uncertain` when only an fsync failed.
+    """
+    with folder_to_publish(layout, agent_id, disk) as paths:
+        made = NewAgent(paths, session_id, disk)
+        try:
+            yield made
+            made.finish()
+        finally:
+            made.close()
+
+
+@contextmanager
+def folder_to_publish(layout: Layout, agent_id: str, disk: Disk) -> Iterator[AgentPaths]:
+    """Make a folder for an agent's files that becomes the agent's when the block is over.
+
+    Raises as `making_agent` does.
+    """
+    documents.make_folder(layout.agents, disk)
+    temporary = layout.agents / f"{TEMPORARY}{agent_id}-{os.urandom(6).hex()}"
+    folder = layout.agents / agent_id
+    try:
+        temporary.mkdir(mode=DIRECTORY_MODE)
+        yield AgentPaths(temporary, agent_id)
+        temporary.rename(folder)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise NotRecorded(f"cannot make {folder}: {error.strerror}") from error
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    disk.sync_folder(layout.agents)
 
 
 def publish_agent(
@@ -26,44 +158,16 @@ def publish_agent(
     session_id: str,
     disk: Disk | None = None,
 ) -> AgentPaths:
-    """Make an agent's folder whole and let it appear in one rename.
+    """Make an agent that has nothing but its beginning.
 
     Args:
         data: the data of its `session.created` record.
 
-    Raises `NotRecorded` when nothing appeared, `Uncertain` when only an fsync failed, `Invalid` for
-    data that would not round-trip.
+    Raises as `making_agent` does, and `Invalid` for data that would not round-trip.
     """
-    disk = disk or Disk()
-    documents.make_folder(layout.agents, disk)
-    temporary = layout.agents / f"{TEMPORARY}{agent_id}-{os.urandom(6).hex()}"
-    paths = AgentPaths(layout.agents / agent_id, agent_id)
-    try:
-        temporary.mkdir(mode=DIRECTORY_MODE)
-        _fill(AgentPaths(temporary, agent_id), data, ts, session_id, disk)
-        disk.sync_folder(temporary)
-        temporary.rename(paths.folder)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise NotRecorded(f"cannot make {paths.folder}: {error.strerror}") from error
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    disk.sync_folder(layout.agents)
-    return paths
-
-
-def _fill(paths: AgentPaths, data: dict[str, Any], ts: str, session_id: str, disk: Disk) -> None:
-    record = Record(1, ts, "session.created", session_id, data, NO_LINE)
-    line = journal.encode_line(record)
-    state = fold.begin(record)
-    history = derived.history_line(record)
-    state.position = Position(len(line), record.seq, line_hash(line), 0, 1)
-    state.history_size = len(history)
-    documents.write_new(paths.log, line, disk)
-    documents.write_new(paths.history, history, disk)
-    for path, document in derived.derived_documents(state).items():
-        documents.write_new(paths.folder / path, document, disk)
+    with making_agent(layout, agent_id, session_id, disk or Disk()) as made:
+        made.append("session.created", data, ts)
+    return AgentPaths(layout.agents / agent_id, agent_id)
 
 
 def withdraw_agent(layout: Layout, paths: AgentPaths, disk: Disk) -> Path:

@@ -36,6 +36,8 @@ EVENTS = (
     "history.reset",
     "native.changed",
     "transcript.synced",
+    "workspace.captured",
+    "profile.applied",
     "provider.fallback",
     "hook.failed",
     "restore",

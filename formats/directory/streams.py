@@ -70,6 +70,12 @@ class StreamFile:
         """Close the file."""
         self._stream.close()
 
+    def remove(self) -> None:
+        """Remove the file, of which nobody knows. One that stays is no harm."""
+        with suppress(OSError):
+            self._path.unlink()
+            self._path.parent.rmdir()
+
 
 def _free_name(paths: AgentPaths, stem: str) -> str:
     """Return the path of a new stream; a lost turn of the same number may have left its own."""

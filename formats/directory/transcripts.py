@@ -20,12 +20,13 @@ from agentsdir.formats.directory.layout import (
 )
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.spool import Pieces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import hashlib
     import io
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 CHUNK = 1024 * 1024
 STREAM = "stream"
@@ -35,12 +36,23 @@ _is_stream_name = re.compile(r"turn-[1-9][0-9]*(-[1-9][0-9]*)?\.stream").fullmat
 
 
 class Synced(NamedTuple):
-    """One file of a `transcript.synced` event: sizes in bytes, SHA-256 of the whole file."""
+    """One file of a `transcript.synced` event: sizes in bytes, SHA-256 of the whole file.
+
+    `rewritten` is whether the client wrote it anew; `grown_from` is the size of what it had in
+    common with the stored copy, and 0 then.
+    """
 
     path: str
     role: str
     size: int
     sha256: str
+    rewritten: bool = False
+    grown_from: int = 0
+
+    def as_entry(self) -> dict[str, Any]:
+        """Return what the event says of the file."""
+        entry = {"path": self.path, "role": self.role, "size": self.size, "sha256": self.sha256}
+        return {**entry, "rewritten": True} if self.rewritten else entry
 
 
 def store_path(paths: AgentPaths, native: str) -> Path:
@@ -67,7 +79,14 @@ def store_path(paths: AgentPaths, native: str) -> Path:
 
 
 def store(
-    paths: AgentPaths, native: str, role: str, source: Source, recorded: int | None, disk: Disk
+    paths: AgentPaths,
+    native: str,
+    role: str,
+    source: Source,
+    recorded: int | None,
+    disk: Disk,
+    *,
+    rewrite: bool = False,
 ) -> Synced | None:
     """Bring the stored copy of a transcript up to `source`, durably; None when it is there already.
 
@@ -75,11 +94,24 @@ def store(
 
     Args:
         recorded: the size in bytes that the log knows. A crash can leave the copy ahead of it.
+        rewrite: make a whole new copy where the native file is another than the stored one. It
+            takes the old one's place by `finish_rewrites`, when the log names it.
 
     Raises `Invalid` (kind ``transcript-differs``), overwriting nothing, when the native file is
     shorter than the stored one or differs from it; `NotRecorded` and `Uncertain` for the disk.
     """
     path = store_path(paths, native)
+    try:
+        return _extend(path, native, role, source, recorded, disk)
+    except Invalid as error:
+        if not (rewrite and error.kind == "transcript-differs"):
+            raise
+    return _copy_beside(path, native, role, source, disk)
+
+
+def _extend(
+    path: Path, native: str, role: str, source: Source, recorded: int | None, disk: Disk
+) -> Synced | None:
     with source.open() as stream:
         try:
             with os.fdopen(open_plain(path), "rb", buffering=0) as stored:
@@ -94,7 +126,53 @@ def store(
                 return None
         else:
             size = _append(path, rest, stream, size, digest, disk)
-    return Synced(native, role, size, digest.hexdigest())
+    return Synced(native, role, size, digest.hexdigest(), grown_from=recorded or 0)
+
+
+def _copy_beside(path: Path, native: str, role: str, source: Source, disk: Disk) -> Synced:
+    """Write a whole new copy beside the stored one, under a name that says what is in it."""
+    with suppress(FileNotFoundError):
+        _beside(path, "").unlink()
+    digest = sha256()
+    with source.open() as stream:
+        size = _append(_beside(path, ""), stream.read(CHUNK), stream, 0, digest, disk)
+    _beside(path, "").replace(_beside(path, digest.hexdigest()))
+    disk.sync_folder(path.parent)
+    return Synced(native, role, size, digest.hexdigest(), rewritten=True)
+
+
+def _beside(path: Path, digest: str) -> Path:
+    return path.with_name(f"{TEMPORARY}{path.name}-{digest[:16] or 'new'}")
+
+
+def unfinished_rewrites(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]
+) -> dict[Path, Path]:
+    """Return the new copies that the log names and that are not in place yet, with their places."""
+    found = {}
+    for native, entry in synced.items():
+        path = store_path(paths, native)
+        copy = _beside(path, entry["sha256"])
+        if os.path.lexists(copy) and not _flaw(copy, entry):
+            found[copy] = path
+    return found
+
+
+def finish_rewrites(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]], disk: Disk
+) -> list[str]:
+    """Put the new copies that the log names in place; return the names of the files.
+
+    The record that names them must be durable. Raises `NotRecorded` and `Uncertain`.
+    """
+    found = unfinished_rewrites(paths, synced)
+    for copy, path in found.items():
+        try:
+            copy.replace(path)
+        except OSError as error:
+            raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
+        disk.sync_folder(path.parent)
+    return [path.name for path in found.values()]
 
 
 def _same_beginning(
@@ -171,34 +249,91 @@ def _stored(paths: AgentPaths) -> list[str]:
     ]
 
 
-def load_sound(paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]) -> dict[str, Source]:
-    """Return all stored transcripts, each of which must begin with what was last synced of it.
+def load_sound(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]], native_id: str
+) -> dict[str, Source]:
+    """Return a session's stored transcripts, each of which must begin with what was last synced.
 
     One that the log does not know yet was stored just before a crash, and is as good as the others.
     Recorded streams are ours, not the provider's, and are left out.
 
     Args:
-        synced: role, size and sha256 by native path, as the log has them.
+        synced: role, size, sha256 and native id by native path, as the log has them.
+        native_id: the session; what was synced under another id is left out.
 
     Raises `Invalid` (kind ``transcript-damaged``) for one that is missing or was changed: a session
     that went on without it would have lost its context in silence.
     """
     unsynced = [path for path in _stored(paths) if path not in synced and not is_stream(path)]
-    wanted = {path: entry for path, entry in synced.items() if entry["role"] != STREAM}
+    wanted = of_session(synced, native_id)
     found = {}
     for native in sorted([*unsynced, *wanted]):
         path = store_path(paths, native)
         entry = wanted.get(native)
         flaw = _flaw(path, entry)
         if flaw and entry:
-            raise Invalid(
-                f"the stored transcript {path} {flaw}",
-                hint="put it back from a copy; nothing was overwritten",
-                kind="transcript-damaged",
-            )
+            raise _damaged(path, flaw)
         if not flaw:
             found[native] = Source(native, path=path)
     return found
+
+
+def load_recorded(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]], *, streams: bool = False
+) -> dict[str, Source]:
+    """Return the stored transcripts as they were when last synced, and not a byte more.
+
+    Args:
+        synced: as for `load_sound`, whose errors this raises; perhaps of an earlier moment.
+        streams: recorded streams, too.
+    """
+    found = {}
+    for native, entry in sorted(synced.items()):
+        if entry["role"] == STREAM and not streams:
+            continue
+        path = store_path(paths, native)
+        if flaw := _flaw(path, entry):
+            raise _damaged(path, flaw)
+        whole = path.stat().st_size == entry["size"]
+        found[native] = (
+            Source(native, path=path) if whole else beginning(path, entry["size"], native)
+        )
+    return found
+
+
+def beginning(path: Path, size: int, name: str) -> Source:
+    """Return the first `size` bytes of a file that may have grown since.
+
+    Raises as `open_plain` does.
+    """
+    with os.fdopen(open_plain(path), "rb") as stream:
+        return Source.from_stream(name, Pieces(pieces(stream, size)))
+
+
+def pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the next `size` bytes of a stream, as far as there are any."""
+    while size and (piece := stream.read(min(size, CHUNK))):
+        yield piece
+        size -= len(piece)
+
+
+def _damaged(path: Path, flaw: str) -> Invalid:
+    return Invalid(
+        f"the stored transcript {path} {flaw}",
+        hint="put it back from a copy; nothing was overwritten",
+        kind="transcript-damaged",
+    )
+
+
+def of_session(
+    synced: Mapping[str, Mapping[str, Any]], native_id: str
+) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of one native session's own transcripts; a recorded stream is ours."""
+    return {
+        path: entry
+        for path, entry in synced.items()
+        if entry["role"] != STREAM and entry.get("native") == native_id
+    }
 
 
 def _flaw(path: Path, entry: Mapping[str, Any] | None) -> str:

@@ -15,6 +15,8 @@ from agentsdir.formats.reading.usage import no_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.stream import StreamEvent
     from agentsdir.formats.reading.usage import Usage
@@ -32,13 +34,16 @@ class LiveSink:
     """Turns what a reader says of one session into events, in the order in which it says it.
 
     A fact that was told is not told again, so a reader may state all it knows as often as it
-    likes. The handle of a block in events is its durable id, unless `handles` names another.
+    likes. The handle of a block in events is its durable id, unless it began as another.
 
     Args:
         hidden: tell blocks marked `hidden`; otherwise `add` drops them.
+        begun_as: returns the handle under which a block that is now complete began, if it did.
     """
 
-    def __init__(self, *, hidden: bool = False) -> None:
+    def __init__(
+        self, *, hidden: bool = False, begun_as: Callable[[Block], str | None] = lambda _block: None
+    ) -> None:
         self.wants_hidden = hidden
         self.tally = Tally()
         self.findings: list[Finding] = []
@@ -49,8 +54,7 @@ class LiveSink:
         self.repeated = no_usage()
         self.own_count: Usage | None = None
         self.uncounted = False
-        # Durable id → the handle under which the block began in the stream.
-        self.handles: dict[str, str] = {}
+        self._begun_as = begun_as
         self._events: list[StreamEvent] = []
         # By the reader's handle: the stream's handle and conversation, and what came late.
         self._places: list[tuple[str, str]] = []
@@ -78,7 +82,7 @@ class LiveSink:
         self._late[number] = late
         conversation = block["conversationId"]
         self.conversation(conversation)
-        handle = self.handles.pop(block["id"], block["id"])
+        handle = self._begun_as(block) or block["id"]
         self._places.append((handle, conversation))
         self._events.append(stream.block_complete(handle, block))
         return number

@@ -6,7 +6,7 @@ import io
 from typing import BinaryIO
 
 from agentsdir.formats.errors import AgentsdirError
-from agentsdir.formats.reading.spool import ByteSpool
+from agentsdir.formats.reading.spool import ByteSpool, Readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Source:
         self._spool: ByteSpool | None = None
 
     @classmethod
-    def from_stream(cls, name: str, stream: BinaryIO) -> Source:
+    def from_stream(cls, name: str, stream: Readable) -> Source:
         """Spool a stream that can be read only once (decision D30)."""
         source = cls(name)
         source._spool = ByteSpool(stream)

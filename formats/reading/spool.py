@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from itertools import chain
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from agentsdir.formats.errors import AgentsdirError
 
@@ -16,6 +16,28 @@ if TYPE_CHECKING:
 CHUNK = 1024 * 1024
 LIMIT = 16 * CHUNK
 GATHERED = 512  # pieces per system call; POSIX allows 1024
+
+
+class Readable(Protocol):
+    """What can be read from its beginning to its end."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return about `size` bytes, or nothing at the end."""
+
+
+class Pieces:
+    """Pieces of bytes as a stream that is read once. Each is at least a byte."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+
+    def read(self, size: int, /) -> bytes:
+        """Return whole pieces of together about `size` bytes, or nothing at the end."""
+        held: list[bytes] = []
+        while size > 0 and (piece := next(self._pieces, b"")):
+            held.append(piece)
+            size -= len(piece)
+        return b"".join(held)
 
 
 class _Scratch:
@@ -42,6 +64,11 @@ class _Scratch:
             return io.BytesIO()
         self._file.seek(0)
         return _Unclosing(self._file, CHUNK)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return a part of what was written."""
+        assert self._file is not None
+        return os.pread(self._file.fileno(), length, offset)
 
     def __del__(self) -> None:
         """Close the file, which is then gone."""
@@ -103,6 +130,37 @@ class LineSpool:
         return chain(self._kept, self._scratch.open())
 
 
+# A record that is kept: its bytes, or its offset and length in the scratch file.
+Kept = bytes | tuple[int, int]
+
+
+class RecordSpool:
+    """Records that are written once and read back in any order, each by what `add` returned.
+
+    Args:
+        limit: how many bytes to keep in memory; the records after that go to the scratch file.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._room = limit
+        self._end = 0
+        self._scratch = _Scratch()
+
+    def add(self, record: bytes) -> Kept:
+        """Keep a record. Raises `AgentsdirError` when the disk refuses."""
+        if self._room > 0:
+            self._room -= len(record)
+            return bytes(memoryview(record))  # what an encoder returns often is far larger
+        self._scratch.write([record])
+        place = self._end, len(record)
+        self._end += len(record)
+        return place
+
+    def read(self, kept: Kept) -> bytes:
+        """Return a record."""
+        return kept if isinstance(kept, bytes) else self._scratch.read(*kept)
+
+
 class ByteSpool:
     """A stream that could be read only once, made readable again.
 
@@ -111,7 +169,7 @@ class ByteSpool:
         limit: how many bytes to keep in memory; larger streams go to the scratch file whole.
     """
 
-    def __init__(self, stream: BinaryIO, limit: int = LIMIT) -> None:
+    def __init__(self, stream: Readable, limit: int = LIMIT) -> None:
         pieces: list[bytes] = []
         size = 0
         self._scratch = _Scratch()

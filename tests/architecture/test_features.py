@@ -30,6 +30,7 @@ FEATURES = {
     "B-06": "what an adapter offers: paths, transcripts, execution, parsing, streaming",
     "B-07": "a new architecture is one folder, and no condition elsewhere",
     "B-08": "each block is durable as soon as it is complete",
+    "B-09": "workspace files in saved session data",
     "C-01": "new",
     "C-02": "send",
     "C-03": "suspend",

@@ -29,13 +29,20 @@ VALIDATING = {"jsonschema", "jsonschema_rs", "referencing"}
 ALLOWED: dict[str, set[str]] = {
     "new": set(),
     "send": set(),
+    "interrupt": set(),
+    "reset": set(),
     "suspend": set(),
     "resume": set(),
     "restore": set(),
     "replay": set(),
     "parse": set(),
+    "follow": set(),
     "inspect": set(),
     "list": set(),
+    "fork": set(),
+    "export": set(),
+    # What it takes in is validated first.
+    "import": {*VALIDATING, "importlib.metadata"},
     "archive": set(),
     "rm": set(),
     # rpds and attrs come with jsonschema and read their own versions.
@@ -45,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "trust": set(),
 }
 
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "claude" / "hello-2.1.98.jsonl"
 PROBE = """
 import json, os, sys
 os._exit = sys.exit  # the probe has to outlive the command
@@ -91,17 +99,25 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         run(["new", "--name", name], home)
         run(["send", name, "hello"], home)
     run(["suspend", "asleep"], home)
+    run(["export", "--bundle", "asleep", "bundle.tar"], home)
+    shutil.copy(FIXTURE, home / "session.jsonl")
     transcript = next(home.glob(".agentsdir/agents/*/transcripts/*.jsonl")).relative_to(home)
     commands = {
         "new": ["new"],
         "send": ["send", "active", "again"],
+        "interrupt": ["interrupt", "--help"],
+        "reset": ["reset", "active"],
         "suspend": ["suspend", "active"],
         "resume": ["resume", "asleep"],
         "restore": ["restore"],
         "replay": ["replay", "active"],
         "parse": ["parse", str(transcript)],
+        "follow": ["follow", "session.jsonl", "--until-idle", "0"],
         "inspect": ["inspect", "active"],
         "list": ["list"],
+        "fork": ["fork", "active"],
+        "export": ["export", "active", "out"],
+        "import": ["--root", "other", "import", "bundle.tar"],
         "archive": ["archive", "active"],
         "rm": ["rm", "--yes", "active"],
         "validate": ["validate"],

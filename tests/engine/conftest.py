@@ -13,10 +13,11 @@ import orjson
 import pytest
 from hypothesis import settings
 
+from agentsdir.adapters.contract import Host
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.creation import NewAgent, create_agent
 from agentsdir.engine.turns import TurnResult, send
-from agentsdir.engine.world import World
+from agentsdir.engine.world import Client, World
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
@@ -58,11 +59,25 @@ class Stage:
     ticks: int = 0
     slept: list[float] = field(default_factory=list)
     ids: Counted = field(default_factory=Counted)
+    client: Client = field(default_factory=lambda: Client(Host(Path("/nonexistent"))))
 
     @property
     def world(self) -> World:
         """Return the engine's surroundings."""
-        return World(Layout(self.root), self.now, self.slept.append, self.ids, Disk(), lambda: None)
+        return World(
+            Layout(self.root),
+            self.now,
+            self.slept.append,
+            self.ids,
+            Disk(),
+            lambda: None,
+            lambda _state: self.client,
+        )
+
+    @property
+    def home(self) -> Path:
+        """Return the home that programs are given."""
+        return self.client.host.home
 
     def now(self) -> str:
         """Return the next millisecond of a fixed day."""
@@ -169,7 +184,7 @@ class Provider:
     default_model = "tiny-1"
     runs_program = False
 
-    def fork(self, transcripts, old_id, new_id):
+    def fork(self, transcripts, old_id, new_id, report):
         return iter(())
 
     def create(self, spec):
@@ -195,6 +210,163 @@ ARCHITECTURE = Architecture(
 """
 
 
+PROGRAM = """
+import os
+import subprocess
+from pathlib import Path
+
+from agentsdir.adapters import processes
+from agentsdir.adapters.contract import Architecture, Decision, NativeFile, ToolRequest
+from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript
+from agentsdir.formats.errors import Invalid, ProviderError
+from agentsdir.formats.reading import stream
+from agentsdir.formats.reading.source import Source
+
+
+def files(spec):
+    store = spec.host.home / "store"
+    main = store / (spec.native_id + ".jsonl")
+    found = [NativeFile(main.name, "main", Source(str(main), path=main))] if main.exists() else []
+    for child in sorted((store / spec.native_id).glob("*")):
+        role = "sidecar" if child.suffix == ".json" else "subagent"
+        path = child.relative_to(store).as_posix()
+        found.append(NativeFile(path, role, Source(str(child), path=child)))
+    return found
+
+
+class Session:
+    def __init__(self, spec, how):
+        self.spec = spec
+        self.host = spec.host
+        self.how = how
+        self.main = spec.host.home / "store" / (spec.native_id + ".jsonl")
+        self.main.parent.mkdir(parents=True, exist_ok=True)
+        before = self.main.read_bytes() if self.main.exists() else b""
+        self.transcript = RecordedTranscript(spec, before)
+        self.started = []
+
+    def write(self):
+        self.main.write_bytes(self.transcript.files()[0].source.read())
+
+    def on_disk(self, kind, part, **fields):
+        block = self.transcript.block(kind, part, self.spec.now(), **fields)
+        event = self.transcript.record(stream.block_complete(block["id"], block))
+        self.write()
+        return event
+
+    def streamed(self, kind, part, **fields):
+        block = self.transcript.block(kind, part, self.spec.now(), **fields)
+        return stream.block_complete(block["id"], block)
+
+    def begun(self, part, text):
+        block = self.transcript.block("assistant_text", part, self.spec.now(), content="")
+        yield stream.block_start(block["id"], block)
+        yield stream.text_delta(block["id"], text, "main")
+
+    def child(self, name, text):
+        block = self.transcript.block("assistant_text", name, self.spec.now(), content=text)
+        block["conversationId"] = name
+        path = self.main.with_suffix("") / (name + ".jsonl")
+        path.parent.mkdir(exist_ok=True)
+        import orjson
+        event = stream.block_complete(block["id"], block)
+        path.write_bytes(orjson.dumps(event) + b"\\n")
+
+    def start(self, *command):
+        process = subprocess.Popen(command, env={{**os.environ, **self.host.marks}})
+        self.started.append(process)
+        self.host.began(processes.find(process.pid))
+        return process
+
+    def send(self, content):
+        prompt = self.transcript.prompt(content, self.spec.now())
+        self.write()
+        yield prompt
+        {body}
+
+    def interrupt(self):
+        yield from ()
+        {interrupt}
+
+    def suspend(self):
+        raise AssertionError("no program is started to be asked")
+
+    def stop(self):
+        for process in self.started:
+            process.kill()
+            process.wait()
+        {stop}
+
+    def transcripts(self):
+        return files(self.spec)
+
+
+class Provider:
+    option_names = ()
+    default_model = ""
+    runs_program = True
+
+    def fork(self, transcripts, old_id, new_id):
+        return iter(())
+
+    def create(self, spec):
+        return Session(spec, "create")
+
+    def restore(self, spec, state):
+        return Session(spec, "restore")
+
+    def native_files(self, spec):
+        return files(spec)
+
+    def place(self, spec):
+        {place}
+        store = spec.host.home / "store"
+        written = []
+        for path, source in spec.transcripts.items():
+            if not (store / path).exists():
+                (store / path).parent.mkdir(parents=True, exist_ok=True)
+                (store / path).write_bytes(source.read())
+                written.append(store / path)
+        return written
+
+    def workspace_files(self, profile):
+        return {{}}
+
+
+class Reader(RecordedReader):
+    def detect(self, head, name):
+        return False
+
+
+ARCHITECTURE = Architecture(
+    name={name!r},
+    architecture={name!r} + "-cli",
+    summary="made by a test",
+    reader=Reader(),
+    provider=Provider(),
+)
+"""
+
+SAYS = 'yield self.on_disk("assistant_text", "answer", content="client says " + str(content))'
+
+
+def write_program(
+    site: Path,
+    name: str,
+    body: str = SAYS,
+    interrupt: str = "pass",
+    stop: str = "pass",
+    place: str = "pass",
+) -> None:
+    """Write an installed plug-in whose provider keeps its transcripts in a client's own store."""
+    _install(
+        site,
+        name,
+        PROGRAM,
+        {"body": (body, 8), "interrupt": (interrupt, 8), "stop": (stop, 8), "place": (place, 8)},
+    )
+
+
 def write_plugin(
     site: Path,
     name: str,
@@ -203,14 +375,18 @@ def write_plugin(
     restore: str = "pass",
 ) -> None:
     """Write an installed plug-in: one module, and the metadata that publishes it."""
-    module = f"plugin_{name}"
     parts = {"body": (body, 8), "suspend": (suspend, 8), "restore": (restore, 8)}
+    _install(site, name, PLUGIN, parts)
+
+
+def _install(site: Path, name: str, template: str, parts: dict[str, tuple[str, int]]) -> None:
+    module = f"plugin_{name}"
     indented = {
         key: textwrap.indent(textwrap.dedent(text), " " * depth).lstrip()
         for key, (text, depth) in parts.items()
     }
     site.mkdir(parents=True, exist_ok=True)
-    (site / f"{module}.py").write_text(PLUGIN.format(name=name, **indented))
+    (site / f"{module}.py").write_text(template.format(name=name, **indented))
     info = site / f"{module}-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
@@ -234,6 +410,26 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     yield install
     for module in made:
         sys.modules.pop(module, None)
+
+
+@pytest.fixture
+def program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: Stage
+) -> Iterator[Callable[..., str]]:
+    """Return a function that installs a program provider, with a home of its own; or changes it."""
+    made: set[str] = set()
+    stage.client = Client(Host(tmp_path / "home"))
+
+    def install(name: str = "client", **parts: str) -> str:
+        site = tmp_path / f"site-{name}-{len(made)}"
+        sys.modules.pop(f"plugin_{name}", None)
+        made.add(str(site))
+        write_program(site, name, **parts)
+        monkeypatch.syspath_prepend(str(site))
+        return name
+
+    yield install
+    sys.modules.pop("plugin_client", None)
 
 
 @pytest.fixture

@@ -144,12 +144,13 @@ def test_a_transcript_damaged_at_any_byte_is_not_gone_on_from(
     """
     (transcript,) = paths.transcripts.glob("*-*.jsonl")
     data = transcript.read_bytes()
-    synced = read_agent(paths).state.transcripts
+    state = read_agent(paths).state
+    synced, native = state.transcripts, state.native["id"]
     for at in range(len(data)):
         bad = damaged(data, kind, at)
         transcript.write_bytes(bad)
         with pytest.raises(Invalid) as refused:
-            load_sound(paths, synced)
+            load_sound(paths, synced, native)
         assert refused.value.kind == "transcript-damaged"
         if at % 97 == 0 or at == len(data) - 1:
             with pytest.raises(Invalid) as refused:

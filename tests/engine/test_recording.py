@@ -104,7 +104,7 @@ def test_the_file_holds_the_events_and_the_log_names_it(stage: Any) -> None:
         "message.delivered",
     ]
     assert stage.log(paths)[-4]["data"] == {"files": [entry]}
-    assert stage.state(paths).transcripts[entry.pop("path")] == entry
+    assert stage.state(paths).transcripts[entry.pop("path")] == {**entry, "native": native}
 
 
 def test_nothing_is_kept_unless_it_is_asked_for(stage: Any) -> None:
@@ -269,7 +269,7 @@ def test_a_block_that_the_stream_does_not_complete_is_shown_all_the_same(stage: 
     file.write(orjson.dumps({**stream.block_complete("h", one), "timestamp": stage.now()}) + b"\n")
     synced = file.finish()
     file.close()
-    name_stream(stage, paths, synced._asdict(), one, two)
+    name_stream(stage, paths, synced.as_entry(), one, two)
     events = played(paths)
     assert [event["block"]["id"] for event in events[:-1]] == ["one", "two"]
 

@@ -149,6 +149,7 @@ def data(required: dict[str, Any], **optional: Any) -> st.SearchStrategy[dict[st
     return st.fixed_dictionaries(required, optional=optional)
 
 
+COST = st.floats(0, 10**6)
 EVENT_DATA = {
     "session.created": data(
         {
@@ -159,7 +160,7 @@ EVENT_DATA = {
             "system_prompt": TEXT,
             "profile": TEXT,
             "cwd": TEXT,
-            "permission_mode": st.none(),
+            "permission_mode": st.none() | st.just("plan"),
             "limits": st.just({}),
             "options": st.dictionaries(TEXT, TEXT, max_size=2),
             "native": NATIVE,
@@ -190,10 +191,13 @@ EVENT_DATA = {
             "response": TEXT,
             "stop_reason": st.none() | TEXT,
             "usage": st.none() | USAGE,
-        }
+        },
+        cost_usd=COST,
     ),
-    "turn.error": data({"turn_id": AGENT_ID, "kind": WORD, "message": TEXT}),
-    "turn.aborted": data({"turn_id": AGENT_ID, "reason": WORD}),
+    "turn.error": data(
+        {"turn_id": AGENT_ID, "kind": WORD, "message": TEXT}, usage=USAGE, cost_usd=COST
+    ),
+    "turn.aborted": data({"turn_id": AGENT_ID, "reason": WORD}, usage=USAGE, cost_usd=COST),
     "abort.requested": data({"reason": WORD}, turn_id=AGENT_ID, message=TEXT),
     "outgoing": data(
         {
@@ -212,6 +216,25 @@ EVENT_DATA = {
     "history.reset": data({}, message=TEXT),
     "native.changed": data({"native": NATIVE}),
     "transcript.synced": data({"files": st.lists(SYNCED, min_size=1, max_size=2)}),
+    "workspace.captured": data(
+        {
+            "cwd": TEXT,
+            "files": st.integers(0, 9),
+            "size": st.integers(0, 9),
+            "sha256": st.just("0" * 64),
+            "skipped": st.lists(TEXT, max_size=2),
+        }
+    ),
+    "profile.applied": data(
+        {
+            "profile": WORD,
+            "cwd": TEXT,
+            "files": st.lists(
+                st.fixed_dictionaries({"path": WORD, "sha256": st.just("0" * 64)}), max_size=2
+            ),
+            "skipped": st.lists(TEXT, max_size=2),
+        }
+    ),
     "provider.fallback": data(
         {"from": WORD, "to": WORD, "reason": TEXT, "attempt": st.integers(1, 3)}
     ),
@@ -319,8 +342,9 @@ def agent_states(draw: st.DrawFn) -> AgentState:
         last_activity=draw(st.none() | TIME),
         pending=draw(st.lists(pending, max_size=2)),
         open_turn=draw(st.none() | turn),
-        transcripts={file.pop("path"): file for file in files},
+        transcripts={file.pop("path"): {**file, "native": draw(WORD)} for file in files},
         usage=draw(USAGE),
+        cost=draw(st.none() | COST),
         position=Position(draw(COUNT), draw(COUNT), NO_LINE, draw(COUNT), draw(COUNT)),
         history_size=draw(COUNT),
     )

@@ -9,12 +9,17 @@ READS: dict[str, list[str]] = {
     "inspect --json": ["inspect", "--json", "AGENT"],
     "inspect --saved": ["inspect", "--saved", "AGENT"],
     "inspect --runtime": ["inspect", "--runtime", "AGENT"],
+    "export": ["export", "AGENT", "-"],
+    "export --bundle": ["export", "--bundle", "AGENT", "-"],
 }
 WRITES: dict[str, list[str]] = {
     "send": ["send", "--wait", "0", "AGENT", "hi"],
     "send --json": ["send", "--wait", "0", "--json", "AGENT", "hi"],
+    "fork": ["fork", "AGENT"],
     "suspend": ["suspend", "AGENT"],
+    "suspend --capture": ["suspend", "--capture", "AGENT"],
     "resume": ["resume", "AGENT"],
+    "resume --workspace": ["resume", "--workspace", "AGENT"],
     "restore": ["restore", "AGENT"],
     "archive": ["archive", "AGENT"],
     "archive --undo": ["archive", "--undo", "AGENT"],

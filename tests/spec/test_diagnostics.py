@@ -133,6 +133,18 @@ def creation_lost(bench: Bench) -> Remarks:
 
 
 @case
+def workspace_differs(bench: Bench) -> Remarks:
+    """A captured file whose content is gone."""
+    (bench.folder / "notes.txt").write_text("a note")
+    agent = bench.agent(turns=0)
+    assert bench.run("send", agent.name, "hello")[0] == 0
+    assert bench.run("suspend", "--capture", agent.name)[0] == 0
+    for blob in (agent / "workspace" / "blobs").iterdir():
+        blob.unlink()
+    return bench.validate()
+
+
+@case
 def log_shorter(bench: Bench) -> Remarks:
     """A log that lost its last records after state.json was written."""
     agent = bench.agent()

@@ -32,6 +32,7 @@ def spec(**changes: Any) -> SessionSpec:
         "cwd": "/",
         "now": lambda: "2026-01-02T03:04:05.000000Z",
         "sleep": lambda seconds: None,
+        "new_id": lambda: "00000000-0000-4000-8000-000000000000",
         "turn": 1,
     }
     return SessionSpec(**{**fixed, **changes})

@@ -31,7 +31,13 @@ def test_a_transcript_is_stored_under_its_native_path(paths: AgentPaths, native:
     """With its size and hash, and can be loaded again."""
     data = b"\xff\0raw\r\n"
     synced = transcripts.store(paths, native, "main", Source("t", data=data), None, Disk())
-    assert synced == (native, "main", len(data), sha256(data).hexdigest())
+    assert synced is not None
+    assert synced.as_entry() == {
+        "path": native,
+        "role": "main",
+        "size": len(data),
+        "sha256": sha256(data).hexdigest(),
+    }
     assert (paths.transcripts / native).read_bytes() == data
     assert transcripts.load(paths, [native, "missing.jsonl"]) == {native: data}
 
@@ -168,7 +174,7 @@ def test_stored_transcripts_are_listed_in_the_manifest_by_path(agents: Any) -> N
             paths_, native, "main", Source("t", data=native.encode()), None, Disk()
         )
         assert synced is not None
-        agents.append(paths_, "transcript.synced", {"files": [synced._asdict()]})
+        agents.append(paths_, "transcript.synced", {"files": [synced.as_entry()]})
     manifest = json.loads((paths_.transcripts / "manifest.json").read_bytes())
     assert [entry["path"] for entry in manifest["files"]] == ["a.jsonl", "b.jsonl"]
     assert manifest["files"][0]["sha256"] == sha256(b"a.jsonl").hexdigest()

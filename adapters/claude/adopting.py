@@ -1,0 +1,82 @@
+"""A session as it stands in some folder: what somebody needs to know who goes on with it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import orjson
+
+from agentsdir.adapters.claude import cards, store
+from agentsdir.adapters.claude.detection import head_rows
+from agentsdir.adapters.claude.paths import munge
+from agentsdir.adapters.claude.placing import UUID, role_of
+from agentsdir.adapters.contract import Adoptable, NativeFile
+from agentsdir.formats.errors import Invalid
+from agentsdir.formats.reading.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_TAIL = 256 * 1024
+_NOBODY = "<synthetic>"
+
+
+def adoptable(main: Path) -> Adoptable:
+    """Return the session whose main transcript is at `main`, with its side folder.
+
+    The file's name says which session it is: that is what the client goes by. One that was renamed
+    is what its rows say. Raises `Invalid` when neither is an id, and `OSError`.
+    """
+    source = Source(str(main), path=main)
+    rows = list(head_rows(source.head()))
+    native_id = main.stem if UUID.fullmatch(main.stem) else _first(rows, "sessionId")
+    if not UUID.fullmatch(native_id):
+        raise Invalid(
+            f"{main} does not say which session it is: {native_id!r} is no id",
+            kind="bad-native-id",
+        )
+    cwd = _first(rows, "cwd")
+    in_store = main.parent.parent.name == store.PROJECTS
+    folder = f"{store.PROJECTS}/{main.parent.name if in_store else munge(cwd)}"
+    card = cards.read_card(main)
+    return Adoptable(
+        id=native_id,
+        cwd=cwd,
+        model=_model(main),
+        title=card.title if card else "",
+        files=tuple(_files(main, folder, native_id)),
+    )
+
+
+def _first(rows: list[dict[str, Any]], name: str) -> str:
+    return next((row[name] for row in rows if isinstance(row.get(name), str)), "")
+
+
+def _files(main: Path, folder: str, native_id: str) -> Iterator[NativeFile]:
+    yield NativeFile(f"{folder}/{native_id}.jsonl", "main", Source(str(main), path=main))
+    for path in store.beside_files(main):
+        if path.parent == main.parent:
+            inner: tuple[str, ...] = (path.name,)
+        else:
+            inner = (native_id, *path.relative_to(main.with_suffix("")).parts)
+        yield NativeFile("/".join((folder, *inner)), role_of(inner), Source(str(path), path=path))
+
+
+def _model(main: Path) -> str:
+    """Return the model that answered last, from the end of the file."""
+    with main.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - _TAIL))
+        lines = stream.read().split(b"\n")
+    for line in reversed(lines):
+        if b'"model"' in line:
+            try:
+                model = orjson.loads(line)["message"]["model"]
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                continue
+            if isinstance(model, str) and model != _NOBODY:
+                return model
+    return ""

@@ -1,0 +1,87 @@
+"""The control protocol: what the client asks its host in the middle of a turn, and the reverse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from agentsdir.adapters.contract import Decision, ToolRequest
+from agentsdir.formats import jsontext
+from agentsdir.formats.reading.blocks import MAIN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentsdir.adapters.contract import Content
+
+INTERRUPT = (
+    b'{"type":"control_request","request_id":"interrupt","request":{"subtype":"interrupt"}}\n'
+)
+
+
+def prompt_line(content: Content, session_id: str, uuid: str) -> dict[str, Any]:
+    """Return a prompt as the client takes it; `uuid` becomes that of its row in the transcript."""
+    parts = content if isinstance(content, str) else [_part(part) for part in content]
+    return {
+        "type": "user",
+        "message": {"role": "user", "content": parts},
+        "parent_tool_use_id": None,
+        "session_id": session_id,
+        "uuid": uuid,
+    }
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    source = part.get("source")
+    if not isinstance(source, dict) or "mediaType" not in source:
+        return part
+    renamed = {("media_type" if key == "mediaType" else key): v for key, v in source.items()}
+    return {**part, "source": renamed}
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """Return a message as one line."""
+    try:
+        return orjson.dumps(message) + b"\n"
+    except TypeError:  # half of a surrogate pair, which JSON can escape
+        return jsontext.encode(jsontext.clean(message, set())) + b"\n"
+
+
+def answer(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
+    """Return the answer to a line that asks something; empty for any other line."""
+    if b'"control_request"' not in line:
+        return b""
+    try:
+        asked = orjson.loads(line)
+        if asked["type"] != "control_request":
+            return b""
+        number, request = asked["request_id"], asked["request"]
+        subtype = request["subtype"]
+    except (ValueError, KeyError, TypeError):
+        return b""
+    if subtype != "can_use_tool":
+        said = {"subtype": "error", "request_id": number, "error": f"{subtype} is not supported"}
+        return encode({"type": "control_response", "response": said})
+    given = request.get("input")
+    decision = confirm(
+        ToolRequest(
+            str(request.get("tool_name")),
+            str(request.get("tool_use_id")),
+            given,
+            str(request.get("agent_id") or MAIN),
+        )
+    )
+    response = {"subtype": "success", "request_id": number, "response": _spell(decision, given)}
+    return encode({"type": "control_response", "response": response})
+
+
+def _spell(decision: Decision, given: Any) -> dict[str, Any]:
+    if not decision.allowed:
+        return {"behavior": "deny", "message": decision.reason or "permission was denied"}
+    # Some versions take an approval for none unless it repeats the input.
+    return {
+        "behavior": "allow",
+        "updatedInput": given if decision.input is None else decision.input,
+    }

@@ -1,0 +1,224 @@
+"""A session of Claude Code, read while the client writes it (SPEC.md, "Following").
+
+The main transcript and the files of subagents, which appear beside it when they begin, are one
+session: their rows share calls and links. So when one file has to be read again, all are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agentsdir.adapters.claude import store
+from agentsdir.adapters.claude.detection import head_rows
+from agentsdir.adapters.claude.discovery import is_child, is_child_of
+from agentsdir.adapters.claude.growing import Growing
+from agentsdir.adapters.claude.sessions import sidecar, thread_name
+from agentsdir.adapters.claude.shapes import is_row
+from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.reading.live import LiveSink
+from agentsdir.formats.reading.retelling import Retelling
+from agentsdir.formats.reading.rows import LineFeed
+from agentsdir.formats.reading.source import HEAD, Source
+from agentsdir.formats.reading.tailing import Look, Tail
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agentsdir.adapters.claude.reading import Reading
+    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.stream import StreamEvent
+
+# After so many lines what they gave is told, so that a long file is not gathered whole.
+_BATCH = 256
+
+
+class _File:
+    """One transcript that is followed: where it was read to, and what reads its rows."""
+
+    def __init__(self, path: Path, *, is_main: bool) -> None:
+        self.name = str(path)
+        self.tail = Tail(path)
+        self.is_main = is_main
+        self.reading: Reading | None = None
+        self.feed: LineFeed | None = None
+        # What the beginning of the file says of all of it: its session, its thread, its sidecar.
+        self.head = b""
+        self.opening: tuple[str, str | None] = ("", None)
+        self.meta: dict[str, Any] = {}
+        self._sidecar: tuple[int, int, int] | None = None
+
+    def look_at_head(self) -> bool:
+        """Read what the beginning says; return whether that is news."""
+        if len(self.head) == HEAD:
+            return False
+        self.head = self.tail.head(HEAD)
+        rows = list(head_rows(self.head))
+        native = (row.get("sessionId") or row.get("session_id") for row in rows)
+        session = next((name for name in native if isinstance(name, str)), "")
+        # A subagent's file can also be followed by itself.
+        child = not self.is_main or is_child(Source(self.name, data=self.head))
+        opening = session, thread_name(rows, self.name) if child else None
+        changed, self.opening = opening != self.opening, opening
+        return changed
+
+    def look_at_sidecar(self) -> bool:
+        """Read the sidecar, which may come late and change; return whether that is news."""
+        path = self.tail.path.with_suffix(".meta.json")
+        try:
+            status = path.stat()
+            stamp = status.st_ino, status.st_size, status.st_mtime_ns
+            if self.is_main or stamp == self._sidecar:
+                return False
+            self._sidecar = stamp
+            meta = sidecar(Source(str(path), path=path))
+        except (OSError, AgentsdirError):  # not there yet, or no more
+            return False
+        changed, self.meta = meta != self.meta, meta
+        return changed
+
+    def begin(self, growing: Growing, sink: LiveSink) -> None:
+        """Read the file from its start, as a part of a session that is read from its start."""
+        session, thread = self.opening
+        self.reading = growing.open(self.name, thread=thread, session=session, meta=self.meta)
+        self.feed = LineFeed(self.name, sink.tally, sink.finding, is_record=is_row)
+        self.tail.rewind()
+
+    def take(self, line: bytes | int) -> None:
+        """Read one line; of one that is too long only the length came."""
+        assert self.reading is not None
+        assert self.feed is not None
+        if isinstance(line, int):
+            self.feed.pass_over(line)
+            return
+        for row in self.feed.rows(line):
+            self.reading.take(row)
+
+
+class SessionFollower:
+    """Follows the session whose main transcript is, or will be, at `main`.
+
+    Args:
+        hidden: tell blocks marked `hidden` too.
+    """
+
+    def __init__(self, main: Path, *, hidden: bool) -> None:
+        self._main = _File(main, is_main=True)
+        self._files = [self._main]
+        self._hidden = hidden
+        self._told = Retelling()
+        self._sink = LiveSink(hidden=hidden)
+        self._growing = Growing(self._sink)
+        # What the session is called, and files beside it that are none of its own as far as
+        # their beginnings tell, with the size of those.
+        self._names: set[str] = set()
+        self._strangers: dict[Path, int] = {}
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the files so far."""
+        return self._sink.findings
+
+    def poll(self) -> Iterator[StreamEvent]:
+        """Yield what was written since the last look."""
+        looks = {file: file.tail.look() for file in self._files}
+        if looks[self._main] is Look.ABSENT and self._main.tail.find(self._near()):
+            looks[self._main] = self._main.tail.look()
+        for file in self._new_children(complete=False):
+            self._files.append(file)
+            looks[file] = Look.GREW
+        grown = [file for file, look in looks.items() if look is Look.GREW]
+        # All heads are looked at, whether or not one of them is news already.
+        news = [file for file in grown if file.look_at_head() and file.reading is not None]
+        described = [file for file in self._files if file.look_at_sidecar()]
+        if (news or Look.CHANGED in looks.values()) and looks[self._main] is not Look.ABSENT:
+            self._begin_again()
+            grown = [file for file in self._files if file.tail.look() is Look.GREW]
+        yield from self._read(grown)
+        for file in described:
+            if file.reading is not None:
+                file.reading.describe(file.meta)
+        if grown or described:
+            self._growing.settle()
+            yield from self._told.tell(self._sink.drain())
+        yield from self._told.settle()
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what only the end settles."""
+        late = list(self._new_children(complete=True))
+        for file in late:
+            file.look_at_head()
+            file.look_at_sidecar()
+        self._files += late
+        yield from self._read(late)
+        for file in self._files:
+            rest = file.tail.rest()
+            if rest and file.reading is not None:
+                file.take(rest)
+        self._growing.finish()
+        yield from self._told.tell(self._sink.drain())
+
+    def _read(self, files: Sequence[_File]) -> Iterator[StreamEvent]:
+        for file in files:
+            if file.reading is None:
+                file.begin(self._growing, self._sink)
+            for number, line in enumerate(file.tail.lines()):
+                file.take(line)
+                if number % _BATCH == 0:
+                    yield from self._told.tell(self._sink.drain())
+
+    def _begin_again(self) -> None:
+        """Start the whole session anew, with what was told kept to compare with."""
+        self._told.again()
+        self._sink = LiveSink(hidden=self._hidden)
+        self._growing = Growing(self._sink)
+        for file in self._files:
+            file.reading = None
+            file.head = b""
+            file.tail.rewind()
+            if file.tail.look() is not Look.ABSENT:
+                file.look_at_head()
+
+    def _near(self) -> Iterator[Path]:
+        """Yield the folders in which a main transcript may be found again: its project and others.
+
+        People move sessions to another project, and rename the folder of one.
+        """
+        folder = self._main.tail.path.parent
+        yield folder
+        try:
+            others = sorted(folder.parent.iterdir())
+        except OSError:
+            return
+        yield from others
+
+    def _new_children(self, *, complete: bool) -> Iterator[_File]:
+        """Yield the files of subagents that were not there before; find those that moved along.
+
+        A file whose first line is still being written is left for later, unless `complete`.
+        """
+        main = self._main.tail.path
+        names = {main.stem, self._main.opening[0]} - {""}
+        if names != self._names:  # who is no child of the one session may be one of the other
+            self._names, self._strangers = names, {}
+        known = {file.tail.path for file in self._files}
+        for path in store.beside(main, names):
+            if path in known:
+                continue
+            try:
+                status = path.stat()
+                if self._strangers.get(path) == min(status.st_size, HEAD):
+                    continue
+                head = Source(str(path), path=path).head()
+            except (OSError, AgentsdirError):  # gone since it was listed
+                continue
+            inode = status.st_dev, status.st_ino
+            moved = next((file for file in self._files if file.tail.inode == inode), None)
+            if moved is not None:
+                moved.tail.path = path
+            elif complete or b"\n" in head:
+                if is_child_of(main.parent, names, Source(str(path), path=path)):
+                    yield _File(path, is_main=False)
+                else:
+                    self._strangers[path] = len(head)

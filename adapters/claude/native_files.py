@@ -1,0 +1,71 @@
+"""The files of one session in the client's store, as they stand now."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from agentsdir.adapters.claude import store
+from agentsdir.adapters.claude.paths import host_paths
+from agentsdir.adapters.claude.placing import inner_path, role_at
+from agentsdir.adapters.contract import NativeFile
+from agentsdir.formats.reading.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.adapters.contract import SessionSpec
+
+_OUTPUTS = "tool-results"
+
+
+def native_files(storage: Path, native_id: str) -> list[NativeFile]:
+    """Return a session's transcript, then its subagents' and their sidecars, then spilled outputs.
+
+    The transcript that was written last counts, where several have the id. Paths are relative to
+    the storage. Nothing is returned of a session that is not there.
+    """
+    found = store.locate(storage, native_id)
+    if not found:
+        return []
+    main = found[0]
+    files = []
+    for transcript in store.files(main).transcripts:
+        for source, role in ((transcript.source, transcript.role), (transcript.sidecar, "sidecar")):
+            if source is not None:
+                files.append(_native(storage, source, role))
+    return [*files, *_outputs(storage, main.with_suffix("") / _OUTPUTS)]
+
+
+def session_files(spec: SessionSpec) -> list[NativeFile]:
+    """Return a session's files in its host's store, under the paths that they are saved under.
+
+    A session that was moved stands in another project's folder, and is the same all the same.
+    """
+    files = native_files(host_paths(spec.host, spec.cwd).storage, spec.native_id)
+    home = next((p for p in spec.transcripts if role_at(p, spec.native_id) == "main"), None)
+    if home is None:
+        return files
+    project = "/".join(home.split("/")[:2])
+    return [
+        file._replace(path="/".join((project, *inner_path(file.path, spec.native_id))))
+        for file in files
+    ]
+
+
+def _native(storage: Path, source: Source, role: str) -> NativeFile:
+    assert source.path is not None
+    return NativeFile(source.path.relative_to(storage).as_posix(), role, source)
+
+
+def _outputs(storage: Path, folder: Path) -> Iterator[NativeFile]:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if e.is_file(follow_symlinks=False))
+    except OSError:
+        return
+    for name in names:
+        if name.isprintable():
+            path = folder / name
+            yield _native(storage, Source(str(path), path=path), "output")

@@ -1,0 +1,162 @@
+"""One session of Claude Code at work: a process of the real client for each turn (decision D11)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+
+from agentsdir.adapters.claude import control, open_sessions
+from agentsdir.adapters.claude.native_files import session_files
+from agentsdir.adapters.claude.paths import host_paths
+from agentsdir.adapters.claude.translate import StdoutTranslator
+from agentsdir.adapters.claude.verdict import failure, is_settled
+from agentsdir.adapters.programs import Program
+from agentsdir.formats.errors import ProviderError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
+    from agentsdir.formats.reading.stream import StreamEvent
+
+COMMAND = "claude"
+_PROTOCOL = (
+    "--print",
+    "--input-format=stream-json",
+    "--output-format=stream-json",
+    "--verbose",
+    "--include-partial-messages",
+    "--replay-user-messages",
+    "--permission-prompt-tool=stdio",
+)
+# What a client that runs us says to its children: ours would take it for its own.
+_NOT_INHERITED = frozenset({"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID"})
+# What stdout says of the run, and not of the talk: `turn.start` and `turn.complete` tell of its
+# ends, and of attempts that failed the transcript has a row.
+_SAID_ELSEWHERE = frozenset({"init", "result", "api_retry", "task_notification"})
+_LEAVING = 10.0
+"""Seconds that a client has between its answer, or an interrupt, and its end."""
+
+
+class ClaudeSession:
+    """One session; between turns it is nothing but its files.
+
+    Args:
+        opening: the client's option that takes the session's id.
+    """
+
+    def __init__(self, spec: SessionSpec, opening: str) -> None:
+        self._spec = spec
+        self._opening = opening
+        self._program: Program | None = None
+        self._translator = StdoutTranslator()
+
+    def send(self, content: Content) -> Iterator[StreamEvent]:
+        """Run one turn. Success is what the client's last result says, never its exit code.
+
+        Raises `ProviderError`: ``no-client``, ``no-folder``, ``session-open``, ``session-in-use``,
+        ``no-conversation``, ``bad-key``, ``rate-limited``, ``overloaded``, ``prompt-too-long``,
+        ``refused``, ``api-error``, ``cut-stream``, and what the client calls otherwise.
+        """
+        spec = self._spec
+        check_closed(spec)
+        environment = _environment(spec)
+        command = self._command(environment)
+        program = self._program = Program(command, cwd=spec.cwd, environment=environment)
+        spec.host.began(program.process)
+        # The row of the prompt gets this id, so its block is known before the client is.
+        prompt = control.prompt_line(content, spec.native_id, spec.new_id())
+        line = control.encode(prompt)
+        yield from self._translator.line(line)
+        program.write(line)
+        yield from self._listen(program, None)
+        yield from self._translator.end()
+        code = program.wait(_LEAVING)
+        failed = failure(self._translator, code, program.errors)
+        if failed is not None:
+            raise failed
+
+    def _listen(self, program: Program, timeout: float | None) -> Iterator[StreamEvent]:
+        for line in program.lines(timeout):
+            if reply := control.answer(line, self._spec.host.confirm):
+                program.write(reply)
+            else:
+                yield from filter(_is_of_the_talk, self._translator.line(line))
+            if is_settled(self._translator):
+                program.close_input()
+
+    def interrupt(self) -> Iterator[StreamEvent]:
+        """Ask the client to stop, by its protocol and then by a signal; it keeps what it can."""
+        program = self._program
+        if program is None:
+            return
+        program.write(control.INTERRUPT)
+        program.close_input()
+        yield from self._listen(program, _LEAVING)
+        program.signal(signal.SIGINT)
+        yield from self._listen(program, _LEAVING)
+        yield from self._translator.end()
+
+    def suspend(self) -> bytes:
+        """Return nothing: the transcript says all (decision D23)."""
+        return b""
+
+    def stop(self) -> None:
+        """End the client and everything that it started."""
+        if self._program is not None:
+            self._program.end(self._spec.host.marks)
+
+    def transcripts(self) -> list[NativeFile]:
+        """Return the session's files as they stand in the client's store."""
+        return session_files(self._spec)
+
+    def _command(self, environment: Mapping[str, str]) -> list[str]:
+        spec = self._spec
+        program, *given = spec.host.command or (COMMAND,)
+        found = shutil.which(program, path=environment.get("PATH", os.defpath))
+        if found is None:
+            raise ProviderError(
+                f"there is no program {program!r} to run",
+                hint="install Claude Code, or name it in config.toml: [providers.claude] command",
+                kind="no-client",
+            )
+        options = [
+            ("--model", spec.model),
+            ("--permission-mode", spec.host.permission_mode),
+            ("--system-prompt", spec.system_prompt),
+            *((f"--{name}", value) for name, value in spec.options.items()),
+        ]
+        # One word each: a value may begin with a hyphen.
+        chosen = [f"{name}={value}" for name, value in options if value]
+        return [found, *given, *_PROTOCOL, *chosen, f"{self._opening}={spec.native_id}"]
+
+
+def _is_of_the_talk(event: StreamEvent) -> bool:
+    """Tell whether an event is none of those that the log or the transcript have of their own."""
+    block = event.get("block") or {}
+    return (block.get("metadata") or {}).get("event") not in _SAID_ELSEWHERE
+
+
+def _environment(spec: SessionSpec) -> dict[str, str]:
+    host = spec.host
+    inherited = {k: v for k, v in host.variables.items() if k not in _NOT_INHERITED}
+    return {"HOME": str(host.home), **inherited, **host.environment, **host.marks}
+
+
+def storage_of(spec: SessionSpec) -> Path:
+    """Return the client's storage folder."""
+    return host_paths(spec.host, spec.cwd).storage
+
+
+def check_closed(spec: SessionSpec) -> None:
+    """Raise `ProviderError` (kind ``session-open``) while another client has the session open."""
+    holder = open_sessions.holder(storage_of(spec), spec.native_id)
+    if holder is not None:
+        raise ProviderError(
+            f"session {spec.native_id} is open in another client, process {holder.pid}",
+            hint="end it there first; two clients would lose each other's answers",
+            kind="session-open",
+        )

@@ -1,0 +1,76 @@
+"""`agentsdir export`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import note
+from agentsdir.formats.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.engine.exporting import Exported
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    dest: Annotated[str, typer.Argument(metavar="DEST", help="A new or empty folder, a tar, or -")],
+    bundle: Annotated[bool, typer.Option("--bundle", help="The whole agent, for `import`")] = False,
+    workspace: Annotated[
+        bool, typer.Option("--workspace", help="Its working directory too; implies --bundle")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Errors as JSON")] = False,
+) -> int:
+    """Write an agent's transcripts, or all of it, to a folder or tar.
+
+    \b
+    Examples:
+      agentsdir export $id transcripts/
+      agentsdir export --workspace $id agent.tar.gz
+      agentsdir export --bundle $id - | ssh there agentsdir import -
+
+    The transcripts are the client's own files, byte for byte. A DEST that ends in .tar, .tar.gz or
+    .tgz is a tar, and so is standard output (-). No credentials and no settings leave: only what
+    the log names.
+    """
+    from agentsdir.engine.agents import find_agent
+    from agentsdir.engine.exporting import export_bundle, export_transcripts
+
+    del as_json
+    env: Environment = ctx.obj
+    paths = find_agent(env.layout, agent)
+    target = env.cwd / dest
+    if dest != "-" and target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise UsageError(f"{dest} is there already", hint="name a new file, or an empty folder")
+    if workspace:
+        from agentsdir.cli.captures import capture_now
+
+        capture_now(env, env.world, paths)
+    exported = export_bundle(paths) if bundle or workspace else export_transcripts(paths)
+    _write(env, exported, dest)
+    damage = [finding for finding in exported.findings if finding.is_damage]
+    for finding in damage:
+        note(env, str(finding))
+    return Exit.PARTIAL if damage else Exit.OK
+
+
+def _write(env: Environment, exported: Exported, dest: str) -> None:
+    from agentsdir.formats.directory import bundles
+
+    target = env.cwd / dest
+    if dest == "-":
+        if env.stdout.isatty():
+            raise UsageError("a tar is not for a terminal", hint="redirect it, or name a file")
+        env.stdout.flush()
+        bundles.pack(exported.files, env.stdout.buffer, exported.moment, gzipped=False)
+    elif dest.endswith(bundles.PACKED):
+        with bundles.new_file(target) as stream:
+            gzipped = dest.endswith(bundles.GZIPPED)
+            bundles.pack(exported.files, stream, exported.moment, gzipped=gzipped)
+    else:
+        bundles.write_folder(exported.files, target)

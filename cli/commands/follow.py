@@ -1,0 +1,63 @@
+"""`agentsdir follow`."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.output import note, wants_json
+from agentsdir.formats.errors import UsageError
+
+
+def run(
+    ctx: typer.Context,
+    session: Annotated[
+        str, typer.Argument(metavar="FILE|ID|-", help="A transcript, a native id, or an agent")
+    ],
+    events: Annotated[bool, typer.Option("--events", help="Print stream events instead")] = False,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Print bookkeeping rows too")] = False,
+    until_idle: Annotated[
+        float, typer.Option(metavar="SECONDS", help="End when nothing came for so long; -1: never")
+    ] = -1,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
+) -> int:
+    """Print a session of Claude Code while the client writes it: a page, or blocks as JSON Lines.
+
+    \b
+    Examples:
+      agentsdir follow 5f0c1a7b
+      agentsdir follow session.jsonl --until-idle 30 | jq -r 'select(.type=="tool_use").toolName'
+      claude -p 'hi' --output-format stream-json --verbose | agentsdir follow -
+
+    It begins with what is there, and FILE may not be there yet. A block that changes later, as a
+    call that is answered, is printed again: the last line of an id stands. - is a client's output.
+    """
+    from agentsdir.cli.following import GrowthPrinter
+    from agentsdir.engine.following import find_followed, follow, live_translator, translate
+    from agentsdir.engine.native import stores_of
+
+    env: Environment = ctx.obj
+    plain = not wants_json(env, as_json)
+    if session == "-":
+        if hidden or until_idle >= 0:
+            raise UsageError("--hidden and --until-idle are about files, and - is none")
+        translator = live_translator()
+        printer = GrowthPrinter(env, translator, events=events, plain=plain)
+        return printer.run(translate(translator, env.stdin))
+    followed = find_followed(
+        session,
+        layout=env.layout,
+        stores=stores_of(env.home, env.cwd, env.variables),
+        cwd=env.cwd,
+        home=env.home,
+        variables=env.variables,
+    )
+    if not followed.main.exists():
+        note(env, f"{session} is not there yet; waiting for {followed.main}")
+    follower = followed.reader.follow(followed.main, hidden=hidden)
+    printer = GrowthPrinter(env, follower, events=events, plain=plain)
+    until = until_idle if until_idle >= 0 else None
+    return printer.run(follow(follower, time.sleep, until_idle=until))

@@ -1,0 +1,46 @@
+"""`agentsdir reset`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.output import print_document
+from agentsdir.formats.errors import UsageError
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    message: Annotated[str, typer.Argument(help="What to write at the marker")] = "",
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait this long for a turn to end; -1: ever")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+) -> None:
+    """Begin an agent's history anew: its next turn knows nothing of those before.
+
+    \b
+    Examples:
+      agentsdir reset $id
+      agentsdir reset $id 'a new task' && agentsdir send $id 'hello'
+
+    Nothing is deleted: `replay` and `inspect` still show what was.
+    """
+    from agentsdir.engine.agents import find_agent, list_row
+    from agentsdir.engine.resetting import reset
+
+    env: Environment = ctx.obj
+    try:
+        message.encode()
+    except UnicodeEncodeError:
+        raise UsageError("the message is not UTF-8") from None
+    paths = find_agent(env.layout, agent)
+    env.layout.check_version(writing=True)
+    world = env.world
+    state = reset(world, paths, message, wait=wait)
+    if as_json:
+        durability = world.disk.durability.value
+        print_document(env, {**list_row(paths, state), "durability": durability})

@@ -1,0 +1,135 @@
+"""config.toml: how this user runs the programs behind providers (SPEC.md, "config.toml").
+
+It is the user's, stands beside the list of trusted roots, and only they may write it: a root can
+name no program, no argument and no permission (decision D33). Commands that start one read it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentsdir.cli.environment import Environment
+from agentsdir.formats.errors import Invalid
+
+CONFIG_VARIABLE = "XDG_CONFIG_HOME"
+_HINT = "mend or remove it"
+
+
+class ProviderConfig(NamedTuple):
+    """What config.toml says of one provider; all of it may be left out.
+
+    `command` is the program with its first arguments, `()` for the provider's own name on the
+    search path. `environment` is added to the program's.
+    """
+
+    command: tuple[str, ...] = ()
+    permission_mode: str = ""
+    model: str = ""
+    environment: dict[str, str] = {}  # noqa: RUF012, a default of a tuple, never changed
+
+
+def config_home(env: Environment) -> Path:
+    """Return the folder of what the user tells agentsdir, which may not exist."""
+    configured = Path(env.variables.get(CONFIG_VARIABLE, ""))
+    home = configured if configured.is_absolute() else env.home / ".config"
+    return home / "agentsdir"
+
+
+def provider_config(env: Environment, provider: str) -> ProviderConfig:
+    """Return what config.toml says of a provider.
+
+    Raises `Invalid` (kind ``bad-config``), naming file and reason, for a file that is damaged, says
+    what there is not, or could have been written by somebody else.
+    """
+    path = config_home(env) / "config.toml"
+    try:
+        data = _read(path, env.uid)
+    except FileNotFoundError:
+        return ProviderConfig()
+    import tomllib
+
+    try:
+        found = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or too much of it
+        raise _refused(path, f"is not TOML: {error}") from error
+    _check_keys(path, found, ("providers",), "")
+    providers = _table(path, found, "providers", "providers")
+    known = {name: _provider(path, providers, name) for name in providers}
+    return known.get(provider, ProviderConfig())
+
+
+def _read(path: Path, uid: int) -> bytes:
+    """Read what is this user's alone to write; links are followed, as dotfiles often are links."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _refused(path, f"cannot be read: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as stream:
+        if flaw := foreign(os.fstat(descriptor), uid):
+            raise _refused(path, flaw)
+        return stream.read()
+
+
+def foreign(status: os.stat_result, uid: int) -> str:
+    """Say what keeps a file from being this user's own; empty for nothing."""
+    if not stat.S_ISREG(status.st_mode):
+        return "is no regular file"
+    if status.st_uid != uid:
+        return "belongs to another user"
+    if status.st_mode & 0o022:
+        return f"can be written by others: its mode is {stat.S_IMODE(status.st_mode):04o}"
+    return ""
+
+
+_TEXTS = ("permission_mode", "model")
+_KEYS = ("command", "args", *_TEXTS, "env")
+
+
+def _provider(path: Path, providers: dict[str, Any], name: str) -> ProviderConfig:
+    where = f"providers.{name}"
+    table = _table(path, providers, name, where)
+    _check_keys(path, table, _KEYS, f"{where}.")
+    for key in _TEXTS:
+        if not isinstance(table.get(key, ""), str):
+            raise _refused(path, f"says {where}.{key} = {table[key]!r}, which is no string")
+    command = table.get("command", [])
+    if isinstance(command, str):
+        command = [command] if command else []
+    arguments = table.get("args", [])
+    for key, value in (("command", command), ("args", arguments)):
+        if not isinstance(value, list) or not all(_is_text(text) for text in value):
+            raise _refused(path, f"says {where}.{key} = {value!r}, which is no list of strings")
+    environment = _table(path, table, "env", f"{where}.env")
+    for key, value in environment.items():
+        if not _is_text(value) or not key or "=" in key or "\0" in key:
+            raise _refused(path, f"says {where}.env.{key} = {value!r}, which is no variable")
+    whole = [*(command or [name]), *arguments] if command or arguments else []
+    return ProviderConfig(
+        tuple(whole), table.get("permission_mode", ""), table.get("model", ""), environment
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _table(path: Path, table: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise _refused(path, f"says {where} = {value!r}, which is no table")
+    return value
+
+
+def _check_keys(path: Path, table: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise _refused(path, f"sets {where}{key}, which there is not: {', '.join(known)}")
+
+
+def _refused(path: Path, reason: str) -> Invalid:
+    return Invalid(f"{path} {reason}", hint=_HINT, kind="bad-config")

@@ -1,0 +1,84 @@
+"""Printing a session while it grows: blocks for programs, a page for people, or all events."""
+
+from __future__ import annotations
+
+from agentsdir.cli.conversation import render
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import note, print_json, print_text
+from agentsdir.formats.reading.book import BlockBook
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Protocol
+
+    from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.book import Key
+    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.stream import StreamEvent
+
+    class Watched(Protocol):
+        """A `Follower` or a `Translator`."""
+
+        @property
+        def findings(self) -> Sequence[Finding]:
+            """What was wrong so far."""
+
+
+class GrowthPrinter:
+    """Prints what each look at a session brought, each touched block once, as it then stands.
+
+    Args:
+        events: print every event as a line of JSON, at once.
+        plain: print a page for people, else a line of JSON for each block.
+    """
+
+    def __init__(self, env: Environment, watched: Watched, *, events: bool, plain: bool) -> None:
+        self._env = env
+        self._watched = watched
+        self._events = events
+        self._plain = plain
+        self._book = BlockBook()
+        self._touched: dict[Key, set[str]] = {}
+        self._printed: set[Key] = set()
+        self._noted: set[str] = set()
+
+    def run(self, events: Iterable[StreamEvent | None]) -> Exit:
+        """Print events until there are no more; return the exit code."""
+        for event in events:
+            if event is None:
+                self._flush()
+            elif self._events:
+                print_json(self._env, event)
+            elif self._book.apply(event) is not None:
+                key = event["conversationId"], event["blockId"]
+                fields = event["updates" if event["type"] == "block_update" else "block"]
+                self._touched.setdefault(key, set()).update(fields)
+        return Exit.PARTIAL if self._noted else Exit.OK
+
+    def _flush(self) -> None:
+        replaced = 0
+        for key, fields in self._touched.items():
+            block = self._book[key]
+            if self._plain:
+                print_text(self._env, self._page(block, fields, known=key in self._printed))
+                replaced += bool(block.get("superseded") and "superseded" in fields)
+            elif fields != {"source"} or key not in self._printed:
+                print_json(self._env, block)
+            self._printed.add(key)
+        if replaced:
+            print_text(self._env, f"-- {replaced} of the blocks above were replaced\n\n")
+        self._touched.clear()
+        for finding in self._watched.findings:
+            # A file that is read again gives the same findings again.
+            if finding.is_damage and str(finding) not in self._noted:
+                self._noted.add(str(finding))
+                note(self._env, str(finding))
+        self._env.stdout.flush()
+
+    def _page(self, block: Block, fields: set[str], *, known: bool) -> str:
+        """Return a block for people; of one that they have seen, only how a subagent ended."""
+        if known and not (block["type"] == "subagent" and "status" in fields):
+            return ""
+        return render(block)

@@ -1,0 +1,89 @@
+"""Running a user's hook: an executable of theirs, one JSON document in, one out (decision D34).
+
+Hooks stand in the user's configuration and never in a root (decision D33).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from agentsdir.cli.config import config_home, foreign
+from agentsdir.cli.environment import Environment
+from agentsdir.formats.errors import HookFailed
+
+_SHOWN = 2000
+
+
+def find_hook(env: Environment, name: str, agents: tuple[str, ...]) -> Path | None:
+    """Return the hook of that name: the first of one agent's own, else everybody's.
+
+    Args:
+        agents: what the agent is called, its name before its id.
+
+    Raises `HookFailed` for a file in its place that is not this user's own executable: a hook that
+    was meant to be asked must not be passed over.
+    """
+    folder = config_home(env) / "hooks"
+    own = [folder / "agents" / agent / name for agent in agents if _is_one_part(agent)]
+    for path in (*own, folder / name):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            _check(env, path, name)
+            return path
+    return None
+
+
+def _is_one_part(agent: str) -> bool:
+    # A name comes from the log, and may be anything.
+    return agent not in ("", ".", "..") and "/" not in agent and "\0" not in agent
+
+
+def _check(env: Environment, path: Path, name: str) -> None:
+    try:
+        flaw = foreign(path.stat(), env.uid)
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise HookFailed(name, f"{path} is a link that leads nowhere") from None
+        raise
+    except OSError as error:
+        raise HookFailed(name, f"{path} cannot be looked at: {error.strerror}") from error
+    if not flaw and not os.access(path, os.X_OK):
+        flaw = "is not executable"
+    if flaw:
+        raise HookFailed(name, f"{path} {flaw}")
+
+
+class HookAnswer:
+    """What a hook said: its exit status, standard output, and standard error made short."""
+
+    def __init__(self, status: int, out: bytes, err: bytes) -> None:
+        self.status = status
+        self.out = out
+        self.reason = err.decode(errors="replace").strip()[:_SHOWN]
+
+
+def run_hook(env: Environment, path: Path, document: dict[str, Any]) -> HookAnswer:
+    """Give a hook one JSON object on standard input, and wait for it.
+
+    Raises `HookFailed` when it cannot run, or a signal ended it.
+    """
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            [path],
+            input=orjson.dumps(document) + b"\n",
+            capture_output=True,
+            env=dict(env.variables),
+            check=False,
+        )
+    except OSError as error:
+        raise HookFailed(path.name, f"{path} cannot run: {error.strerror}") from error
+    answer = HookAnswer(done.returncode, done.stdout, done.stderr)
+    if done.returncode < 0:
+        raise HookFailed(path.name, f"{path} was ended by signal {-done.returncode}")
+    return answer

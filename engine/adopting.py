@@ -1,0 +1,114 @@
+"""An agent that goes on with a session of the real client (SPEC.md, "Adopting a session")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agentsdir.adapters.contract import Architecture, StoreReader
+from agentsdir.engine.agents import each_agent
+from agentsdir.engine.creation import (
+    Made,
+    NewAgent,
+    check_options,
+    fresh_id,
+    identity_of,
+    open_root,
+)
+from agentsdir.engine.histories import take_over
+from agentsdir.engine.identities import check_native
+from agentsdir.engine.native import find_native
+from agentsdir.engine.parsing import Found, find_sessions, walk
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import documents, ids, locks
+from agentsdir.formats.directory.publishing import making_agent
+from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
+from agentsdir.formats.reading.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentsdir.engine.native import Store
+    from agentsdir.formats.directory.layout import Layout
+
+_SHOWN = 5
+
+
+def adopt(world: World, wanted: NewAgent, origin: Path | str, stores: Iterable[Store]) -> Made:
+    """Make an agent of a native session; what the client has is only read.
+
+    Args:
+        wanted: what the session does not say, or is to be otherwise. Its provider is not asked.
+        origin: a main transcript, a folder with one session, or a session's id in `stores`.
+
+    Raises `NoSuchAgent`, `NotATranscript`, `Invalid` and `UsageError` for an origin that is no such
+    session, and what `create_agent` raises.
+    """
+    architecture, reader, main = _find(origin, stores)
+    try:
+        session = reader.adoptable(main)
+    except OSError as error:
+        raise AgentsdirError(f"cannot read {main}: {error.strerror}") from error
+    provider = architecture.provider
+    wanted = wanted._replace(
+        provider=architecture.name,
+        model=wanted.model or session.model or (provider.default_model if provider else ""),
+        cwd=wanted.cwd or session.cwd,
+    )
+    layout = world.layout
+    check_options(layout, architecture, wanted)
+    documents.make_folder(layout.root, world.disk)
+    layout.check_version(writing=True)
+    with locks.hold(layout.create_lock, what="the agents directory"):
+        open_root(layout, world.disk)
+        check_native(layout, session.id)
+        native = {"architecture": architecture.architecture, "id": session.id, "cwd": wanted.cwd}
+        agent_id = fresh_id(world, wanted)
+        data = identity_of(world, wanted, agent_id, native)
+        data["adopted_from"] = str(main)
+        if session.title:
+            data["title"] = session.title
+        session_id = _session_id(world, layout, session.id)
+        with making_agent(layout, agent_id, session_id, world.disk) as made:
+            made.append("session.created", data, world.now())
+            findings = take_over(made, architecture, session.files, world.now())
+    return Made(agent_id, findings)
+
+
+def _session_id(world: World, layout: Layout, native_id: str) -> str:
+    """Return the native id as the session's own, unless an agent of the past has it."""
+    same = ids.undashed(native_id)
+    agents = (*each_agent(layout), *each_agent(layout, archived=True))
+    taken = any(reading and reading.state.session.id == same for _, reading, _ in agents)
+    return world.ids.session() if taken else same
+
+
+def _find(origin: Path | str, stores: Iterable[Store]) -> tuple[Architecture, StoreReader, Path]:
+    if isinstance(origin, str):
+        located = find_native(stores, origin)
+        return located.store.architecture, located.store.reader, located.main
+    refused: list[NotATranscript] = []
+    if origin.is_dir():
+        sources = walk(origin, str(origin), refused.append)
+    else:
+        sources = iter((Source(str(origin), path=origin),))
+    found = [one for one in find_sessions(sources, "auto", refused.append) if _main(one)]
+    if not found:
+        raise refused[0] if refused else NotATranscript(f"{origin} holds no session")
+    if len(found) > 1:
+        names = ", ".join(str(_main(one)) for one in found[:_SHOWN])
+        raise UsageError(
+            f"{origin} holds {len(found)} sessions: {names}", hint="name one", kind="ambiguous"
+        )
+    architecture, main = found[0].architecture, _main(found[0])
+    if main is None or not isinstance(architecture.reader, StoreReader):
+        raise UsageError(
+            f"a session of {architecture.name} cannot be gone on with here", kind="no-provider"
+        )
+    return architecture, architecture.reader, main
+
+
+def _main(found: Found) -> Path | None:
+    first: dict[str, Any] = {one.role: one.source.path for one in found.files.transcripts[:1]}
+    return first.get("main")

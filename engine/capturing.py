@@ -1,0 +1,42 @@
+"""An agent's working directory, kept and put back (SPEC.md, "Workspace capture")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import workspace
+from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.errors import AgentsdirError
+
+
+def capture_workspace(world: World, paths: AgentPaths, *, wait: float = 0) -> workspace.Captured:
+    """Keep the files of an agent's working directory, and record that; no turn runs meanwhile.
+
+    Raises `AgentsdirError` (kind ``no-workspace``) when the folder is gone, `Busy` when a turn runs
+    longer than `wait` seconds, and what `workspace.capture` raises.
+    """
+    with hold_turn(paths, wait=wait), world.disk.settled():
+        with write_agent(paths, disk=world.disk) as writer:
+            state = writer.state
+        folder = Path(state.cwd)
+        if not folder.is_dir():
+            raise AgentsdirError(
+                f"the working directory {folder} of agent {paths.id} is no folder",
+                kind="no-workspace",
+            )
+        captured = workspace.capture(paths, folder, world.disk)
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            data = {"cwd": str(folder), **captured._asdict()}
+            writer.append("workspace.captured", data, world.now())
+    return captured
+
+
+def put_back_workspace(paths: AgentPaths) -> list[str]:
+    """Write captured files that are missing into the agent's working directory.
+
+    Returns the paths that were written; raises what `workspace.put_back` raises.
+    """
+    return workspace.put_back(paths, Path(read_agent(paths).state.cwd))

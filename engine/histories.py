@@ -1,0 +1,54 @@
+"""What a session's transcripts say, put into the log of an agent that is being made."""
+
+from __future__ import annotations
+
+import orjson
+
+from agentsdir.engine.parsing import Found, parse_session
+from agentsdir.formats import jsontext
+from agentsdir.formats.errors import Invalid
+from agentsdir.formats.reading.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentsdir.adapters.contract import Architecture, NativeFile
+    from agentsdir.formats.directory.publishing import NewAgent
+    from agentsdir.formats.reading.findings import Finding
+
+_READ = ("main", "subagent")
+
+
+def take_over(
+    made: NewAgent, architecture: Architecture, files: Iterable[NativeFile], ts: str
+) -> list[Finding]:
+    """Store transcripts in an agent being made, and log the blocks that they hold.
+
+    The blocks belong to no turn of ours, what was replaced is logged as superseded, and all bear
+    one time. Returns what was wrong with the transcripts; memory does not grow with them.
+    """
+    stored, sources = [], []
+    for file in files:
+        stored.append(made.store(file.path, file.role, file.source).as_entry())
+        if file.role in _READ:
+            sources.append(Source(file.path, path=made.paths.transcripts / file.path))
+    if stored:
+        made.append("transcript.synced", {"files": stored}, ts)
+    findings: list[Finding] = []
+    for session in architecture.reader.discover(sources) if architecture.reader else ():
+        sink = parse_session(Found(architecture, session), hidden=False)
+        findings += sink.findings
+        for line in sink.lines("all"):
+            _log_block(made, orjson.loads(line), ts)
+    return findings
+
+
+def _log_block(made: NewAgent, block: dict[str, object], ts: str) -> None:
+    try:
+        made.append("block", {"turn_id": None, "block": block}, ts)
+    except Invalid as error:
+        if error.kind != "value-refused":
+            raise
+        block = jsontext.cleaned(block, depth=3)  # the transcript keeps the bytes (D6)
+        made.append("block", {"turn_id": None, "block": block}, ts)

@@ -1,0 +1,64 @@
+"""Holding `.turn`, once what a dead holder left running is ended (decision D14)."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.turn_notes import Started, TurnNote, clear_note, read_note
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def hold_turn(
+    paths: AgentPaths, *, wait: float = 0, hint: str = "--wait SECONDS waits for it"
+) -> Iterator[locks.Held]:
+    """Hold an agent's `.turn` (arguments and errors of `locks.hold`)."""
+    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}", hint=hint) as held:
+        if note := read_note(paths):
+            end_leftovers(paths, note)
+            clear_note(held)
+        yield held
+
+
+def turn_marks(paths: AgentPaths, turn_id: str) -> dict[str, str]:
+    """Return the variables that every process of a turn carries, and no other process."""
+    return {
+        "AGENTSDIR_ROOT": str(paths.folder.parent.parent.resolve()),
+        "AGENTSDIR_AGENT": paths.id,
+        "AGENTSDIR_TURN": turn_id,
+    }
+
+
+def has_leftovers(paths: AgentPaths) -> bool:
+    """Tell whether something of a turn still runs whose holder is dead; nobody holds `.turn`."""
+    note = read_note(paths)
+    if note is None:
+        return False
+    from agentsdir.adapters import processes
+
+    return any(processes.marked(turn_marks(paths, note.turn_id)))
+
+
+def end_leftovers(paths: AgentPaths, note: TurnNote) -> None:
+    """End what carries the marks of the turn that a note names.
+
+    The note may be old, or anybody's: a process is ended because it carries the marks, never
+    because the note has its number.
+    """
+    from agentsdir.adapters import processes
+
+    processes.end(turn_marks(paths, note.turn_id))
+
+
+def this_process() -> Started:
+    """Return the process that runs this."""
+    from agentsdir.adapters import processes
+
+    found = processes.find(os.getpid())
+    return Started(*found) if found else Started(os.getpid(), 0)

@@ -1,0 +1,272 @@
+"""Taking an agent out of a bundle that anybody may have made (SPEC.md, "Bundles").
+
+Nothing in a bundle is run, followed or believed: it is unpacked into a folder of its own, validated
+whole, and only then made into an agent, which appears in one rename. The client's own store is not
+touched: the next turn places the transcripts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from agentsdir.engine.agents import each_agent
+from agentsdir.engine.creation import Made, check_unique, open_root
+from agentsdir.engine.identities import check_native, own_identity
+from agentsdir.engine.provider_sessions import find_provider
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import documents, ids, locks, transcripts, workspace
+from agentsdir.formats.directory.agent import Reading, read_agent
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.publishing import NewAgent, making_agent
+from agentsdir.formats.directory.records import Record
+from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.errors import AgentsdirError, Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.formats.directory.fold import AgentState
+    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.source import Source
+
+
+def import_agent(
+    world: World, bundle: Path, *, cwd: str = "", login: str, workplace: Path | None = None
+) -> Made:
+    """Make the agent of an unpacked bundle one of this agents directory.
+
+    It keeps its ids and every byte of its log where nobody here has its id, its session or its
+    native session; else it becomes another agent, with the same history.
+
+    Args:
+        bundle: a folder that is an agents directory of one.
+        cwd: the working directory here; empty for the one it had.
+        login: whose agent it is, if it cannot keep its key.
+        workplace: the working directory, if the captured files are to be put there.
+
+    Raises `Invalid` for a bundle that is damaged, or no bundle, and what `making_agent` raises.
+    """
+    source = _only_agent(bundle)
+    reading = _sound(source)
+    saved = transcripts.load_recorded(source, reading.state.transcripts, streams=True)
+    captured = workspace.stored_files(source)
+    layout = world.layout
+    documents.make_folder(layout.root, world.disk)
+    layout.check_version(writing=True)
+    if workplace is not None:
+        workspace.put_back(source, workplace)
+        cwd = str(workplace)
+    findings: list[Finding] = []
+    with locks.hold(layout.create_lock, what="the agents directory"):
+        open_root(layout, world.disk)
+        if _is_free(layout, source, reading.state):
+            agent_id = source.id
+            with making_agent(layout, agent_id, reading.state.session.id, world.disk) as made:
+                made.take_log(source, reading.state)
+                for native, file in saved.items():
+                    made.store(native, reading.state.transcripts[native]["role"], file)
+                _end(world, made, reading.state, captured, cwd)
+        else:
+            agent_id, session_id = world.ids.agent(), world.ids.session()
+            with making_agent(layout, agent_id, session_id, world.disk) as made:
+                converted = _Conversion(world, source, reading, agent_id, session_id, login)
+                converted.store(made, saved, findings)
+                for record in converted.records():
+                    made.append(record.event, record.data, record.ts)
+                converted.name_own(made)
+                state = reading.state
+                state.native = converted.native
+                _end(world, made, state, captured, cwd)
+    return Made(agent_id, findings)
+
+
+def _only_agent(bundle: Path) -> AgentPaths:
+    layout = Layout(bundle)
+    if not layout.check_version(writing=True):
+        raise _bad(f"{bundle} holds no agents directory")
+    found = list(layout.agent_ids())
+    if len(found) != 1:
+        raise _bad(f"{bundle} holds {len(found)} agents, and a bundle holds one")
+    return layout.agent(found[0])
+
+
+def _sound(paths: AgentPaths) -> Reading:
+    """Return a bundle's agent when all of it is what this format says. Raises `Invalid`."""
+    from agentsdir.engine.validation.agents import AgentCheck, Tally
+
+    for problem in AgentCheck(paths, f"agents/{paths.id}", Tally(), modes=False).run():
+        if problem.severity == "error":
+            raise _bad(str(problem))
+    reading = read_agent(paths, whole=True)
+    for finding in reading.findings:
+        if finding.severity == "error":
+            raise _bad(str(finding))
+    if reading.state.agent_id != paths.id:
+        raise _bad(f"agents/{paths.id} calls itself {reading.state.agent_id}")
+    return reading
+
+
+def _bad(reason: str) -> Invalid:
+    return Invalid(f"the bundle is not taken: {reason}", kind="bad-bundle")
+
+
+def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:
+    """Tell whether nobody here has the ids, the key or the name of a bundle's agent."""
+    for archived in (False, True):
+        for paths, reading, _ in each_agent(layout, archived=archived):
+            if paths.id == source.id or (
+                reading is not None and reading.state.session.id == state.session.id
+            ):
+                return False
+    try:
+        check_native(layout, state.native["id"])
+        if state.session.state is not SessionState.TERMINATED:
+            check_unique(layout, state.descriptor, state.name or "", source.id)
+    except AgentsdirError as error:
+        if error.kind != "already-exists":
+            raise
+        return False
+    return True
+
+
+def _end(
+    world: World,
+    made: NewAgent,
+    state: AgentState,
+    captured: dict[str, Source],
+    cwd: str,
+) -> None:
+    """Bring what came along to rest in its new place."""
+    if cwd and cwd != state.cwd:
+        native = {**state.native, "cwd": cwd}
+        made.append("native.changed", {"native": native}, world.now())
+    if state.session.state is SessionState.ACTIVE and state.open_turn is None:
+        change = {"from": "active", "to": "suspended", "reason": "import"}
+        made.append("session.state", change, world.now())
+    for name, file in captured.items():
+        path = made.paths.workspace / name
+        documents.make_folder(path.parent, world.disk)
+        documents.write_new(path, file.read(), world.disk)
+
+
+class _Conversion:
+    """The records of a log as those of another agent, and its transcripts of another session."""
+
+    def __init__(
+        self,
+        world: World,
+        source: AgentPaths,
+        reading: Reading,
+        agent_id: str,
+        session_id: str,
+        login: str,
+    ) -> None:
+        self._world = world
+        self._source = source
+        self._state = reading.state
+        self._agent_id = agent_id
+        self._login = login
+        self._old: str = reading.state.native["id"]
+        self._current = ""
+        self._stored: dict[str, list[dict[str, Any]]] = {}
+        self.native = {**reading.state.native, "id": ids.dashed(session_id)}
+
+    def records(self) -> Iterator[Record]:
+        """Yield each record of the log as it is to be appended."""
+        with open_log(self._source.log) as stream:
+            for line in read_log(stream, str(self._source.log)):
+                record = line.record
+                if record is None or line.after.size > self._state.position.size:
+                    continue
+                if record.event == "native.changed" and (left := self._left()):
+                    # An earlier session's transcripts are named while it is the one that goes on.
+                    yield record._replace(event="transcript.synced", data={"files": left})
+                data = self._data(record)
+                if data is not None:
+                    if "native" in data:
+                        self._current = record.data["native"]["id"]
+                    yield record._replace(data=data)
+
+    def _left(self) -> list[dict[str, Any]]:
+        """Return the transcripts of the session that is about to be left, for good."""
+        return self._stored.pop(self._current, []) if self._current != self._old else []
+
+    def _data(self, record: Record) -> dict[str, Any] | None:
+        data = record.data
+        if record.event == "session.created":
+            return self._created(data)
+        if record.event == "native.changed":
+            return {**data, "native": self._renamed(data["native"])}
+        if record.event == "session.state":
+            return {name: value for name, value in data.items() if name != "provider_state"}
+        if record.event == "transcript.synced":
+            # What the transcripts are from now on is said at the end; streams stay as they are.
+            streams = [entry for entry in data["files"] if entry["role"] == transcripts.STREAM]
+            return {**data, "files": streams} if streams else None
+        if record.event == "block" and data["block"].get("sessionId") == self._old:
+            return {**data, "block": {**data["block"], "sessionId": self.native["id"]}}
+        return data
+
+    def _created(self, data: dict[str, Any]) -> dict[str, Any]:
+        layout = self._world.layout
+        name = str(data.get("name") or "")
+        try:
+            made = own_identity(layout, data, self._agent_id, name, self._login, keep=True)
+        except AgentsdirError as error:
+            if error.kind != "already-exists":
+                raise
+            made = own_identity(layout, data, self._agent_id, "", self._login)
+        return {
+            **made,
+            "native": self._renamed(data["native"]),
+            "imported_from": {
+                "agent_id": self._source.id,
+                "session_id": self._state.session.id,
+                "native_id": self._old,
+            },
+        }
+
+    def _renamed(self, native: dict[str, Any]) -> dict[str, Any]:
+        return {**native, "id": self.native["id"]} if native["id"] == self._old else native
+
+    def store(self, made: NewAgent, saved: dict[str, Source], findings: list[Finding]) -> None:
+        """Store the transcripts under the new session's id, and those of earlier sessions."""
+        entries = self._state.transcripts
+        own = transcripts.of_session(entries, self._old)
+        _, provider = find_provider(self._state)
+        files = provider.fork(
+            {path: saved[path] for path in own}, self._old, self.native["id"], findings.append
+        )
+        self._stored[self._old] = [
+            made.store(file.path, file.role, file.source).as_entry() for file in files
+        ]
+        for path in saved.keys() - own.keys():
+            synced = made.store(path, entries[path]["role"], saved[path])
+            if synced.role != transcripts.STREAM:
+                self._stored.setdefault(entries[path]["native"], []).append(synced.as_entry())
+
+    def name_own(self, made: NewAgent) -> None:
+        """Have the log name the transcripts of the session that goes on."""
+        if files := self._stored.pop(self._old, None):
+            made.append("transcript.synced", {"files": files}, self._world.now())
+
+
+def unpacked(stream: Any, folder: Path) -> Path:
+    """Unpack a bundle into a new folder below `folder`; return it.
+
+    Raises `Invalid` (kind ``bad-bundle``); then nothing of it is left.
+    """
+    from agentsdir.formats.directory.bundles import unpack
+
+    into = folder / "bundle"
+    into.mkdir(mode=0o700)
+    try:
+        unpack(stream, into)
+    except BaseException:
+        shutil.rmtree(into, ignore_errors=True)
+        raise
+    return into

@@ -1,0 +1,142 @@
+"""Transcripts and the log, kept level: before a turn, at its end, and at a reset (decision D7)."""
+
+from __future__ import annotations
+
+from agentsdir.adapters.contract import (
+    Architecture,
+    NativeFile,
+    ProgramProvider,
+    Provider,
+    SessionSpec,
+)
+from agentsdir.engine.provider_sessions import provider_errors
+from agentsdir.engine.transcript_blocks import Logged, unlogged_blocks
+from agentsdir.engine.world import World
+from agentsdir.formats import jsontext
+from agentsdir.formats.directory import transcripts
+from agentsdir.formats.directory.agent import AgentWriter, write_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.errors import Invalid
+from agentsdir.formats.reading.blocks import Block
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agentsdir.formats.directory.transcripts import Synced
+
+_REPLACED = "sidecar"
+"""The role of files that a client replaces as it goes on."""
+
+
+def log_block(writer: AgentWriter, turn_id: str | None, block: Block, ts: str) -> Block:
+    """Append a block, made writable if need be; return it as it was logged."""
+    try:
+        writer.append("block", {"turn_id": turn_id, "block": block}, ts)
+    except Invalid as error:
+        if error.kind != "value-refused":
+            raise
+        # What a provider says need not round-trip; its transcript keeps the bytes (D6).
+        block = jsontext.cleaned(block, depth=3)
+        writer.append("block", {"turn_id": turn_id, "block": block}, ts)
+    return block
+
+
+def store_transcripts(
+    writer: AgentWriter, natives: Sequence[NativeFile], *, rewrite: bool = False
+) -> list[Synced]:
+    """Store what the provider's transcripts gained; return what the log has to be told.
+
+    Args:
+        rewrite: the client may have written a file anew: its copy is then replaced whole.
+
+    Raises `Invalid` (kind ``transcript-differs``), overwriting nothing, and errors of the disk.
+    """
+    changed = []
+    for native in natives:
+        anew = rewrite or native.role == _REPLACED
+        if synced := writer.store(native.path, native.role, native.source, rewrite=anew):
+            changed.append(synced)
+    return changed
+
+
+def name_transcripts(writer: AgentWriter, changed: Sequence[Synced], ts: str) -> None:
+    """Have the log name what was stored, and put rewritten copies in their places."""
+    if changed:
+        entries = [synced.as_entry() for synced in changed]
+        writer.append("transcript.synced", {"files": entries}, ts)
+    if any(synced.rewritten for synced in changed):
+        writer.finish_rewrites()
+
+
+def new_blocks(
+    architecture: Architecture,
+    natives: Sequence[NativeFile],
+    changed: Sequence[Synced],
+    logged: Logged,
+) -> Iterator[Block]:
+    """Yield what the transcripts show since they `changed`, and the log lacks or has differently.
+
+    They are read from the provider's own files, which were just stored.
+    """
+    sources = {native.path: native.source for native in natives}
+    read = [native.source for native in natives if native.role in ("main", "subagent")]
+    since = {sources[synced.path].name: synced.grown_from for synced in changed}
+    with provider_errors():
+        yield from unlogged_blocks(architecture, read, logged, since)
+
+
+def catch_up(
+    world: World,
+    paths: AgentPaths,
+    state: AgentState,
+    architecture: Architecture,
+    provider: Provider,
+    spec: SessionSpec,
+) -> tuple[AgentState, SessionSpec]:
+    """Take over what the real client did meanwhile, and give it what it lacks.
+
+    Turns that were made in the client become blocks outside any turn of ours, and are stored before
+    the log names them: done half, it is done again.
+
+    Returns:
+        The agent's state, and the spec with its transcripts as they are stored now.
+
+    Raises `Invalid` (kind ``transcript-differs``) when a native file is shorter than its stored
+    copy or another; nothing is overwritten then.
+    """
+    if not provider.runs_program or not isinstance(provider, ProgramProvider):
+        return state, spec
+    with provider_errors():
+        natives = provider.native_files(spec)
+    with write_agent(paths, disk=world.disk, known=state) as writer:
+        changed = store_transcripts(writer, natives)
+        state = writer.state
+    if changed:
+        # Stored, logged, named: who dies in between is followed by one who does it again.
+        for block in new_blocks(architecture, natives, changed, Logged.of_log(paths)):
+            with write_agent(paths, disk=world.disk, known=state) as writer:
+                log_block(writer, None, block, world.now())
+                state = writer.state
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            name_transcripts(writer, changed, world.now())
+            state = writer.state
+        saved = transcripts.load_sound(paths, state.transcripts, state.native["id"])
+        spec = spec._replace(transcripts=saved)
+    _place(provider, spec, natives)
+    return state, spec
+
+
+def place_missing(provider: Provider, spec: SessionSpec) -> None:
+    """Put saved transcripts where the client finds them, if they are not there (decision D11)."""
+    if provider.runs_program and isinstance(provider, ProgramProvider):
+        with provider_errors():
+            natives = provider.native_files(spec)
+        _place(provider, spec, natives)
+
+
+def _place(provider: ProgramProvider, spec: SessionSpec, natives: Sequence[NativeFile]) -> None:
+    if spec.transcripts.keys() - {native.path for native in natives}:
+        with provider_errors():
+            provider.place(spec)

@@ -1,0 +1,132 @@
+"""What a session's transcripts show beside what its log has (decisions D7 and D20)."""
+
+from __future__ import annotations
+
+from agentsdir.adapters.contract import Architecture
+from agentsdir.engine.parsing import Found, parse_session
+from agentsdir.engine.recording import block_key
+from agentsdir.formats import jsontext
+from agentsdir.formats.digest import short_hash
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.errors import Invalid
+from agentsdir.formats.reading.blocks import Block
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agentsdir.formats.reading.source import Source
+
+# What makes two versions of a block different; their time, place and tokens do not (D21).
+_COMPARED = (
+    "type",
+    "content",
+    "summary",
+    "toolName",
+    "toolUseId",
+    "input",
+    "output",
+    "status",
+    "isError",
+    "subagentId",
+    "name",
+    "subtype",
+    "message",
+    "superseded",
+)
+
+
+class Logged:
+    """The blocks that the log has: of one turn while it runs, or of all of them.
+
+    It holds a digest of each, and whole only the results that were made up for calls which seemed
+    never to return.
+    """
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[str, str], str] = {}
+        self._made_up: dict[tuple[str, str], Block] = {}
+
+    @classmethod
+    def of_log(cls, paths: AgentPaths) -> Logged:
+        """Read all of them from an agent's log."""
+        found = cls()
+        with open_log(paths.log) as stream:
+            for line in read_log(stream, str(paths.log)):
+                if line.record is not None and line.record.event == "block":
+                    block = line.record.data.get("block")
+                    if isinstance(block, dict):
+                        found.add(block)
+        return found
+
+    def add(self, block: Block) -> None:
+        """Take note of a block as it was logged."""
+        self._digests[block_key(block)] = _digest(block)
+        if block.get("type") == "tool_result" and block.get("synthetic"):
+            self._made_up[_answered(block)] = block
+
+    def has(self, block: Block) -> bool:
+        """Tell whether the log has a block of this id."""
+        return block_key(block) in self._digests
+
+    def differs(self, block: Block) -> bool:
+        """Tell whether the log has no such block, or has it differently."""
+        return self._digests.get(block_key(block)) != _digest(block)
+
+    def replaced_by(self, block: Block) -> Block | None:
+        """Return the made-up result that a real one takes the place of, as superseded."""
+        if block.get("type") != "tool_result":
+            return None
+        made_up = self._made_up.pop(_answered(block), None)
+        if made_up is None or block_key(made_up) == block_key(block):
+            return None
+        return {**made_up, "superseded": True}
+
+
+def _answered(result: Block) -> tuple[str, str]:
+    return str(result.get("conversationId")), str(result.get("toolUseId"))
+
+
+def _digest(block: Block) -> str:
+    compared = {name: block[name] for name in _COMPARED if name in block}
+    try:
+        return short_hash(jsontext.encode(compared))
+    except Invalid:
+        return short_hash(jsontext.encode(jsontext.clean(compared, set())))
+
+
+def unlogged_blocks(
+    architecture: Architecture,
+    sources: Sequence[Source],
+    logged: Logged,
+    since: Mapping[str, int],
+) -> Iterator[Block]:
+    """Yield the blocks that transcripts show and the log lacks, or has differently, in their order.
+
+    What was logged and is gone from the transcripts keeps its record.
+
+    Args:
+        sources: the session's main transcript and its subagents'.
+        since: by source name, the offset in bytes from which on rows are new. Of older rows, only
+            blocks in `logged` are compared.
+    """
+    reader = architecture.reader
+    if reader is None:
+        return
+    for files in reader.discover(sources):
+        sink = parse_session(Found(architecture, files), hidden=False)
+        for block in sink.blocks("all"):
+            place = block.get("source") or {}
+            start = since.get(str(place.get("file")))
+            offset = place.get("offset")  # none for what opens and closes a thread
+            is_new = start is not None and (offset is None or offset >= start)
+            if not logged.has(block):
+                if not is_new or block.get("superseded"):
+                    continue
+            elif not logged.differs(block):
+                continue
+            block = {**block, "source": None}
+            if made_up := logged.replaced_by(block):
+                yield made_up
+            yield block

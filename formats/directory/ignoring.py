@@ -1,0 +1,60 @@
+"""What a capture of a working directory passes over (SPEC.md, "Workspace capture")."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import translate
+from pathlib import Path
+from typing import NamedTuple
+
+from agentsdir.formats.directory.layout import read_bytes
+from agentsdir.formats.errors import Invalid
+
+ALWAYS = (".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".agentsdir")
+
+
+class _Rule(NamedTuple):
+    matches: re.Pattern[str]
+    whole: bool
+    folders: bool
+
+
+class Ignored:
+    """Names that are always passed over, and the plain patterns of a top-level .gitignore.
+
+    `unknown` are the lines of it that are left out of account: with ``!`` or ``**``.
+    """
+
+    def __init__(self, lines: list[str]) -> None:
+        self.unknown: list[str] = []
+        self._rules: list[_Rule] = []
+        for line in lines:
+            pattern = line.rstrip()
+            if not pattern or pattern.startswith("#"):
+                continue
+            if pattern.startswith("!") or "**" in pattern or "\\" in pattern:
+                self.unknown.append(pattern)
+                continue
+            bare = pattern.rstrip("/")
+            whole = "/" in bare
+            matches = re.compile(translate(bare.lstrip("/")).replace(".*", "[^/]*"))
+            self._rules.append(_Rule(matches, whole, pattern.endswith("/")))
+
+    def covers(self, name: str, *, is_folder: bool) -> bool:
+        """Tell whether the path `name`, relative to the top, is passed over."""
+        last = name.rsplit("/", 1)[-1]
+        if last in ALWAYS:
+            return True
+        return any(
+            (is_folder or not rule.folders) and rule.matches.match(name if rule.whole else last)
+            for rule in self._rules
+        )
+
+
+def read_ignored(folder: Path) -> Ignored:
+    """Return what is passed over in a working directory; an odd .gitignore counts as none."""
+    try:
+        text = read_bytes(folder / ".gitignore").decode(errors="replace")
+    except (FileNotFoundError, Invalid):
+        text = ""
+    return Ignored(text.splitlines())

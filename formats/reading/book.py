@@ -1,0 +1,59 @@
+"""The blocks that a stream of events leaves, each at hand, and few bytes of them in memory."""
+
+from __future__ import annotations
+
+import orjson
+
+from agentsdir.formats.reading.spool import RecordSpool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.spool import Kept
+    from agentsdir.formats.reading.stream import StreamEvent
+
+# A conversation, and a block's handle in it.
+Key = tuple[str, str]
+
+
+class BlockBook:
+    """Completed blocks by conversation and handle, as their latest event left them.
+
+    Unlike a `Reducer` it keeps no block in memory, and none that has merely begun.
+    """
+
+    def __init__(self) -> None:
+        self._spool = RecordSpool()
+        self._places: dict[Key, Kept] = {}
+
+    def apply(self, event: StreamEvent) -> Block | None:
+        """Take one event; return the whole block, if it completed one or changed a complete one."""
+        key = event["conversationId"], event.get("blockId", "")
+        block: Block
+        if event["type"] == "block_complete":
+            block = event["block"]
+        elif event["type"] == "block_update" and key in self._places:
+            block = {**self[key], **event["updates"]}
+        else:
+            return None
+        self.put(key, block)
+        return block
+
+    def put(self, key: Key, block: Block) -> None:
+        """Keep a block in place of the one that was there."""
+        self._places[key] = self._spool.add(orjson.dumps(block))
+
+    def __getitem__(self, key: Key) -> Block:
+        """Return a block that is there."""
+        block: Block = orjson.loads(self._spool.read(self._places[key]))
+        return block
+
+    def __contains__(self, key: Key) -> bool:
+        """Tell whether a block is there."""
+        return key in self._places
+
+    def __iter__(self) -> Iterator[Key]:
+        """Yield the keys, in the order in which the blocks came first."""
+        return iter(self._places)

@@ -1,0 +1,218 @@
+"""follow: a session printed while somebody else writes it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "claude"
+HELLO = (FIXTURES / "hello-2.1.98.jsonl").read_bytes()
+TOOLS = (FIXTURES / "tools-2.1.98.jsonl").read_bytes()
+STDOUT = (FIXTURES / "stdout-subagent_fg-2.1.98.jsonl").read_bytes()
+ONE = "00000001-0000-4000-8000-000000000001"
+PATIENCE = 30
+
+
+def last_of_each(rows: list[Any]) -> list[Any]:
+    """Return what stands when the last line of an id stands, in the order of the first."""
+    return list({row["id"]: row for row in rows}.values())
+
+
+def test_a_pipe_gets_the_blocks_that_parsing_gives(shell: Any) -> None:
+    """When it ends, which it does when nothing came for a while."""
+    path = shell.cwd / "s.jsonl"
+    path.write_bytes(TOOLS)
+    rows = shell.ok("follow", "s.jsonl", "--until-idle", "0").rows
+    assert last_of_each(rows) == shell.ok("parse", str(path)).rows
+    hidden = shell.ok("follow", "s.jsonl", "--until-idle", "0", "--hidden").rows
+    assert last_of_each(hidden) == shell.ok("parse", "--hidden", str(path)).rows
+
+
+def test_a_terminal_gets_a_page_in_which_nothing_drives_it(shell: Any) -> None:
+    """Each block once, with escapes shown."""
+    evil = TOOLS.replace(b"Now a command.", b"\\u001b]0;owned\\u0007 \\u202e")
+    (shell.cwd / "s.jsonl").write_bytes(evil)
+    page = shell.ok("follow", "s.jsonl", "--until-idle", "0", tty=True).out
+    assert "* Read" in page
+    assert "[success]" in page
+    assert page.count("All four tools ran.") == 1
+    assert "\\x1b]0;owned\\x07 \\u202e" in page
+    assert not set(page) & set("\x1b\x07\u202e")
+    for flag in ("--events", "--json"):
+        shown = shell.ok("follow", "s.jsonl", "--until-idle", "0", flag, tty=True).out
+        assert not set(shown) & set("\x1b\x07\u202e")
+        assert len(shown.splitlines()) > 5
+
+
+def test_events_are_those_of_the_format(shell: Any) -> None:
+    """And leave what parsing gives."""
+    from agentsdir.formats.reading.reducer import Reducer
+    from agentsdir.schemas import check
+
+    (shell.cwd / "s.jsonl").write_bytes(TOOLS)
+    events = shell.ok("follow", "s.jsonl", "--until-idle", "0", "--events").rows
+    assert all(check("stream-event", event) == [] for event in events)
+    reducer = Reducer()
+    for event in events:
+        reducer.apply(event)
+    assert reducer.blocks() == shell.ok("parse", str(shell.cwd / "s.jsonl")).rows
+
+
+def test_damage_is_named_and_exits_3(shell: Any) -> None:
+    """Once, and the rest is printed."""
+    (shell.cwd / "s.jsonl").write_bytes(HELLO + b"\0\0\n" + HELLO[:50])
+    done = shell("follow", "s.jsonl", "--until-idle", "0")
+    assert (done.code, done.err.count("\n")) == (3, 2)
+    assert done.rows
+
+
+def test_a_clients_output_is_followed_from_a_pipe(shell: Any) -> None:
+    """It ends with the client."""
+    rows = last_of_each(shell.ok("follow", "-", stdin=STDOUT).rows)
+    said = [row["content"] for row in rows if row["type"] == "assistant_text"]
+    assert said
+    assert {row["status"] for row in rows if row["type"] == "subagent"} == {"success"}
+    page = shell.ok("follow", "-", stdin=STDOUT, tty=True).out
+    assert all(words in page for words in said)
+    assert shell("follow", "-", "--hidden").code == 2
+    assert shell("follow", "-", "--until-idle", "1").code == 2
+
+
+def put(shell: Any, data: bytes) -> Path:
+    """Put a session into the client's own store."""
+    path: Path = shell.home / ".claude" / "projects" / "-w" / f"{ONE}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+    return path
+
+
+def test_a_native_session_is_named_by_its_id(shell: Any) -> None:
+    """Whole or by its beginning."""
+    path = put(shell, HELLO)
+    for name in (ONE, ONE[:8]):
+        rows = shell.ok("follow", name, "--until-idle", "0").rows
+        assert last_of_each(rows) == shell.ok("parse", str(path)).rows
+
+
+REFUSED = {
+    "no such session": (["deadbeef"], 10, "no-such-session"),
+    "no such agent": (["nobody"], 10, "no-such-agent"),
+    "a folder": (["."], 2, "usage"),
+    "another client's": (["gemini.json"], 2, "cannot-follow"),
+    "no transcript": (["notes.jsonl"], 12, "not-a-transcript"),
+}
+
+
+@pytest.mark.parametrize(("words", "code", "kind"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_followed_is_refused(
+    shell: Any, words: list[str], code: int, kind: str
+) -> None:
+    """Rather than waited for."""
+    gemini = next((FIXTURES.parent / "gemini").glob("*.json"))
+    shutil.copy(gemini, shell.cwd / "gemini.json")
+    (shell.cwd / "notes.jsonl").write_text('{"a":1}\n')
+    done = shell("follow", *words, "--until-idle", "0", "--json")
+    assert (done.code, done.error["kind"]) == (code, kind)
+
+
+def test_an_agent_of_a_provider_that_writes_no_such_sessions_cannot_be_followed(shell: Any) -> None:
+    """`replay` shows it."""
+    done = shell("follow", shell.new(), "--json")
+    assert (done.code, done.error["kind"]) == (2, "cannot-follow")
+
+
+def test_a_file_that_is_not_there_yet_is_waited_for(shell: Any) -> None:
+    """With a word to whoever mistyped it."""
+    done = shell("follow", "late/s.jsonl", "--until-idle", "0")
+    assert (done.code, done.out) == (0, "")
+    assert "not there yet" in done.err
+
+
+@pytest.fixture
+def following(shell: Any) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Return a way to start `follow` in a process of its own; what still runs is ended."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "agentsdir.cli.main", "follow", *arguments]
+        started.append(
+            subprocess.Popen(
+                command, cwd=shell.cwd, env=shell.environment(), stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )
+        )  # fmt: skip
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def read_line(process: subprocess.Popen[bytes]) -> Any:
+    """Return the next line as JSON."""
+    assert process.stdout is not None
+    return orjson.loads(process.stdout.readline())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_blocks_come_while_the_file_grows_until_somebody_interrupts(
+    shell: Any, following: Any, number: signal.Signals
+) -> None:
+    """Each line is out before the next one is written. The end is the signal's, and quiet."""
+    path = shell.cwd / "s.jsonl"
+    path.touch()
+    process = following("s.jsonl")
+    rows = HELLO.splitlines(keepends=True)
+    wanted = shell.ok("parse", "-", stdin=HELLO).rows
+    for row in rows:
+        with path.open("ab") as file:
+            file.write(row)
+        if wanted and orjson.loads(row).get("uuid", "x") in wanted[0]["id"]:
+            assert read_line(process)["id"] == wanted.pop(0)["id"]
+    assert wanted == []
+    process.send_signal(number)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out, err) == (128 + number, b"", b"")
+
+
+def test_output_is_followed_line_by_line(shell: Any, following: Any) -> None:
+    """Nothing waits for the client's end."""
+    process = following("-")
+    assert process.stdin is not None
+    for line in STDOUT.splitlines(keepends=True)[:2]:
+        process.stdin.write(line)
+    process.stdin.flush()
+    assert read_line(process)["type"] == "system"
+    process.stdin.close()
+    process.stdin = None
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    del shell
+
+
+def test_a_reader_that_goes_away_ends_it(shell: Any, following: Any) -> None:
+    """At the next line that it would print."""
+    path = shell.cwd / "s.jsonl"
+    path.write_bytes(HELLO)
+    process = following("s.jsonl")
+    read_line(process)
+    process.stdout.close()
+    process.stdout = None
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < deadline:
+        with path.open("ab") as file:
+            file.write(TOOLS)
+        os.sched_yield()
+        path.write_bytes(HELLO)
+    assert process.returncode == 141

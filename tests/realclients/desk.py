@@ -1,0 +1,300 @@
+"""One user with the real client, a fake API behind it, and `agentsdir` run as they would run it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from fake_api import FakeApi
+
+from agentsdir.adapters import processes
+
+PATIENCE = 60.0
+"""Seconds after which something that should come to pass is taken never to."""
+
+# What keeps the client to itself, quick, and with nobody else in its environment.
+QUIET = {
+    "ANTHROPIC_API_KEY": "dummy",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "2",
+    "CLAUDE_CODE_OVERLOADED_RETRY_BASE_DELAY_MS": "20",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_BUG_COMMAND": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_TELEMETRY": "1",
+    "IS_SANDBOX": "1",
+}
+COMPARED = ("id", "type", "content", "toolUseId", "toolName", "input", "output", "conversationId")
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """Poll until `condition` gives something, and return it."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"it never came to pass: {what}"
+        time.sleep(0.01)
+    return found
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one command left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Return stdout as one JSON document."""
+        return orjson.loads(self.out)
+
+    @property
+    def rows(self) -> list[Any]:
+        """Return stdout as JSON Lines."""
+        return [orjson.loads(line) for line in self.out.encode().split(b"\n") if line]
+
+    @property
+    def error(self) -> Any:
+        """Return the last line of stderr as a JSON object."""
+        return orjson.loads(self.err.strip().rpartition("\n")[2])
+
+
+@dataclass
+class Desk:
+    """A home, a working directory, a root, and the client that config.toml names."""
+
+    folder: Path
+    client: Path
+    api: FakeApi
+    settings: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    shell: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for place in (self.home, self.work, self.temporary):
+            place.mkdir(parents=True)
+        (self.work / "note.txt").write_text("hello from the note\n")
+        self.configure(permission_mode="bypassPermissions")
+
+    home = property(lambda self: self.folder / "home")
+    work = property(lambda self: self.folder / "work")
+    root = property(lambda self: self.folder / "root")
+    temporary = property(lambda self: self.folder / "tmp")
+    store = property(lambda self: self.home / ".claude")
+    config = property(lambda self: self.home / ".config" / "agentsdir")
+
+    def configure(self, **settings: str) -> None:
+        """Write config.toml anew, with these settings of the provider."""
+        client = {**QUIET, "ANTHROPIC_BASE_URL": self.api.url, **self.variables}
+        said = {"command": str(self.client), **self.settings, **settings}
+        self.config.mkdir(parents=True, exist_ok=True)
+        lines = ["[providers.claude]", *_table(said), "[providers.claude.env]", *_table(client)]
+        path = self.config / "config.toml"
+        path.write_text("\n".join(lines) + "\n")
+        path.chmod(0o600)
+
+    def hook(self, name: str, script: str) -> None:
+        """Put an executable of the user's where agentsdir looks for it."""
+        path = self.config / "hooks" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o700)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the whole environment of the user's shell."""
+        temporary = str(self.temporary)
+        return {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "SHELL": "/bin/bash",
+            "TMPDIR": temporary,
+            "CLAUDE_CODE_TMPDIR": temporary,
+            "AGENTSDIR_ROOT": str(self.root),
+            **self.shell,
+        }
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start `agentsdir` in a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "agentsdir.cli.main", *arguments],
+            env=self.environment,
+            cwd=self.work,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # A shell starts its background jobs, such as a test run, with SIGINT ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    def end(self, started: subprocess.Popen[bytes]) -> Done:
+        """Wait for a started command."""
+        out, err = started.communicate(timeout=PATIENCE)
+        return Done(started.returncode, out.decode(), err.decode())
+
+    def __call__(self, *arguments: str) -> Done:
+        """Run `agentsdir`."""
+        return self.end(self.start(*arguments))
+
+    def ok(self, *arguments: str) -> Done:
+        """Run a command that must succeed without a word on stderr."""
+        done = self(*arguments)
+        assert (done.code, done.err) == (0, ""), done
+        return done
+
+    def new(self, *arguments: str) -> str:
+        """Create an agent whose turns the real client runs."""
+        return self.ok("new", "--provider", "claude", *arguments).out.strip()
+
+    def open_by_hand(
+        self, native: str, prompt: str, *, fresh: bool = False
+    ) -> subprocess.Popen[bytes]:
+        """Start a turn in the client itself, as its user would, without agentsdir."""
+        opening = "--session-id" if fresh else "--resume"
+        return subprocess.Popen(
+            [self.client, "-p", prompt, opening, native, "--dangerously-skip-permissions"],
+            env={**self.environment, **QUIET, "ANTHROPIC_BASE_URL": self.api.url},
+            cwd=self.work,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def by_hand(self, native: str, prompt: str, *, fresh: bool = False) -> None:
+        """Run such a turn to its end."""
+        assert self.open_by_hand(native, prompt, fresh=fresh).wait(PATIENCE) == 0
+
+    def ask(self, plan: str, **given: Any) -> str:
+        """Return a prompt that has the model follow a plan."""
+        words = "".join(f" {name}={value}" for name, value in given.items())
+        return f"Please: [[{plan}{words}]]"
+
+    def send(self, agent: str, plan: str, *options: str) -> Done:
+        """Send a prompt that has the model follow a plan in the working directory."""
+        return self("send", *options, agent, self.ask(plan, cwd=self.work))
+
+    def begin(self, agent: str, plan: str, *options: str) -> subprocess.Popen[bytes]:
+        """Start such a turn."""
+        return self.start("send", *options, agent, self.ask(plan, cwd=self.work))
+
+    def log(self, agent: str) -> list[dict[str, Any]]:
+        """Return the events of an agent's log."""
+        data = (self.root / "agents" / agent / "events.jsonl").read_bytes()
+        return [orjson.loads(line) for line in data.split(b"\n") if line]
+
+    def of(self, agent: str, event: str) -> list[Any]:
+        """Return the data of an agent's events of one kind."""
+        return [one["data"] for one in self.log(agent) if one["event"] == event]
+
+    def blocks(self, agent: str) -> dict[str, dict[str, Any]]:
+        """Return the blocks of a log by id, the last word on each."""
+        found = [one["block"] for one in self.of(agent, "block")]
+        return {block["id"]: block for block in found}
+
+    def types(self, agent: str) -> list[str]:
+        """Return the types of a log's blocks, in the order in which they were first logged."""
+        return [block["type"] for block in self.blocks(agent).values()]
+
+    def said(self, agent: str, kind: str = "assistant_text") -> list[str]:
+        """Return what the blocks of one type say."""
+        return [b["content"] for b in self.blocks(agent).values() if b["type"] == kind]
+
+    def native(self, agent: str) -> str:
+        """Return the id by which the client knows an agent."""
+        state = orjson.loads((self.root / "agents" / agent / "state.json").read_bytes())
+        return str(state["native"]["id"])
+
+    def transcript(self, native: str) -> Path:
+        """Return the client's own main transcript."""
+        (path,) = self.store.glob(f"projects/*/{native}.jsonl")
+        return path
+
+    def native_files(self, native: str) -> dict[str, bytes]:
+        """Return what the client has of a session, by path in its store."""
+        main = self.transcript(native)
+        beside = [path for path in main.with_suffix("").rglob("*") if path.is_file()]
+        return {
+            path.relative_to(self.store).as_posix(): path.read_bytes() for path in (main, *beside)
+        }
+
+    def stored_files(self, agent: str) -> dict[str, bytes]:
+        """Return what the agent's folder has of the client's files."""
+        folder = self.root / "agents" / agent / "transcripts"
+        return {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file() and path.name != "manifest.json" and path.suffix != ".stream"
+        }
+
+    def running(self) -> list[processes.Process]:
+        """Return what still runs of anything started here."""
+        return list(processes.marked({"AGENTSDIR_ROOT": str(self.root)}))
+
+    def client_process(self) -> processes.Process | None:
+        """Return the client that runs a turn, once it does."""
+        for one in self.running():
+            if "--permission-prompt-tool" in _command(one.pid):
+                return one
+        return None
+
+    def quiet(self) -> None:
+        """Hold the machine to it that nothing runs on after a turn."""
+        left = [_command(one.pid) for one in self.running()]
+        assert left == []
+
+    def sound(self, agent: str) -> None:
+        """Hold an agent to what is true after every turn.
+
+        Nothing runs, the folder is valid, its transcripts are the client's own byte for byte, and
+        the log has the blocks that they have.
+        """
+        self.quiet()
+        checked = self("validate", "--modes", str(self.root))
+        assert (checked.code, checked.out) == (0, ""), checked
+        native = self.native_files(self.native(agent))
+        stored = self.stored_files(agent)
+        assert {name: stored.get(name) for name in native} == native
+        parsed = self.parsed(agent)
+        logged = self.blocks(agent)
+        assert {i: _compared(logged.get(i, {})) for i in parsed} == {
+            i: _compared(block) for i, block in parsed.items()
+        }
+
+    def parsed(self, agent: str) -> dict[str, dict[str, Any]]:
+        """Return the blocks that the stored transcripts have, by id."""
+        folder = self.root / "agents" / agent / "transcripts"
+        (main,) = folder.glob(f"projects/*/{self.native(agent)}.jsonl")
+        children = sorted(main.with_suffix("").glob("subagents/*.jsonl"))
+        done = self("parse", "--view", "all", str(main), *map(str, children))
+        assert done.code == 0, done
+        return {block["id"]: block for block in done.rows}
+
+    def sweep(self) -> None:
+        """End whatever the tested code left."""
+        for one in self.running():
+            os.kill(one.pid, signal.SIGKILL)
+
+
+def _table(values: dict[str, str]) -> list[str]:
+    return [f"{name} = {orjson.dumps(value).decode()}" for name, value in values.items()]
+
+
+def _compared(block: dict[str, Any]) -> dict[str, Any]:
+    return {name: block.get(name) for name in COMPARED}
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return "gone by now"

@@ -1,0 +1,156 @@
+"""Turns that are ended from outside: asked, told, or killed; what was done stays, nothing runs on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+from desk import Desk, until
+
+
+def tool_runs(desk: Desk) -> int:
+    """Return the process id of the command that the `sleeper` plan has started."""
+    path = desk.work / "begun"
+    return int(until(lambda: path.exists() and path.read_text().strip(), "the tool's begin"))
+
+
+def shown(desk: Desk, agent: str, kind: str) -> bool:
+    """Tell whether the log has a block of this type."""
+    return kind in desk.types(agent)
+
+
+def ends(desk: Desk, agent: str) -> list[dict[str, Any]]:
+    """Return how the turns ended, by event and reason or kind."""
+    return [
+        {"event": one["event"], "why": one["data"].get("reason") or one["data"].get("kind")}
+        for one in desk.log(agent)
+        if one["event"] in ("turn.complete", "turn.error", "turn.aborted")
+    ]
+
+
+ABORTED = {"event": "turn.aborted", "why": "interrupt"}
+DONE = {"event": "turn.complete", "why": None}
+
+
+def goes_on(desk: Desk, agent: str) -> list[str]:
+    """Run a next turn, and return all that the model was sent for it."""
+    done = desk.send(agent, "again")
+    assert (done.code, done.out) == (0, "This is the next turn.\n"), done
+    desk.sound(agent)
+    return desk.api.of("again")[-1].texts
+
+
+def begin(desk: Desk, agent: str, plan: str, *options: str) -> subprocess.Popen[bytes]:
+    """Start a turn, and return once the model has been asked."""
+    running = desk.begin(agent, plan, *options)
+    until(lambda: desk.api.of(plan) or running.poll() is not None, "the model's turn")
+    assert running.poll() is None, desk.end(running)
+    return running
+
+
+def test_an_interrupt_keeps_what_was_said_so_far(any_desk: Desk) -> None:
+    """`interrupt` returns when the turn has ended; what the model had said is the agent's."""
+    agent = any_desk.new()
+    running = any_desk.begin(agent, "stall", "--events")
+    until(lambda: "thinking" in any_desk.types(agent), "the first thought")
+    asked = any_desk("interrupt", agent)
+    assert asked.code == 0, asked
+    assert any_desk.end(running).code == 130
+    assert ends(any_desk, agent) == [ABORTED]
+    any_desk.sound(agent)
+    goes_on(any_desk, agent)
+    assert ends(any_desk, agent) == [ABORTED, DONE]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_to_send_ends_its_turn_and_all_that_the_turn_runs(
+    any_desk: Desk, number: signal.Signals, code: int
+) -> None:
+    """In the middle of a tool: the command is gone, and the call has a result."""
+    agent = any_desk.new()
+    running = any_desk.begin(agent, "sleeper")
+    command = tool_runs(any_desk)
+    running.send_signal(number)
+    assert any_desk.end(running).code == code
+    assert not os.path.exists(f"/proc/{command}")
+    assert ends(any_desk, agent) == [ABORTED]
+    blocks = any_desk.blocks(agent).values()
+    calls = [b["toolUseId"] for b in blocks if b["type"] == "tool_use"]
+    answered = [
+        b["toolUseId"] for b in blocks if b["type"] == "tool_result" and not b.get("superseded")
+    ]
+    assert answered == calls
+    any_desk.sound(agent)
+    goes_on(any_desk, agent)
+
+
+def test_a_send_that_is_killed_leaves_nothing_running_after_restore(any_desk: Desk) -> None:
+    """Kill -9 in the middle of a tool: the client is told, and `restore` ends what it left."""
+    agent = any_desk.new()
+    running = any_desk.begin(agent, "sleeper")
+    tool_runs(any_desk)
+    running.kill()
+    running.wait()
+    restored = any_desk("restore", "--json")
+    assert restored.code == 0, restored
+    any_desk.quiet()
+    assert ends(any_desk, agent) == [{"event": "turn.aborted", "why": "crash"}]
+    sent = goes_on(any_desk, agent)
+    assert any("A long command." in text for text in sent)
+
+
+def test_a_send_after_a_killed_one_needs_no_restore(any_desk: Desk) -> None:
+    """The next turn does what `restore` would, first."""
+    agent = any_desk.new()
+    running = any_desk.begin(agent, "sleeper")
+    command = tool_runs(any_desk)
+    running.kill()
+    running.wait()
+    goes_on(any_desk, agent)
+    assert not os.path.exists(f"/proc/{command}")
+    assert ends(any_desk, agent) == [{"event": "turn.aborted", "why": "crash"}, DONE]
+
+
+def test_a_send_killed_while_the_model_speaks_loses_no_turn_before_it(any_desk: Desk) -> None:
+    """What was logged stays; the next turn is sent what came before."""
+    agent = any_desk.new()
+    any_desk.send(agent, "hello")
+    running = any_desk.begin(agent, "stall")
+    until(lambda: len(any_desk.said(agent, "thinking")) == 2, "the second thought")
+    running.kill()
+    running.wait()
+    sent = goes_on(any_desk, agent)
+    assert "Good day." in sent
+    assert [one["why"] for one in ends(any_desk, agent)] == [None, "crash", None]
+
+
+def test_a_client_that_is_killed_fails_its_turn(any_desk: Desk) -> None:
+    """Its command is ended, the call is answered, and the next turn runs."""
+    agent = any_desk.new()
+    running = any_desk.begin(agent, "sleeper", "--json")
+    command = tool_runs(any_desk)
+    client = until(any_desk.client_process, "the client")
+    os.kill(client.pid, signal.SIGKILL)
+    done = any_desk.end(running)
+    assert (done.code, done.error["kind"]) == (14, "cut-stream"), done
+    assert not os.path.exists(f"/proc/{command}")
+    assert [one["why"] for one in ends(any_desk, agent)] == ["cut-stream"]
+    any_desk.quiet()
+    goes_on(any_desk, agent)
+
+
+def test_ctrl_c_at_the_terminal_reaches_the_client_only_through_us(desk: Desk) -> None:
+    """The client is in a session of its own."""
+    agent = desk.new()
+    running = desk.begin(agent, "sleeper")
+    tool_runs(desk)
+    client = until(desk.client_process, "the client")
+    assert os.getsid(client.pid) == client.pid
+    running.send_signal(signal.SIGINT)
+    assert desk.end(running).code == 130
+    desk.sound(agent)
