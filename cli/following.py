@@ -26,6 +26,11 @@ if TYPE_CHECKING:
             """What was wrong so far."""
 
 
+_NOTHING: frozenset[str] = frozenset()
+_WHOLE = frozenset({"type"})
+_MOVED = frozenset({"source"})
+
+
 class GrowthPrinter:
     """Prints what each look at a session brought, each touched block once, as it then stands.
 
@@ -40,7 +45,8 @@ class GrowthPrinter:
         self._events = events
         self._plain = plain
         self._book = BlockBook()
-        self._touched: dict[Key, set[str]] = {}
+        # Blocks of this look, and which fields of them were told.
+        self._touched: dict[Key, frozenset[str]] = {}
         self._printed: set[Key] = set()
         self._noted: set[str] = set()
 
@@ -53,8 +59,8 @@ class GrowthPrinter:
                 print_json(self._env, event)
             elif self._book.apply(event) is not None:
                 key = event["conversationId"], event["blockId"]
-                fields = event["updates" if event["type"] == "block_update" else "block"]
-                self._touched.setdefault(key, set()).update(fields)
+                told = _WHOLE if event["type"] == "block_complete" else event["updates"].keys()
+                self._touched[key] = self._touched.get(key, _NOTHING) | told
         return Exit.PARTIAL if self._noted else Exit.OK
 
     def _flush(self) -> None:
@@ -64,7 +70,7 @@ class GrowthPrinter:
             if self._plain:
                 print_text(self._env, self._page(block, fields, known=key in self._printed))
                 replaced += bool(block.get("superseded") and "superseded" in fields)
-            elif fields != {"source"} or key not in self._printed:
+            elif fields != _MOVED or key not in self._printed:
                 print_json(self._env, block)
             self._printed.add(key)
         if replaced:
@@ -77,7 +83,7 @@ class GrowthPrinter:
                 note(self._env, str(finding))
         self._env.stdout.flush()
 
-    def _page(self, block: Block, fields: set[str], *, known: bool) -> str:
+    def _page(self, block: Block, fields: frozenset[str], *, known: bool) -> str:
         """Return a block for people; of one that they have seen, only how a subagent ended."""
         if known and not (block["type"] == "subagent" and "status" in fields):
             return ""

@@ -24,6 +24,15 @@ from agentsdir.formats.directory.publishing import NewAgent, making_agent
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Invalid
+from agentsdir.formats.reading.lines import LINE_CAP
+
+_DOCUMENTS = (
+    "descriptor.json",
+    "session.json",
+    "state.json",
+    "transcripts/manifest.json",
+    "workspace/manifest.json",
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,17 +90,33 @@ def import_agent(
                 state = reading.state
                 state.native = converted.native
                 _end(world, made, state, captured, cwd)
+    if waiting := len(reading.state.pending):
+        world.tell(f"messages that wait in it: {waiting}; the next `send` runs them first")
     return Made(agent_id, findings)
 
 
 def _only_agent(bundle: Path) -> AgentPaths:
     layout = Layout(bundle)
+    _check_sizes(layout.root, "agentsdir.json")
     if not layout.check_version(writing=True):
         raise _bad(f"{bundle} holds no agents directory")
     found = list(layout.agent_ids())
     if len(found) != 1:
         raise _bad(f"{bundle} holds {len(found)} agents, and a bundle holds one")
-    return layout.agent(found[0])
+    paths = layout.agent(found[0])
+    _check_sizes(paths.folder, *_DOCUMENTS)
+    return paths
+
+
+def _check_sizes(folder: Path, *names: str) -> None:
+    """Refuse a document that is larger than any record can make it: it is read whole."""
+    for name in names:
+        try:
+            size = (folder / name).lstat().st_size
+        except OSError:  # it is missing, or unreachable, which others say
+            continue
+        if size > LINE_CAP:
+            raise _bad(f"{name} has {size} bytes")
 
 
 def _sound(paths: AgentPaths) -> Reading:

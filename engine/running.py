@@ -290,7 +290,8 @@ class Turn:
         self._state = state
 
     def _result(self) -> TurnResult:
-        texts = [b["content"] for b in self._reducer.blocks(MAIN) if b["type"] == "assistant_text"]
+        said = [b for b in self._reducer.blocks(MAIN) if not b.get("superseded")]
+        texts = [b["content"] for b in said if b["type"] == "assistant_text"]
         metadata = self._metadata
         return TurnResult(
             self._message_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from agentsdir.adapters.claude.emit import HIDDEN, PARSED, Place
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from agentsdir.adapters.claude.reading import Reading
 
 SYNTHETIC = "<synthetic>"
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FILLING = "No response requested."
 CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_COMMAND_FIELDS = ("contextUsage", "commandRun")
 _ERROR_FIELDS = ("error", "apiError", "apiErrorStatus", "apiErrorType", "errorDetails")
 
 
@@ -35,8 +38,14 @@ def read_assistant(reading: Reading, value: dict[str, Any], place: Place) -> int
         common["messageId"] = message_id
     last = DROPPED
     pieces = content if type(content) is list else parts(content)
+    several = len(pieces) > 1 and _UUID.fullmatch(place.base)
     for index, part in enumerate(pieces):
-        handle = _part(reading, value, place, index, part, message, common)
+        if several:
+            # As on stdout, where each part is a line of its own.
+            named = place._replace(base=f"{place.base[:24]}{index:012x}")
+            handle = _part(reading, value, named, 0, part, message, common)
+        else:
+            handle = _part(reading, value, place, index, part, message, common)
         if handle != DROPPED:
             last = handle
     reading.tokens.note(place.conversation, value, message, last)
@@ -137,7 +146,11 @@ def _synthetic(reading: Reading, value: dict[str, Any], place: Place, content: A
         if words == _FILLING or not words:
             reading.mark = FILLER
             return reading.emitter.log(place, 0, value)
-        return reading.emitter.say(place, "status", words, {"event": "client_notice"})
+        event = "client_notice"
+        if "local_command_source" in value:  # stdout's way to show what a command printed
+            event = "local_command_output"
+        details = {name: value[name] for name in _COMMAND_FIELDS if name in value}
+        return reading.emitter.say(place, "status", words, {"event": event, **details})
     reading.tokens.failed()
     metadata: dict[str, Any] = {"event": "api_error"}
     for name in _ERROR_FIELDS:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 END = 64 * 1024
 TITLE = 200
+NOTE = 1024
 _BOM = b"\xef\xbb\xbf"
 # Rows that name a session, the most telling first.
 _TITLES = (
@@ -50,6 +51,8 @@ class _Ends:
     def __init__(self, head: bytes, tail: bytes) -> None:
         self.head = head.removeprefix(_BOM)
         self.tail = tail
+        # The last rows first: those of the tail, then those of the head.
+        self._notes = (_notes(tail), _notes(self.head))
 
     def first(self, name: str, kind: type = str) -> Any:
         """Return the first value of a field in the head, failing that in the tail."""
@@ -68,7 +71,7 @@ class _Ends:
 
     def named(self, kind: str, name: str) -> str:
         """Return the text of the last row of a kind; a row that clears it counts."""
-        for data in (self.tail, self.head):
+        for data in self._notes:
             for row in _rows_back(data, kind):
                 if row.get("type") == kind:
                     return text(row.get(name))
@@ -156,6 +159,16 @@ def _cut_prompt(head: bytes) -> str:
         except orjson.JSONDecodeError:
             continue
     return ""
+
+
+def _notes(data: bytes) -> bytes:
+    """Return the lines that may hold a title: the short ones, and those that begin with a type.
+
+    What is long in a transcript is what was said and done; most searches need not pass over it.
+    """
+    return b"\n".join(
+        line for line in data.split(b"\n") if len(line) < NOTE or line.startswith(b'{"type"')
+    )
 
 
 def _rows(data: bytes, word: str) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,9 @@ from agentsdir.adapters.claude.shapes import count, mapping, text
 from agentsdir.adapters.claude.tokens import message_usage
 from agentsdir.formats.reading.usage import Usage, usage
 
+LIMITS = {"error_max_turns": "max_turns", "error_max_budget_usd": "max_budget"}
+"""Ends that the user had asked for, and the reasons to stop that they are."""
+
 
 class Start(NamedTuple):
     """An `init` line. The client repeats it for every turn; empty where it does not say."""
@@ -71,7 +74,7 @@ def read_outcome(value: dict[str, Any], spent: float = 0.0) -> Outcome:
         subtype=subtype,
         terminal_reason=text(value.get("terminal_reason")),
         api_error_status=status if type(status) is int else None,
-        stop_reason=text(value.get("stop_reason")),
+        stop_reason=LIMITS.get(subtype) or text(value.get("stop_reason")),
         errors=tuple(error for error in errors if isinstance(error, str))
         if type(errors) is list
         else (),

@@ -3,7 +3,8 @@
 A block is completed by the `assistant` line that brings it whole, never by its own end in the
 stream: that comes later, and the client makes it up where a stream was cut. What no line brings
 (the stream broke and the message was asked for anew, or the turn ended) is superseded: it was seen,
-and the client does not go on with it.
+and the client does not go on with it. So are the whole blocks of a message that another one follows
+before its end, unless the conversation went on from them.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Partials:
         # What its start says was spent; the end says only what changed.
         self.usage: dict[str, Any] = {}
         self._began: dict[int, _Partial] = {}
+        # Its whole blocks, by index, while they may yet be replaced: their handles.
+        self._whole: dict[int, str] = {}
 
     def take(self, value: dict[str, Any]) -> list[StreamEvent]:
         """Take a `stream_event` line."""
@@ -56,11 +59,12 @@ class Partials:
         kind = event.get("type")
         events: list[StreamEvent] = []
         if kind == "message_start":
-            events = self.abandon()
+            events = self._replaced()
             message = mapping(event.get("message"))
             self.message = identifier(message.get("id")) or ""
             self.usage = mapping(message.get("usage"))
             self._began.clear()
+            self._whole.clear()
         elif kind in ("content_block_start", "content_block_delta"):
             index = event.get("index")
             if type(index) is int and 0 <= index < _MOST_BLOCKS and self.message:
@@ -71,12 +75,18 @@ class Partials:
         cut = mapping(value.get("abandoned_blocks"))
         if cut and cut.get("api_message_id") == self.message:
             first = cut.get("from_block_index")
-            events += self.abandon(first if type(first) is int else 0)
+            events += self._replaced(first if type(first) is int else 0)
+        if kind == "message_stop":
+            self._whole.clear()
         return events
 
     def line_of(self, message_id: Any) -> list[StreamEvent]:
-        """Note a whole line of a message: another one than this is not gone on with."""
-        return [] if message_id == self.message else self.abandon()
+        """Note a whole line of a message: if it is another one, this one is not gone on with."""
+        return [] if message_id == self.message else self._replaced()
+
+    def answered(self) -> None:
+        """Note that the conversation went on: what is whole of this message stays."""
+        self._whole.clear()
 
     def claim(self, block: Block) -> str | None:
         """Return the handle under which a completed block began, if it did."""
@@ -84,15 +94,25 @@ class Partials:
             return None
         for index, partial in self._began.items():
             if all(block.get(name) == partial.block.get(name) for name in ("type", "toolUseId")):
-                return self._began.pop(index).handle
+                self._whole[index] = self._began.pop(index).handle
+                return self._whole[index]
         return None
+
+    def _replaced(self, first: int = 0) -> list[StreamEvent]:
+        """Supersede all blocks from index `first` on, the whole ones, too."""
+        gone = [index for index in self._whole if index >= first]
+        events = [
+            stream.block_update(self._whole.pop(index), {"superseded": True}, MAIN)
+            for index in gone
+        ]
+        return events + self.abandon(first)
 
     def abandon(self, first: int = 0) -> list[StreamEvent]:
         """Supersede the blocks from index `first` on that are not whole.
 
         If one of them is brought after all, it is completed as if nothing had been said.
         """
-        events = []
+        events: list[StreamEvent] = []
         for index, partial in self._began.items():
             if index >= first and not partial.gone:
                 partial.gone = True

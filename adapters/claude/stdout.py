@@ -29,6 +29,8 @@ _SPELLINGS = {
     "compact_metadata": "compactMetadata",
     "logical_parent_uuid": "logicalParentUuid",
     "parent_tool_use_id": "parentToolUseID",
+    "context_usage": "contextUsage",
+    "local_command_run": "commandRun",
 }
 # The patch of a `task_updated` line may be the only word that a task is over.
 _OVER = frozenset({"completed", "failed", "killed", "stopped"})

@@ -48,6 +48,8 @@ class _StdoutSink(LiveSink):
         """Tell what a subagent spent; the main thread's count is told as it runs."""
         if conversation != MAIN:
             super().use(conversation, usage)
+        else:
+            self.conversation(MAIN).usage = usage
 
 
 class StdoutTranslator:
@@ -78,6 +80,7 @@ class StdoutTranslator:
         self._takers = {
             "stream_event": self._stream_event,
             "assistant": self._assistant,
+            "user": self._user,
             "system": self._system,
             "conversation_reset": self._reset,
         }
@@ -133,14 +136,22 @@ class StdoutTranslator:
         if value.get("parent_tool_use_id") is not None:
             return
         self.error = text(value.get("error"))
+        if message.get("model") == SYNTHETIC:
+            # The client's own words, which may stand beside what the model said.
+            self._tell(self._partials.abandon())
+            return
         self._tell(self._partials.line_of(message.get("id")))
         raw = message.get("usage")
-        if isinstance(raw, dict) and message.get("model") != SYNTHETIC:
+        if isinstance(raw, dict):
             final = message.get("stop_reason") is not None
             self._spent.note(text(message.get("id")), message_usage(raw, final=final))
         replaced = value.get("supersedes")
         if isinstance(replaced, list):
             self._reading.tree.replace(uuid for uuid in replaced if isinstance(uuid, str))
+
+    def _user(self, value: dict[str, Any]) -> None:
+        if value.get("parent_tool_use_id") is None:
+            self._partials.answered()
 
     def _system(self, value: dict[str, Any]) -> None:
         if value.get("subtype") == "init":

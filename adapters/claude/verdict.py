@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from agentsdir.adapters.claude.outcomes import LIMITS
 from agentsdir.formats.errors import ProviderError
 
 TYPE_CHECKING = False
@@ -33,8 +34,6 @@ _HINTS = {
     "cut-stream": "send the prompt again; what was done until then is in the log",
 }
 _STATUS = re.compile(r"API Error: (\d{3})\b")
-# Turns that ended where they were told to: the text before the limit is the answer.
-_LIMITS = frozenset({"error_max_turns", "error_max_budget_usd"})
 _TOLD = 2000
 
 
@@ -54,7 +53,8 @@ def failure(told: StdoutTranslator, code: int | None, errors: str) -> ProviderEr
     if not told.outcomes:
         return _unfinished(code, errors)
     outcome = told.outcomes[-1]
-    if not outcome.failed or outcome.subtype in _LIMITS:
+    # Who set a limit takes what was said before it for the answer.
+    if not outcome.failed or outcome.subtype in LIMITS:
         return None
     return _error(_kind(outcome, told.error), outcome.reason)
 

@@ -176,6 +176,7 @@ def read_manifest(paths: AgentPaths) -> dict[str, Any]:
     try:
         seen: set[str] = set()
         leaves: set[str] = set()
+        left = MAX_SIZE
         for entry in manifest["files"]:
             name = checked_name(entry["path"])
             if name != entry["path"] or name in seen:
@@ -192,6 +193,9 @@ def read_manifest(paths: AgentPaths) -> dict[str, Any]:
                 raise ValueError(name)
             if not _is_digest(entry["sha256"]) or type(entry["size"]) is not int:
                 raise ValueError(name)
+            left -= max(entry["size"], 0)
+        if left < 0 or len(seen) > MAX_FILES:
+            raise ValueError("more than a capture takes")
         for name in leaves:
             if any(str(above) in leaves for above in PurePosixPath(name).parents):
                 raise ValueError(name)
@@ -222,7 +226,7 @@ def _blob(paths: AgentPaths, entry: dict[str, Any]) -> bytes:
     path = paths.workspace / _BLOBS / entry["sha256"]
     try:
         with os.fdopen(open_plain(path), "rb") as stream:
-            data = stream.read()
+            data = stream.read(entry["size"] + 1)
     except FileNotFoundError:
         data = b""
     if len(data) != entry["size"] or sha256(data).hexdigest() != entry["sha256"]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.spool import Kept
     from agentsdir.formats.reading.stream import StreamEvent
 
+IN_MEMORY = 2 * 1024 * 1024
 # A conversation, and a block's handle in it.
 Key = tuple[str, str]
 
@@ -25,7 +26,7 @@ class BlockBook:
     """
 
     def __init__(self) -> None:
-        self._spool = RecordSpool()
+        self._spool = RecordSpool(IN_MEMORY)
         self._places: dict[Key, Kept] = {}
 
     def apply(self, event: StreamEvent) -> Block | None:

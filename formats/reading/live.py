@@ -49,12 +49,12 @@ class LiveSink:
         self.findings: list[Finding] = []
         self.conversations: dict[str, Conversation] = {}
         self.client_version: str | None = None
+        self._begun_as = begun_as
         # What a `ParseSink` makes its sums of; a stream tells each conversation's.
         self.counted: set[int] | None = None
         self.repeated = no_usage()
         self.own_count: Usage | None = None
         self.uncounted = False
-        self._begun_as = begun_as
         self._events: list[StreamEvent] = []
         # By the reader's handle: the stream's handle and conversation, and what came late.
         self._places: list[tuple[str, str]] = []

@@ -31,10 +31,25 @@ START_BARS = {
     "new": 12.0,
     "send": 12.0,
 }
+# Opens each file, and reads its head and tail: what a list of native sessions cannot do without.
+ENDS = """
+import pathlib, sys
+for path in pathlib.Path(sys.argv[1]).rglob("*.jsonl"):
+    with path.open("rb") as file:
+        file.read(65536)
+        file.seek(max(0, path.stat().st_size - 65536))
+        file.read(65536)
+"""
+NATIVE_SESSIONS = 1000
+NATIVE_RUNS = 7
+NATIVE_BAR = 5.0
+NATIVE_PEAK_MIB = 60
 BIG_MEGABYTES = 100
 BIG_RUNS = 5
 BIG_BAR = 3.0
 BIG_PEAK_MIB = 100
+FOLLOW_BAR = 9.0
+FOLLOW_RUNS = 2
 
 
 @pytest.fixture
@@ -99,6 +114,51 @@ def test_parsing_costs_little_more_than_decoding(bench: Any, big: Path) -> None:
 
     assert figure.ratio <= BIG_BAR
     assert figure.peak <= BIG_PEAK_MIB
+
+
+def test_following_a_long_session_needs_little_memory(bench: Any, big: Path) -> None:
+    """100 MB that are there when a session begins to be followed are read through, not kept."""
+    floor = [sys.executable, "-c", LOADS, str(big)]
+    name = "follow (100 MB)"
+    commands = {name: [AGENTSDIR, "follow", str(big), "--until-idle", "0"]}
+
+    figure = bench.compare(
+        floor, commands, {name: FOLLOW_BAR}, rounds=FOLLOW_RUNS, cwd=big.parent,
+        env=surroundings(big.parent),
+    )[name]  # fmt: skip
+
+    assert figure.ratio <= FOLLOW_BAR
+    assert figure.peak <= BIG_PEAK_MIB
+
+
+@pytest.fixture
+def store(in_memory: Path) -> Path:
+    """Return a home with a thousand sessions of Claude's in fifty projects, a quarter MB each."""
+    first = in_memory / "first.jsonl"
+    subprocess.run([sys.executable, str(ROWS), str(first), "0.25"], check=True, timeout=60)
+    data = first.read_bytes()
+    first.unlink()
+    for number in range(NATIVE_SESSIONS):
+        folder = in_memory / ".claude" / "projects" / f"-w-{number % 50}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:08x}-0000-4000-8000-000000000000.jsonl").write_bytes(data)
+    return in_memory
+
+
+def test_a_list_of_sessions_costs_little_more_than_reading_their_ends(
+    bench: Any, store: Path
+) -> None:
+    """A thousand files are listed in a few times what opening them and reading the ends takes."""
+    floor = [sys.executable, "-c", ENDS, str(store / ".claude")]
+    name = f"list --native ({NATIVE_SESSIONS})"
+    commands = {name: [AGENTSDIR, "list", "--native"]}
+
+    figure = bench.compare(
+        floor, commands, {name: NATIVE_BAR}, rounds=NATIVE_RUNS, cwd=store, env=surroundings(store)
+    )[name]
+
+    assert figure.ratio <= NATIVE_BAR
+    assert figure.peak <= NATIVE_PEAK_MIB
 
 
 def test_the_instrument_sees_memory(bench: Any, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.formats.digest import short_hash
+
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "claude"
 HELLO = (FIXTURES / "hello-2.1.98.jsonl").read_bytes()
 TOOLS = (FIXTURES / "tools-2.1.98.jsonl").read_bytes()
@@ -216,3 +218,47 @@ def test_a_reader_that_goes_away_ends_it(shell: Any, following: Any) -> None:
         os.sched_yield()
         path.write_bytes(HELLO)
     assert process.returncode == 141
+
+
+def as_claudes(shell: Any) -> str:
+    """Return an agent whose log says that Claude's client ran it, as session `ONE`."""
+    agent: str = shell.new()
+    folder = shell.folder(agent)
+    first = orjson.loads((folder / "events.jsonl").read_bytes())
+    first["data"].update(
+        provider="claude",
+        native={"architecture": "claude-agent-sdk", "id": ONE, "cwd": str(shell.cwd)},
+    )
+    stored = {"path": f"w/{ONE}.jsonl", "role": "main", "size": len(TOOLS), "sha256": "0" * 64}
+    line = orjson.dumps(first)
+    second = {
+        **first, "seq": 2, "event": "transcript.synced", "data": {"files": [stored]},
+        "prev": short_hash(line),
+    }  # fmt: skip
+    (folder / "events.jsonl").write_bytes(line + b"\n" + orjson.dumps(second) + b"\n")
+    (folder / "state.json").unlink()
+    return agent
+
+
+def test_an_agent_is_followed_in_its_clients_store_else_in_the_stored_transcript(
+    shell: Any,
+) -> None:
+    """The client writes the one; the other is what was saved of it."""
+    agent = as_claudes(shell)
+    stored = shell.folder(agent) / "transcripts" / "w" / f"{ONE}.jsonl"
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(TOOLS)
+    follow = ("follow", agent, "--until-idle", "0")
+    assert last_of_each(shell.ok(*follow).rows) == shell.ok("parse", str(stored)).rows
+    native = put(shell, HELLO)
+    assert last_of_each(shell.ok(*follow).rows) == shell.ok("parse", str(native)).rows
+
+
+def test_an_agent_cannot_lead_out_of_its_folder(shell: Any) -> None:
+    """A link among its transcripts is refused."""
+    agent = as_claudes(shell)
+    transcripts = shell.folder(agent) / "transcripts"
+    transcripts.mkdir(exist_ok=True)
+    (transcripts / "w").symlink_to(shell.home)
+    done = shell("follow", agent, "--until-idle", "0", "--json")
+    assert (done.code, done.error["kind"]) == (12, "unsafe-path")

@@ -343,7 +343,7 @@ def test_a_large_agent_moves_within_a_bound(shell: Any, tmp_path: Path) -> None:
     for command in commands:
         probe = (
             "import resource, sys; from agentsdir.cli.main import main\n"
-            "limit = 400 * 1024 * 1024\n"
+            "limit = 160 * 1024 * 1024\n"
             "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
             "sys.argv[0] = 'agentsdir'; main()"
         )

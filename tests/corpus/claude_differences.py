@@ -93,8 +93,8 @@ def _lost(one: Difference) -> bool:
 
 def _repair(one: Difference) -> bool:
     if one.side == "both":
-        said = one.stream or {}
-        return one.fields == {"status"} and said["status"] == "pending"
+        state = (one.stream or {}).get("status"), one.block.get("status")
+        return one.fields <= {"status", "output"} and state == ("pending", "error")
     output: Any = one.block.get("output", "")
     made = isinstance(output, str) and output.startswith("[Tool call interrupted")
     return one.side == "file" and one.block["type"] == "tool_result" and made
@@ -141,6 +141,19 @@ RULES = (
         "stdout repeats no command", lambda one: one.is_event("file", "local_command"),
     ),
     Rule(
+        "command-output", "the `event` of what a command printed", "both", "2.1.98",
+        "stdout has it in the model's place; 2.1.332 says that it is a command's",
+        lambda one: one.fields == {"metadata"} and one.is_event("both", "local_command_output"),
+    ),
+    Rule(
+        "answer", "an answer in a turn that says nothing else", "stream", "2.1.98",
+        "only `result` has it",
+        lambda one: one.side == "stream"
+        and one.block["type"] == "assistant_text"
+        and one.block["id"].endswith(":1")
+        and "messageId" not in one.block,
+    ),
+    Rule(
         "max-turns", "`max_turns_reached`", "file", "2.1.98 2.1.332",
         "an attachment; stdout says it in `result`",
         lambda one: one.is_event("file", "max_turns_reached"),
@@ -151,8 +164,8 @@ RULES = (
         lambda one: one.is_event("stream", "interrupt"),
     ),
     Rule(
-        "abandoned", "superseded text of a stream that broke", "stream", "2.1.98 2.1.332",
-        "it was seen, and no whole message came of it",
+        "abandoned", "superseded blocks of a message that broke off", "stream", "2.1.98 2.1.332",
+        "they were seen, and the client does not go on with them",
         lambda one: one.side == "stream" and one.block.get("superseded") is True,
     ),
     Rule(

@@ -246,6 +246,7 @@ def test_a_file_that_the_client_rewrote_in_our_own_turn_is_stored_whole(
     sound(paths)
 
 
+@pytest.mark.feature("G-02", "G-03")
 def test_a_reset_gives_the_next_turn_a_native_session_of_its_own(
     stage: Any, paths: Any, program: Any
 ) -> None:

@@ -402,7 +402,7 @@ finally:
 def test_a_disk_that_refuses_the_stream_is_as_one_that_refuses_the_log(
     stage: Any, plugin: Any
 ) -> None:
-    """Not recorded: nothing more is written, and restore ends the turn."""
+    """Not recorded: nothing more is written; restore ends the turn, and keeps what was said."""
     plugin("wordy", body=FULL)
     paths = stage.new(provider="wordy")
     with pytest.raises(NotRecorded, match=r"turn-1\.stream"):
@@ -412,12 +412,15 @@ def test_a_disk_that_refuses_the_stream_is_as_one_that_refuses_the_log(
     data = path.read_bytes()
     assert len(data) > 3000
     assert data.endswith(b"\n")
+    said = "".join(e.get("delta", "") for e in map(orjson.loads, data.splitlines()))
     assert restore_agent(stage.world, paths).error is None
-    assert [kind for kind, _ in problems(paths)] == ["transcript-unlisted"]
+    assert problems(paths) == []
+    assert kept(paths) == []
     findings: list[Finding] = []
     events = list(replay(paths, findings.append, streams=True))
     assert findings == []
-    assert [event["type"] for event in events] == ["block_complete", "metadata_update"]
+    assert [event["type"] for event in events] == [*["block_complete"] * 2, "metadata_update"]
+    assert events[1]["block"]["content"] == said
 
 
 def test_a_folder_that_cannot_be_made_is_a_refusal_too(stage: Any) -> None:

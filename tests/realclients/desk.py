@@ -78,6 +78,7 @@ class Desk:
     settings: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     shell: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for place in (self.home, self.work, self.temporary):
@@ -126,7 +127,7 @@ class Desk:
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `agentsdir` in a process of its own."""
-        return subprocess.Popen(
+        one = subprocess.Popen(
             [sys.executable, "-m", "agentsdir.cli.main", *arguments],
             env=self.environment,
             cwd=self.work,
@@ -136,6 +137,13 @@ class Desk:
             # A shell starts its background jobs, such as a test run, with SIGINT ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
+        self.started.append(one)
+        return one
+
+    def kill(self, started: subprocess.Popen[bytes]) -> None:
+        """Kill a started command without warning."""
+        started.kill()
+        started.communicate(timeout=PATIENCE)
 
     def end(self, started: subprocess.Popen[bytes]) -> Done:
         """Wait for a started command."""
@@ -206,8 +214,9 @@ class Desk:
         return [block["type"] for block in self.blocks(agent).values()]
 
     def said(self, agent: str, kind: str = "assistant_text") -> list[str]:
-        """Return what the blocks of one type say."""
-        return [b["content"] for b in self.blocks(agent).values() if b["type"] == kind]
+        """Return what the blocks of one type say, but for those that were given up."""
+        blocks = [b for b in self.blocks(agent).values() if not b.get("superseded")]
+        return [block["content"] for block in blocks if block["type"] == kind]
 
     def native(self, agent: str) -> str:
         """Return the id by which the client knows an agent."""
@@ -220,20 +229,23 @@ class Desk:
         return path
 
     def native_files(self, native: str) -> dict[str, bytes]:
-        """Return what the client has of a session, by path in its store."""
+        """Return what the client has of a session, by path in its project's folder."""
         main = self.transcript(native)
         beside = [path for path in main.with_suffix("").rglob("*") if path.is_file()]
         return {
-            path.relative_to(self.store).as_posix(): path.read_bytes() for path in (main, *beside)
+            path.relative_to(main.parent).as_posix(): path.read_bytes() for path in (main, *beside)
         }
 
     def stored_files(self, agent: str) -> dict[str, bytes]:
-        """Return what the agent's folder has of the client's files."""
-        folder = self.root / "agents" / agent / "transcripts"
+        """Return the same of what the agent's folder has.
+
+        An agent that moved keeps the name of the project's folder in which it began.
+        """
+        (folder,) = (self.root / "agents" / agent / "transcripts" / "projects").iterdir()
         return {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in folder.rglob("*")
-            if path.is_file() and path.name != "manifest.json" and path.suffix != ".stream"
+            if path.is_file()
         }
 
     def running(self) -> list[processes.Process]:
@@ -259,8 +271,9 @@ class Desk:
         the log has the blocks that they have.
         """
         self.quiet()
-        checked = self("validate", "--modes", str(self.root))
-        assert (checked.code, checked.out) == (0, ""), checked
+        checked = self("validate", "--modes", "--json", str(self.root))
+        found = [one["id"] for one in checked.rows if not _is_remark_on_stream(one)]
+        assert (checked.code, found) == (0, []), checked
         native = self.native_files(self.native(agent))
         stored = self.stored_files(agent)
         assert {name: stored.get(name) for name in native} == native
@@ -281,12 +294,23 @@ class Desk:
 
     def sweep(self) -> None:
         """End whatever the tested code left."""
-        for one in self.running():
-            os.kill(one.pid, signal.SIGKILL)
+        for left in self.running():
+            os.kill(left.pid, signal.SIGKILL)
+        for one in self.started:
+            one.kill()
+            for pipe in (one.stdout, one.stderr):
+                if pipe is not None:
+                    pipe.close()
+            one.wait(PATIENCE)
 
 
 def _table(values: dict[str, str]) -> list[str]:
     return [f"{name} = {orjson.dumps(value).decode()}" for name, value in values.items()]
+
+
+def _is_remark_on_stream(problem: dict[str, Any]) -> bool:
+    """Tell whether it is about what a crash left of a stream, which the log need not name."""
+    return problem["id"] == "transcript-unlisted" and problem["file"].endswith(".stream")
 
 
 def _compared(block: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 class Fault(NamedTuple):
     """How a step goes wrong, the first `times` times that it is asked for.
 
-    `kind` is ``refuse`` (an HTTP error of `status` and `error`), ``cut`` (the connection closes after
-    `after` deltas), ``event`` (an error event of `error` after them) or ``stall`` (nothing more comes).
+    `kind` is ``refuse`` (an HTTP error of `status` and `error`), ``cut`` (the connection closes
+    after `after` deltas), ``event`` (an error event of `error` after them) or ``stall`` (nothing
+    more comes).
     """
 
     kind: str
@@ -112,10 +113,17 @@ PLANS: dict[str, list[Step]] = {
     "overloaded-twice": _refusing(529, "overloaded_error", times=2),
     "server-error": _refusing(500, "api_error"),
     "bad-request": _refusing(400, "invalid_request_error"),
-    "cut": [Step((say("Whole only at the second try."),), Fault("cut", times=1))],
-    "cut-for-ever": [Step((say("Never whole at any time."),), Fault("cut"))],
+    "cut": [
+        Step((say("Whole only at the second try, which is this one."),), Fault("cut", times=1))
+    ],
+    "cut-for-ever": [
+        Step((say("Never whole at any time, however often it is asked for."),), Fault("cut"))
+    ],
     "error-event": [
-        Step((say("Ended by an event once."),), Fault("event", error="overloaded_error", times=1))
+        Step(
+            (say("Ended once by an event in the middle of it."),),
+            Fault("event", error="overloaded_error", times=1),
+        )
     ],
     "too-long": [Step((say("Cut by the limit."),), stop="max_tokens"), Step((say("The rest."),))],
     "refusal": [Step((say("Rather not."),), stop="refusal")],

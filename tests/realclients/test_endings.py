@@ -1,4 +1,4 @@
-"""Turns that are ended from outside: asked, told, or killed; what was done stays, nothing runs on."""
+"""Turns that are ended from outside: what was done until then stays, and nothing runs on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from desk import Desk, until
+
+from agentsdir.adapters import processes
 
 
 def tool_runs(desk: Desk) -> int:
@@ -77,7 +79,7 @@ def test_a_signal_to_send_ends_its_turn_and_all_that_the_turn_runs(
     command = tool_runs(any_desk)
     running.send_signal(number)
     assert any_desk.end(running).code == code
-    assert not os.path.exists(f"/proc/{command}")
+    assert processes.find(command) is None
     assert ends(any_desk, agent) == [ABORTED]
     blocks = any_desk.blocks(agent).values()
     calls = [b["toolUseId"] for b in blocks if b["type"] == "tool_use"]
@@ -94,8 +96,7 @@ def test_a_send_that_is_killed_leaves_nothing_running_after_restore(any_desk: De
     agent = any_desk.new()
     running = any_desk.begin(agent, "sleeper")
     tool_runs(any_desk)
-    running.kill()
-    running.wait()
+    any_desk.kill(running)
     restored = any_desk("restore", "--json")
     assert restored.code == 0, restored
     any_desk.quiet()
@@ -109,10 +110,9 @@ def test_a_send_after_a_killed_one_needs_no_restore(any_desk: Desk) -> None:
     agent = any_desk.new()
     running = any_desk.begin(agent, "sleeper")
     command = tool_runs(any_desk)
-    running.kill()
-    running.wait()
+    any_desk.kill(running)
     goes_on(any_desk, agent)
-    assert not os.path.exists(f"/proc/{command}")
+    assert processes.find(command) is None
     assert ends(any_desk, agent) == [{"event": "turn.aborted", "why": "crash"}, DONE]
 
 
@@ -122,8 +122,7 @@ def test_a_send_killed_while_the_model_speaks_loses_no_turn_before_it(any_desk: 
     any_desk.send(agent, "hello")
     running = any_desk.begin(agent, "stall")
     until(lambda: len(any_desk.said(agent, "thinking")) == 2, "the second thought")
-    running.kill()
-    running.wait()
+    any_desk.kill(running)
     sent = goes_on(any_desk, agent)
     assert "Good day." in sent
     assert [one["why"] for one in ends(any_desk, agent)] == [None, "crash", None]
@@ -138,7 +137,7 @@ def test_a_client_that_is_killed_fails_its_turn(any_desk: Desk) -> None:
     os.kill(client.pid, signal.SIGKILL)
     done = any_desk.end(running)
     assert (done.code, done.error["kind"]) == (14, "cut-stream"), done
-    assert not os.path.exists(f"/proc/{command}")
+    assert processes.find(command) is None
     assert [one["why"] for one in ends(any_desk, agent)] == ["cut-stream"]
     any_desk.quiet()
     goes_on(any_desk, agent)

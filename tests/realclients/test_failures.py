@@ -41,8 +41,7 @@ def test_what_the_client_gets_over_is_no_failure(any_desk: Desk, plan: str) -> N
     agent = any_desk.new()
     done = any_desk.send(agent, plan, "--json")
     assert done.code == 0, done
-    (answer,) = {text for text in any_desk.said(agent) if text == done.json["response"]}
-    assert [text for text in any_desk.said(agent) if text == answer] == [answer]
+    assert any_desk.said(agent) == [done.json["response"]]
     any_desk.sound(agent)
 
 
@@ -213,8 +212,9 @@ def test_a_hook_may_change_what_a_tool_is_given(any_desk: Desk) -> None:
     """The tool runs with the changed input."""
     any_desk.configure(permission_mode="default")
     given = {"file_path": str(any_desk.work / "other.txt"), "content": "changed\n"}
-    answer = json.dumps({"behavior": "allow", "updatedInput": given})
-    any_desk.hook("tool-confirmation", f"cat >/dev/null; echo '{answer}'")
+    answer = any_desk.folder / "answer.json"
+    answer.write_text(json.dumps({"behavior": "allow", "updatedInput": given}))
+    any_desk.hook("tool-confirmation", f"cat >/dev/null; cat {answer}")
     agent = any_desk.new()
     assert any_desk.send(agent, "write").code == 0
     assert (any_desk.work / "other.txt").read_text() == "changed\n"

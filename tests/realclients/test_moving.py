@@ -39,7 +39,7 @@ def moved(desk: Desk, agent: str, other: Desk, *options: str) -> None:
 def test_a_session_goes_on_in_another_home_and_folder(
     any_desk: Desk, desk_of: Callable[..., Desk]
 ) -> None:
-    """The model is sent all of it there; and so it is when it goes on again, and comes home."""
+    """The model is sent all of it there, and so it is when it goes on again."""
     agent = any_desk.new()
     any_desk.ok("send", agent, any_desk.ask("hello"))
     assert any_desk.send(agent, "tools").code == 0

@@ -218,6 +218,20 @@ def test_other_bytes_are_never_overwritten(machine: Machine, there: bytes) -> No
     assert (path.read_bytes(), len(list(machine.folder.iterdir()))) == (there, 1)
 
 
+def test_a_file_that_appears_meanwhile_is_never_replaced(machine: Machine) -> None:
+    """The client may begin the session between the look and the write."""
+
+    def now() -> str:
+        machine.stand(b"the client's own\n")
+        return NOW
+
+    with pytest.raises(Invalid) as caught:
+        place(machine.spec({SAVED: TALK})._replace(now=now))
+    assert caught.value.kind == "transcript-differs"
+    assert machine.main.read_bytes() == b"the client's own\n"
+    assert [path.name for path in machine.folder.iterdir()] == [machine.main.name]
+
+
 def test_an_empty_file_says_that_nothing_is_here(machine: Machine) -> None:
     """Some clients leave one; it gives way."""
     machine.stand(b"")

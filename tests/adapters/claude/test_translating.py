@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from claude_support import FIXTURES, call, lines, result
+from claude_support import FIXTURES, call, lines, parse, result, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -221,12 +221,50 @@ def test_a_message_that_is_asked_for_again_supersedes_what_had_begun() -> None:
         assert (second["id"], "superseded" in second) == ("u1:0", False)
 
 
+def test_whole_blocks_of_a_message_that_broke_off_go_with_it() -> None:
+    """Unless it had come to its end, or the conversation went on from them."""
+    broken = [_began("m1"), _part(0, _text("")), _said("u1", "m1", _text("hello")), _stop(0)]
+    ended = _line("stream_event", event={"type": "message_stop"})
+    answer = _line("user", uuid="u2", message={"content": [result("t1")]})
+    notice = _said("u3", "m3", _text("no"), error="unknown")
+    notice["message"]["model"] = "<synthetic>"
+    again = _said("u4", "m2", _text("hello"))
+    for between, gone in (([], True), ([ended], None), ([answer], None)):
+        blocks = _reduced(_events(*broken, *between, again)).blocks()
+        assert [b.get("superseded") for b in blocks if b["id"] in ("u1:0", "u4:0")] == [gone, None]
+    assert not any(b.get("superseded") for b in _reduced(_events(*broken, notice)).blocks())
+
+
+def test_parts_of_one_row_have_the_ids_of_their_lines() -> None:
+    """The client numbers the lines that it makes of a row in the last digits."""
+    uuid = "00000001-0000-4000-8000-00000000abcd"
+    parts = [_text("a"), call("t1"), _text("b")]
+    stored = parse(lines(said(uuid, None, *parts, id="m1")))
+    streamed = [_said(f"{uuid[:24]}{number:012x}", "m1", part) for number, part in enumerate(parts)]
+    ids = [block["id"] for block in stored.blocks()]
+    assert ids == [block["id"] for block in _reduced(_events(*streamed)).blocks()]
+    assert ids[1] == "00000001-0000-4000-8000-000000000001:0"
+
+
+def test_what_a_command_printed_is_said_to_be_so() -> None:
+    """Stdout has it in the model's place, with its facts beside it."""
+    facts = {"local_command_source": "<x>", "local_command_run": {"command": "cost", "args": ""}}
+    shown = _said("u1", "m1", _text("12 USD"), **facts)
+    shown["message"]["model"] = "<synthetic>"
+    (block,) = _reduced(_events(shown)).blocks()
+    assert block["metadata"] == {
+        "event": "local_command_output",
+        "commandRun": {"command": "cost", "args": ""},
+    }
+
+
 def test_the_client_says_from_which_block_on_a_message_is_abandoned() -> None:
     """What stands before goes on, and is completed."""
     first, second = _part(0, _text("a")), _part(1, _text("b"))
     cut = {"api_message_id": "m1", "from_block_index": 1}
     stop = _line("stream_event", event={"type": "message_stop"}, abandoned_blocks=cut)
-    events = _events(_began("m1"), first, second, stop, _said("u1", "m1", _text("a")))
+    whole = _said("u1", "m1", _text("a"))
+    events = _events(_began("m1"), first, whole, second, stop)
     assert [(block["id"], block.get("superseded")) for block in _reduced(events).blocks()] == [
         ("u1:0", None),
         ("main/m1/1", True),

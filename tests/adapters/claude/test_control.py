@@ -1,0 +1,127 @@
+"""What the client asks in the middle of a turn, and how it is answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsdir.adapters.claude import control
+from agentsdir.adapters.contract import Decision, ToolRequest
+
+ASKED: dict[str, Any] = {
+    "request_id": "r-1",
+    "request": {
+        "subtype": "can_use_tool",
+        "tool_name": "Write",
+        "tool_use_id": "toolu_1",
+        "input": {"file_path": "/w/a", "content": "x"},
+    },
+    "type": "control_request",
+}
+
+
+def never(request: ToolRequest) -> Decision:
+    """Answer nobody."""
+    raise AssertionError(f"nobody is asked about {request}")
+
+
+def answered(asked: Any, decision: Decision) -> Any:
+    """Return the answer to a request, decoded."""
+    return orjson.loads(control.answer(orjson.dumps(asked) + b"\n", lambda _: decision))
+
+
+def test_an_approval_repeats_the_input_for_versions_that_want_it() -> None:
+    """2.1.98 takes one without for none."""
+    said = answered(ASKED, Decision(allowed=True))["response"]
+    assert (said["subtype"], said["request_id"]) == ("success", "r-1")
+    given_back = ASKED["request"]["input"]
+    assert said["response"] == {"behavior": "allow", "updatedInput": given_back}
+
+
+def test_an_approval_may_change_the_input() -> None:
+    """Even to nothing."""
+    said = answered(ASKED, Decision(allowed=True, input={}))["response"]
+    assert said["response"] == {"behavior": "allow", "updatedInput": {}}
+
+
+@pytest.mark.parametrize(("reason", "message"), [("no", "no"), ("", "permission was denied")])
+def test_a_refusal_always_has_a_message(reason: str, message: str) -> None:
+    """The model is told why."""
+    said = answered(ASKED, Decision(allowed=False, reason=reason))["response"]
+    assert said["response"] == {"behavior": "deny", "message": message}
+
+
+def test_who_is_asked_hears_what_the_tool_would_do_and_for_whom() -> None:
+    """A subagent's call says whose it is."""
+    heard: list[ToolRequest] = []
+
+    def hear(request: ToolRequest) -> Decision:
+        heard.append(request)
+        return Decision(allowed=False)
+
+    control.answer(orjson.dumps(ASKED), hear)
+    theirs = {**ASKED["request"], "agent_id": "a9"}
+    control.answer(orjson.dumps({**ASKED, "request": theirs}), hear)
+    assert [(one.tool_name, one.tool_use_id, one.conversation) for one in heard] == [
+        ("Write", "toolu_1", "main"),
+        ("Write", "toolu_1", "a9"),
+    ]
+    assert heard[0].input == {"file_path": "/w/a", "content": "x"}
+
+
+def test_what_nobody_here_can_do_is_refused_and_never_left_waiting() -> None:
+    """A client waits for ever for an answer that does not come."""
+    asked = {**ASKED, "request": {"subtype": "elicitation"}}
+    said = orjson.loads(control.answer(orjson.dumps(asked), never))["response"]
+    assert (said["subtype"], said["request_id"]) == ("error", "r-1")
+    assert "elicitation" in said["error"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"assistant","message":{"content":"control_request"}}\n',
+        b'{"type":"user","message":{"content":[{"text":"say \\"control_request\\""}]}}\n',
+        b'{"type":"control_response","response":{"subtype":"success"}}\n',
+        b'{"type":"control_request","request":null,"request_id":"x"}\n',
+        b'{"type":"control_request"\n',
+        b"",
+    ],
+)
+def test_other_lines_ask_nothing(line: bytes) -> None:
+    """Also when they speak of asking."""
+    assert control.answer(line, never) == b""
+
+
+def test_a_prompt_has_the_id_that_its_row_will_have() -> None:
+    """And the session's."""
+    line = orjson.loads(control.encode(control.prompt_line("hi", "s-1", "u-1")))
+    assert line == {
+        "type": "user",
+        "message": {"role": "user", "content": "hi"},
+        "parent_tool_use_id": None,
+        "session_id": "s-1",
+        "uuid": "u-1",
+    }
+
+
+def test_an_image_is_spelled_as_the_api_does() -> None:
+    """Only the name of the media type differs."""
+    source = {"type": "base64", "mediaType": "image/png", "data": "AA=="}
+    parts = [{"type": "text", "text": "see"}, {"type": "image", "source": source}]
+    sent = control.prompt_line(parts, "s", "u")["message"]["content"]
+    spelled = {"type": "base64", "media_type": "image/png", "data": "AA=="}
+    assert sent == [{"type": "text", "text": "see"}, {"type": "image", "source": spelled}]
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=()), max_size=50))
+def test_every_prompt_is_one_line(text: str) -> None:
+    """Whatever is in it, half of a surrogate pair too."""
+    line = control.encode(control.prompt_line(text, "s", "u"))
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert isinstance(orjson.loads(line)["message"]["content"], str)

@@ -1,0 +1,113 @@
+"""A profile is written into the working directory before the first turn, and over nothing."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsdir.adapters.claude.provider import ClaudeProvider
+from agentsdir.engine.profiles import apply_profile
+from agentsdir.formats.errors import UsageError
+
+
+@pytest.fixture
+def work(stage: Any, tmp_path: Path) -> Path:
+    """Return a working directory, with a profile in the root."""
+    top = stage.root / "profiles" / "good"
+    (top / "agents").mkdir(parents=True)
+    (top / "instructions.md").write_text("Be brief.")
+    (top / "agents" / "reader.md").write_text("Read.")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def apply(stage: Any, work: Path, paths: Any = None) -> tuple[Any, list[str]]:
+    """Apply the profile as a turn does; return the agent and what the person was told."""
+    paths = paths or stage.new(provider="claude", profile="good", cwd=str(work))
+    told: list[str] = []
+    world = stage.world._replace(tell=told.append)
+    apply_profile(world, paths, stage.state(paths), ClaudeProvider())
+    return paths, told
+
+
+def applied(stage: Any, paths: Any) -> list[dict[str, Any]]:
+    """Return what the log says of profiles."""
+    return [r["data"] for r in stage.log(paths) if r["event"] == "profile.applied"]
+
+
+def test_what_is_missing_is_written_and_recorded(stage: Any, work: Path) -> None:
+    """With the hash of each file, so that anybody can tell ours from yours."""
+    paths, told = apply(stage, work)
+
+    files = {"CLAUDE.md": b"Be brief.", ".claude/agents/reader.md": b"Read."}
+    assert {name: (work / name).read_bytes() for name in files} == files
+    assert applied(stage, paths) == [
+        {
+            "profile": "good",
+            "cwd": str(work),
+            "files": [
+                {"path": name, "sha256": sha256(files[name]).hexdigest()} for name in sorted(files)
+            ],
+            "skipped": [],
+        }
+    ]
+    assert told == []
+
+
+@pytest.mark.parametrize("what", ["file", "link", "dangling", "folder", "linked-folder"])
+def test_what_stands_there_is_left_and_named(
+    stage: Any, work: Path, tmp_path: Path, what: str
+) -> None:
+    """A file of another, a link wherever it leads, a folder."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    place = work / ("CLAUDE.md" if what != "linked-folder" else ".claude")
+    match what:
+        case "file":
+            place.write_text("mine")
+        case "folder":
+            place.mkdir()
+        case "link":
+            place.symlink_to(outside / "file")
+        case "dangling":
+            place.symlink_to(outside / "new")
+        case _:
+            place.symlink_to(outside)
+
+    paths, told = apply(stage, work)
+
+    (event,) = applied(stage, paths)
+    name = "CLAUDE.md" if what != "linked-folder" else ".claude/agents/reader.md"
+    assert event["skipped"] == [name]
+    assert len(event["files"]) == 1
+    assert told == [f"{work / name} is not of the profile good; it was left"]
+    assert [path.name for path in outside.iterdir()] == ["file"]
+    assert (outside / "file").read_text() == "mine"
+
+
+def test_our_own_file_that_was_changed_is_left(stage: Any, work: Path) -> None:
+    """Before a first turn that is tried again; one that is the same needs no word."""
+    paths, _ = apply(stage, work)
+    (work / "CLAUDE.md").write_text("Be brief, and kind.")
+
+    _, told = apply(stage, work, paths)
+
+    assert (work / "CLAUDE.md").read_text() == "Be brief, and kind."
+    assert len(told) == 1
+    (work / "CLAUDE.md").write_text("Be brief.")
+    before = stage.log(paths)
+    assert apply(stage, work, paths)[1] == []
+    assert stage.log(paths) == before
+
+
+def test_a_profile_must_be_there_when_an_agent_is_made(stage: Any, work: Path) -> None:
+    """For a provider that has a workspace to write; for the others it is a word."""
+    with pytest.raises(UsageError) as caught:
+        stage.new(provider="claude", profile="none", cwd=str(work))
+    assert caught.value.kind == "no-such-profile"
+    assert stage.state(stage.new(provider="echo", profile="none")).profile == "none"

@@ -1,0 +1,114 @@
+"""Blocks at hand, and telling a session again without repeating what was told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentsdir.formats.reading import stream
+from agentsdir.formats.reading.book import BlockBook
+from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.formats.reading.retelling import Retelling
+from agentsdir.formats.reading.spool import RecordSpool
+
+
+def block(name: str, **fields: Any) -> dict[str, Any]:
+    """Return a block; its type does not matter here."""
+    return {"type": "system", "id": name, "conversationId": "main", **fields}
+
+
+def complete(name: str, **fields: Any) -> dict[str, Any]:
+    """Return the event that completes a block."""
+    return stream.block_complete(name, block(name, **fields))
+
+
+def update(name: str, **fields: Any) -> dict[str, Any]:
+    """Return the event that changes a block."""
+    return stream.block_update(name, fields, "main")
+
+
+@pytest.mark.parametrize("limit", [0, 8, 1000])
+def test_records_come_back_in_any_order(limit: int) -> None:
+    """From memory and from the scratch file."""
+    spool = RecordSpool(limit)
+    records = [str(n).encode() * n for n in range(1, 20)]
+    kept = [spool.add(record) for record in records]
+    assert [spool.read(one) for one in reversed(kept)] == records[::-1]
+
+
+def test_a_book_holds_each_block_as_it_stands() -> None:
+    """What has merely begun is not in it, nor changed by an update."""
+    book = BlockBook()
+    assert book.apply(stream.block_start("a", block("a", message=""))) is None
+    assert book.apply(update("a", status="x")) is None
+    assert book.apply(complete("a", message="m")) == block("a", message="m")
+    assert book.apply(update("a", status="x")) == block("a", message="m", status="x")
+    assert book["main", "a"] == block("a", message="m", status="x")
+    assert list(book) == [("main", "a")]
+
+
+def test_only_the_difference_is_told_again() -> None:
+    """New, changed, gone and come back; nothing that is as it was."""
+    telling = Retelling()
+    first = [complete("a"), complete("b", message="1"), complete("c", output="x"), complete("d")]
+    assert list(telling.tell(first)) == first
+    assert list(telling.settle()) == []
+
+    telling.again()
+    assert (
+        list(
+            telling.tell(
+                [
+                    complete("a"),
+                    complete("b"),
+                    update("b", message="2"),
+                    complete("c"),
+                    complete("e"),
+                ]
+            )
+        )
+        == []
+    )
+    assert list(telling.settle()) == [
+        update("b", message="2"),
+        complete("c"),  # a field went, which no update can say
+        complete("e"),
+        update("d", superseded=True),
+    ]
+
+    telling.again()
+    list(telling.tell([complete(name) for name in "acde"] + [complete("b", message="2")]))
+    assert list(telling.settle()) == [update("d", superseded=False)]
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.builds(complete, st.sampled_from("abcd"), message=st.sampled_from("xy")),
+        st.builds(update, st.just("a"), status=st.sampled_from("xy")),
+    ),
+    max_size=8,
+).map(lambda events: [complete("a"), *events])
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(EVENTS, min_size=1, max_size=4))
+def test_whoever_reduces_what_is_told_has_what_was_told_last(tellings: list[list[Any]]) -> None:
+    """However often a session is told again, and however it differs."""
+    telling, heard, last = Retelling(), Reducer(), Reducer()
+    for number, events in enumerate(tellings):
+        if number:
+            telling.again()
+        last = Reducer()
+        for event in events:
+            last.apply(event)
+        for event in [*telling.tell(events), *telling.settle()]:
+            heard.apply(event)
+    stands = {
+        one["id"]: {name: value for name, value in one.items() if name != "superseded"}
+        for one in heard.blocks()
+        if not one.get("superseded")
+    }
+    assert stands == {one["id"]: one for one in last.blocks()}
