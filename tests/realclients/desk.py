@@ -252,12 +252,10 @@ class Desk:
         """Return what still runs of anything started here."""
         return list(processes.marked({"AGENTSDIR_ROOT": str(self.root)}))
 
-    def client_process(self) -> processes.Process | None:
-        """Return the client that runs a turn, once it does."""
-        for one in self.running():
-            if "--permission-prompt-tool" in _command(one.pid):
-                return one
-        return None
+    def client_of(self, started: subprocess.Popen[bytes]) -> processes.Process:
+        """Return the client that a started `send` runs."""
+        (client,) = [one for one in self.running() if _parent(one.pid) == started.pid]
+        return client
 
     def quiet(self) -> None:
         """Hold the machine to it that nothing runs on after a turn."""
@@ -306,6 +304,13 @@ class Desk:
 
 def _table(values: dict[str, str]) -> list[str]:
     return [f"{name} = {orjson.dumps(value).decode()}" for name, value in values.items()]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def _is_remark_on_stream(problem: dict[str, Any]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from typing import Any
 
 import pytest
@@ -17,11 +16,6 @@ def tool_runs(desk: Desk) -> int:
     """Return the process id of the command that the `sleeper` plan has started."""
     path = desk.work / "begun"
     return int(until(lambda: path.exists() and path.read_text().strip(), "the tool's begin"))
-
-
-def shown(desk: Desk, agent: str, kind: str) -> bool:
-    """Tell whether the log has a block of this type."""
-    return kind in desk.types(agent)
 
 
 def ends(desk: Desk, agent: str) -> list[dict[str, Any]]:
@@ -43,14 +37,6 @@ def goes_on(desk: Desk, agent: str) -> list[str]:
     assert (done.code, done.out) == (0, "This is the next turn.\n"), done
     desk.sound(agent)
     return desk.api.of("again")[-1].texts
-
-
-def begin(desk: Desk, agent: str, plan: str, *options: str) -> subprocess.Popen[bytes]:
-    """Start a turn, and return once the model has been asked."""
-    running = desk.begin(agent, plan, *options)
-    until(lambda: desk.api.of(plan) or running.poll() is not None, "the model's turn")
-    assert running.poll() is None, desk.end(running)
-    return running
 
 
 def test_an_interrupt_keeps_what_was_said_so_far(any_desk: Desk) -> None:
@@ -133,7 +119,7 @@ def test_a_client_that_is_killed_fails_its_turn(any_desk: Desk) -> None:
     agent = any_desk.new()
     running = any_desk.begin(agent, "sleeper", "--json")
     command = tool_runs(any_desk)
-    client = until(any_desk.client_process, "the client")
+    client = any_desk.client_of(running)
     os.kill(client.pid, signal.SIGKILL)
     done = any_desk.end(running)
     assert (done.code, done.error["kind"]) == (14, "cut-stream"), done
@@ -148,7 +134,7 @@ def test_ctrl_c_at_the_terminal_reaches_the_client_only_through_us(desk: Desk) -
     agent = desk.new()
     running = desk.begin(agent, "sleeper")
     tool_runs(desk)
-    client = until(desk.client_process, "the client")
+    client = desk.client_of(running)
     assert os.getsid(client.pid) == client.pid
     running.send_signal(signal.SIGINT)
     assert desk.end(running).code == 130
