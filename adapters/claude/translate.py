@@ -169,7 +169,7 @@ class StdoutTranslator:
         self._spent.settle(outcome.usage)
         self._update(
             usage=self._spent.so_far(),
-            costUSD=None if outcome.cost is None else self._cost,
+            costUsd=None if outcome.cost is None else self._cost,
             stopReason=outcome.stop_reason,
             terminalReason=outcome.terminal_reason,
         )
