@@ -51,7 +51,13 @@ def desk(desk_of: Callable[..., Desk]) -> Desk:
     return desk_of()
 
 
-@pytest.fixture(params=CLIENTS or [None], ids=lambda path: path.parts[-4] if path else "none")
+def _version(client: Path | None) -> str:
+    """Return the folder that a client was installed in, which its version names."""
+    parts = client.parts if client else ("none",)
+    return parts[parts.index("node_modules") - 1] if "node_modules" in parts else parts[-1]
+
+
+@pytest.fixture(params=CLIENTS or [None], ids=_version)
 def any_desk(request: pytest.FixtureRequest, desk_of: Callable[..., Desk]) -> Desk:
     """Return a desk with each client in turn."""
     return desk_of(client=request.param)

@@ -77,6 +77,7 @@ def test_a_signal_to_send_ends_its_turn_and_all_that_the_turn_runs(
     goes_on(any_desk, agent)
 
 
+@pytest.mark.feature("C-05", "G-04")
 def test_a_send_that_is_killed_leaves_nothing_running_after_restore(any_desk: Desk) -> None:
     """Kill -9 in the middle of a tool: the client is told, and `restore` ends what it left."""
     agent = any_desk.new()

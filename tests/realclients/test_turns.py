@@ -38,6 +38,7 @@ def counted(result: dict[str, Any]) -> dict[str, int]:
     }
 
 
+@pytest.mark.feature("C-02", "B-06", "B-08")
 def test_a_turn_is_answered_recorded_and_charged_as_the_client_has_it(any_desk: Desk) -> None:
     """The prompt, the thought and the answer; nothing of the client's own bookkeeping."""
     agent = any_desk.new()
@@ -134,6 +135,7 @@ def test_a_second_turn_goes_on_with_the_first(any_desk: Desk) -> None:
     any_desk.sound(agent)
 
 
+@pytest.mark.feature("C-03", "C-04", "S-03")
 def test_a_suspended_agent_goes_on_where_it_was(desk: Desk) -> None:
     """Nothing but files is kept in between."""
     agent = desk.new()
@@ -146,6 +148,7 @@ def test_a_suspended_agent_goes_on_where_it_was(desk: Desk) -> None:
     desk.sound(agent)
 
 
+@pytest.mark.feature("G-03")
 def test_after_a_reset_the_model_is_sent_nothing_of_before(any_desk: Desk) -> None:
     """The agent has a new native session; the old one's transcript stays with it."""
     agent = any_desk.new()
