@@ -97,10 +97,10 @@ def _decision(hook: Path, out: bytes) -> Decision:
     behavior = said.get("behavior") if isinstance(said, dict) else None
     message = said.get("message", "") if isinstance(said, dict) else None
     if behavior not in ("allow", "deny") or not isinstance(message, str):
-        raise HookFailed(HOOK, f"{hook} answered no decision")
+        raise HookFailed(f"{hook} answered no decision", hook=HOOK)
     if behavior == "deny":
         return Decision(allowed=False, reason=message or f"{hook.name} said no")
     changed = said.get("updatedInput")
     if changed is not None and not isinstance(changed, dict):
-        raise HookFailed(HOOK, f"{hook} answered an updatedInput that is no object")
+        raise HookFailed(f"{hook} answered an updatedInput that is no object", hook=HOOK)
     return Decision(allowed=True, reason=message, input=changed)

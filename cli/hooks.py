@@ -47,14 +47,14 @@ def _check(env: Environment, path: Path, name: str) -> None:
         flaw = foreign(path.stat(), env.uid)
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
-            raise HookFailed(name, f"{path} is a link that leads nowhere") from None
+            raise HookFailed(f"{path} is a link that leads nowhere", hook=name) from None
         raise
     except OSError as error:
-        raise HookFailed(name, f"{path} cannot be looked at: {error.strerror}") from error
+        raise HookFailed(f"{path} cannot be looked at: {error.strerror}", hook=name) from error
     if not flaw and not os.access(path, os.X_OK):
         flaw = "is not executable"
     if flaw:
-        raise HookFailed(name, f"{path} {flaw}")
+        raise HookFailed(f"{path} {flaw}", hook=name)
 
 
 class HookAnswer:
@@ -82,8 +82,8 @@ def run_hook(env: Environment, path: Path, document: dict[str, Any]) -> HookAnsw
             check=False,
         )
     except OSError as error:
-        raise HookFailed(path.name, f"{path} cannot run: {error.strerror}") from error
+        raise HookFailed(f"{path} cannot run: {error.strerror}", hook=path.name) from error
     answer = HookAnswer(done.returncode, done.stdout, done.stderr)
     if done.returncode < 0:
-        raise HookFailed(path.name, f"{path} was ended by signal {-done.returncode}")
+        raise HookFailed(f"{path} was ended by signal {-done.returncode}", hook=path.name)
     return answer

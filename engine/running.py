@@ -320,7 +320,7 @@ class Turn:
 
     @property
     def _cost(self) -> float | None:
-        cost = self._metadata.get("costUSD")
+        cost = self._metadata.get("costUsd")
         return cost if isinstance(cost, int | float) and 0 <= cost <= BELIEVABLE else None
 
     def _end(self, event: str, data: dict[str, Any], outcome: str) -> None:

@@ -98,8 +98,10 @@ class HookFailed(AgentsdirError):
 
     kind = "hook-failed"
 
-    def __init__(self, hook: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, hook: str = "", hint: str | None = None, kind: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, kind=kind)
         self.hook = hook
 
 

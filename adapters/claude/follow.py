@@ -14,6 +14,7 @@ from agentsdir.adapters.claude.detection import head_rows
 from agentsdir.adapters.claude.discovery import is_child, is_child_of
 from agentsdir.adapters.claude.growing import Growing
 from agentsdir.adapters.claude.sessions import sidecar, thread_name
+from agentsdir.adapters.claude.shapes import is_row
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.live import LiveSink
 from agentsdir.formats.reading.retelling import Retelling
@@ -81,7 +82,7 @@ class _File:
         """Read the file from its start, as a part of a session that is read from its start."""
         session, thread = self.opening
         self.reading = growing.open(self.name, thread=thread, session=session, meta=self.meta)
-        self.feed = LineFeed(self.name, sink.tally, sink.finding)
+        self.feed = LineFeed(self.name, sink.tally, sink.finding, is_record=is_row)
         self.tail.rewind()
 
     def take(self, line: bytes | int) -> None:

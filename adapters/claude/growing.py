@@ -11,7 +11,6 @@ from typing import Any
 from agentsdir.adapters.claude.calls import Calls
 from agentsdir.adapters.claude.reading import Reading
 from agentsdir.adapters.claude.subagents import Subagents
-from agentsdir.adapters.claude.tokens import compare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ class Growing:
         self._calls = Calls(sink)
         self._subagents = Subagents(sink)
         self._readings: list[Reading] = []
-        self._file = ""
 
     def open(
         self, file: str, *, thread: str | None = None, session: str = "", meta: Any = None
@@ -55,7 +53,6 @@ class Growing:
             meta=meta or {},
         )
         self._readings.append(reading)
-        self._file = self._file or file
         return reading
 
     def settle(self) -> None:
@@ -71,4 +68,5 @@ class Growing:
         self._calls.finish()
         self._subagents.state()
         self._subagents.report()
-        compare(self._sink, self._file)
+        for reading in self._readings[:1]:
+            reading.compare()

@@ -20,7 +20,7 @@ from agentsdir.adapters.claude.shapes import (
     parts,
     text,
 )
-from agentsdir.adapters.claude.tokens import Ledger
+from agentsdir.adapters.claude.tokens import Ledger, compare
 from agentsdir.adapters.claude.tree import PLAIN, PROMPT, Tree
 from agentsdir.adapters.claude.user import read_user
 from agentsdir.formats import times
@@ -159,6 +159,11 @@ class Reading:
         self.subagents.close(self._file)
         if self.version is not None:
             sink.client_version = self.version
+
+    def compare(self) -> None:
+        """Hold the client's own count against all files; on stdout it is known to be better."""
+        if not self.started:
+            compare(self._sink, self._file)
 
     def written_by(self, version: str) -> None:
         """Note which client wrote the rows from here on; a file may span an upgrade."""

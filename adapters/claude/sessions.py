@@ -12,7 +12,6 @@ from agentsdir.adapters.claude.detection import head_rows
 from agentsdir.adapters.claude.reading import Reading
 from agentsdir.adapters.claude.shapes import agent_id
 from agentsdir.adapters.claude.subagents import Subagents
-from agentsdir.adapters.claude.tokens import compare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ _MAX_SIDECAR = 1024 * 1024
 def read_session(session: SessionFiles, sink: BlockSink) -> None:
     """Read the main transcript, then each subagent's, into `sink`."""
     calls, subagents = Calls(sink), Subagents(sink)
+    first: Reading | None = None
     for transcript in session.transcripts:
         source = transcript.source
         rows = list(head_rows(source.head()))
@@ -45,10 +45,12 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
             meta=sidecar(transcript.sidecar),
         )
         reading.run(source)
+        first = first or reading
     calls.finish()
     subagents.state()
     subagents.report()
-    compare(sink, session.transcripts[0].source.name)
+    if first is not None:
+        first.compare()
 
 
 def thread_name(rows: list[dict[str, Any]], file: str) -> str:

@@ -18,7 +18,7 @@ from agentsdir.adapters.claude.outcomes import (
     total_cost,
 )
 from agentsdir.adapters.claude.partials import Partials
-from agentsdir.adapters.claude.shapes import mapping, text
+from agentsdir.adapters.claude.shapes import is_row, mapping, text
 from agentsdir.adapters.claude.tokens import Spent, message_usage
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
@@ -73,7 +73,7 @@ class StdoutTranslator:
         self._sink = _StdoutSink(hidden=hidden, begun_as=self._partials.claim)
         self._growing = Growing(self._sink)
         self._reading = self._growing.open(_FILE)
-        self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding)
+        self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding, is_record=is_row)
         self._spent = Spent()
         self._cost = 0.0
         self._total = 0.0
@@ -169,7 +169,7 @@ class StdoutTranslator:
         self._spent.settle(outcome.usage)
         self._update(
             usage=self._spent.so_far(),
-            costUSD=None if outcome.cost is None else self._cost,
+            costUsd=None if outcome.cost is None else self._cost,
             stopReason=outcome.stop_reason,
             terminalReason=outcome.terminal_reason,
         )

@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.adapters.claude.reading import Reading
 
+# How long a tool took, under its several names, and how many milliseconds are in one.
+_DURATIONS = {"durationMs": 1, "totalDurationMs": 1, "durationSeconds": 1000}
 _ATTACHED = frozenset({"image", "document", "search_result"})
 
 
@@ -159,7 +161,9 @@ def _result(
 
 
 def _duration(details: dict[str, Any]) -> int | None:
-    for name, unit in (("durationMs", 1), ("totalDurationMs", 1), ("durationSeconds", 1000)):
+    if _DURATIONS.keys().isdisjoint(details):
+        return None
+    for name, unit in _DURATIONS.items():
         spent = details.get(name)
         if isinstance(spent, (int, float)) and 0 <= spent < 1e12:
             return round(spent * unit)

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import orjson
 
 from agentsdir.formats import jsontext
+from agentsdir.formats.jsontext import CONTAINERS, deeper_than
 from agentsdir.formats.reading.blocks import MAIN, Block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
@@ -28,7 +29,7 @@ from agentsdir.formats.reading.usage import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 View: TypeAlias = Literal["live", "all"]
 DROPPED = -1
@@ -39,7 +40,7 @@ _NESTED = {
     "tool_result": ("output", "display"),
     "system": ("metadata",),
 }
-_LATE = ("output", "metadata")
+_LATE = frozenset({"output", "metadata"})
 _DEEPEST = jsontext.MAX_DEPTH - 2
 
 
@@ -133,8 +134,10 @@ class ParseSink:
             line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
         except TypeError:
             line = _encode_lossy(block)
-        if kind in _NESTED and _is_too_deep(block, _NESTED[kind]):
-            line = _encode_lossy(block)
+        for name in _NESTED.get(kind, ()):
+            value = block.get(name)
+            if type(value) in CONTAINERS and deeper_than(value, _DEEPEST):
+                line = _encode_lossy(block)
         self._spool.add(line)
         key = (block["conversationId"], kind)
         number = self._kinds.get(key)
@@ -184,9 +187,11 @@ class ParseSink:
             if handle in superseded:
                 if view == "live":
                     continue
-                yield line[:-2] + late.get(handle, b"") + b',"superseded":true}\n'
+                told = late.get(handle, b"")
+                yield b"".join((memoryview(line)[:-2], told, b',"superseded":true}\n'))
             elif handle in late:
-                yield line[:-2] + late[handle] + b"}\n"
+                # Joined, so that a line of any length is copied once.
+                yield b"".join((memoryview(line)[:-2], late[handle], b"}\n"))
             else:
                 yield line
 
@@ -250,10 +255,10 @@ def encodable(block: Block) -> Block:
     return block
 
 
-def _is_too_deep(block: Block, names: tuple[str, ...]) -> bool:
+def _is_too_deep(block: Block, names: Iterable[str]) -> bool:
     for name in names:
         value = block.get(name)
-        if type(value) in jsontext.CONTAINERS and jsontext.deeper_than(value, _DEEPEST):
+        if type(value) in CONTAINERS and deeper_than(value, _DEEPEST):
             return True
     return False
 
@@ -263,7 +268,9 @@ def _encode_late(late: dict[str, Any]) -> bytes:
         line = orjson.dumps(late)
     except TypeError:
         return _encode_lossy(late)[:-1]
-    return _encode_lossy(late)[:-1] if _is_too_deep(late, _LATE) else line
+    if _LATE.isdisjoint(late) or not _is_too_deep(late, _LATE):
+        return line
+    return _encode_lossy(late)[:-1]
 
 
 def _encode_lossy(block: Block) -> bytes:

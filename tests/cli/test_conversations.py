@@ -50,6 +50,7 @@ def test_send_under_json_prints_one_result(shell: Any) -> None:
         "response",
         "stopReason",
         "usage",
+        "costUsd",
         "durability",
     ]
     assert (result["type"], result["outcome"], result["response"]) == (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -185,3 +187,31 @@ def test_no_gemini_recording_is_taken_for_claudes() -> None:
     for path in others:
         if path.is_file():
             assert not READER.detect(_content(path)[:HEAD], path.name), path
+
+
+@pytest.mark.parametrize("version", sorted(path.name for path in CORPUS.glob("claude-*")))
+def test_a_whole_corpus_is_one_folder_to_the_command(version: str, tmp_path: Path) -> None:
+    """Trees, sidecars, indexes and todos lie about: no traceback, and every line has its count."""
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "agentsdir.cli.main", "parse", "--view", "all", "--hidden"]
+    command += ["--report", str(report), str(CORPUS / version)]
+    done = subprocess.run(command, capture_output=True, timeout=300, check=False)
+    assert b"Traceback" not in done.stderr
+    assert done.returncode in (0, 3)
+    said = json.loads(report.read_bytes())
+    counts = [said[name] for name in ("parsed", "hidden", "folded", "damaged")]
+    on_disk = sum(
+        path.read_bytes().count(b"\n")
+        for path in (CORPUS / version).rglob("*.jsonl")
+        if path.is_file()
+    )
+    assert sum(counts) == said["lines"] >= on_disk > 0
+    assert len(done.stdout.splitlines()) == sum(said["blocks"].values())
+    assert done.returncode == (3 if any(f["severity"] != "info" for f in said["findings"]) else 0)
+
+
+def test_transcripts_and_output_are_among_the_recordings() -> None:
+    """The tests above would not notice if a kind of file were never found."""
+    names = [files.transcripts[0].source.name for one in _scenarios() for files in _sessions(one)]
+    assert sum(name.removesuffix(".gz").endswith(".stdout") for name in names) > 120
+    assert sum(name.removesuffix(".gz").endswith(".jsonl") for name in names) > 90

@@ -78,7 +78,7 @@ def _streamed(scenario: Path) -> dict[str, Session]:
         if "stream-json" not in arguments:
             continue
         translator, events = _translate(_content(stdout))
-        assert translator.findings == []
+        assert not any(finding.is_damage for finding in translator.findings)
         said = [start.session for start in translator.starts]
         said += [outcome.session for outcome in translator.outcomes]
         if not said:

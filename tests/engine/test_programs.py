@@ -273,7 +273,7 @@ def test_tokens_and_cost_are_recorded_and_summed(stage: Any, program: Any) -> No
     """Of failed turns too; a client that names no cost leaves it unknown."""
     spends = """
     counts = {"inputTokens": 3, "outputTokens": 2, "cacheReadTokens": 0, "cacheWriteTokens": 0}
-    yield stream.metadata_update({"usage": counts, "costUSD": 0.25}, "main")
+    yield stream.metadata_update({"usage": counts, "costUsd": 0.25}, "main")
     """
     spends = textwrap.dedent(spends)
     fails = spends + "raise ProviderError('too much', kind='rate-limited')"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_support import FIXTURES, SESSION, call, lines, result, said, user
+from claude_support import SESSION, SINGLE, call, lines, result, said, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,12 +19,6 @@ from agentsdir.formats.reading.sink import ParseSink
 
 Blocks = dict[str, list[dict[str, Any]]]
 OTHER = "00000002-0000-4000-8000-000000000002"
-_PATHS = sorted(
-    path
-    for path in FIXTURES.iterdir()
-    if any(path.glob("*.jsonl"))
-    or (path.suffix == ".jsonl" and not path.name.endswith(".blocks.jsonl"))
-)
 _MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -112,7 +106,7 @@ def laid_out(fixture: Path) -> tuple[Path, dict[Path, bytes]]:
     return main, files
 
 
-every_fixture = pytest.mark.parametrize("fixture", _PATHS, ids=lambda path: path.name)
+every_fixture = pytest.mark.parametrize("fixture", SINGLE, ids=lambda path: path.name)
 
 
 class Writer:

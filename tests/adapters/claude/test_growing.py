@@ -165,3 +165,22 @@ def test_lines_over_the_cap_are_named_and_the_count_goes_on() -> None:
     assert (row.line, row.offset) == (3, 117)
     assert [finding.id for finding in found] == ["oversize", "oversize"]
     assert (tally.lines, tally.damaged) == (3, 2)
+
+
+def test_a_guess_is_taken_back_when_the_call_names_another_agent() -> None:
+    """Statement by statement, a thread is linked as if all rows had been there from the start."""
+    inner = {**user("s1", None, "look"), "isSidechain": True, "agentId": "abc1"}
+    rows = (
+        said("a1", None, call("t1", "Agent", prompt="look")),
+        inner,
+        user("u1", "a1", [result("t1")], toolUseResult={"agentId": "abc9"}),
+    )
+    events, end = _grow(*rows)
+    told = [
+        event["metadata"]["link"]
+        for event in events + end
+        if event["type"] == "metadata_update" and "link" in event["metadata"]
+    ]
+    assert [link["method"] for link in told] == ["prompt", "none"]
+    (block,) = [b for b in _folded(events + end).blocks() if b["type"] == "subagent"]
+    assert block["subagentId"] == "abc9"
