@@ -49,7 +49,9 @@ def session_files(spec: SessionSpec) -> list[NativeFile]:
         return files
     project = "/".join(home.split("/")[:2])
     return [
-        file._replace(path="/".join((project, *inner_path(file.path, spec.native_id))))
+        file._replace(path="/".join((project, *inner)))
+        if (inner := inner_path(file.path, spec.native_id))
+        else file  # of no place in a session that is moved, so it stays where it was
         for file in files
     ]
 
