@@ -492,6 +492,17 @@ def test_nothing_is_captured_where_nothing_may_be_written(shell: Any, talk: str)
     assert shell.tree() == before
 
 
+def test_folders_that_are_not_looked_into_are_named(shell: Any, talk: str) -> None:
+    """What is not kept is not passed over in silence."""
+    (shell.cwd / ".tmp-mine").mkdir()
+    (shell.cwd / ".tmp-mine" / "notes.txt").write_text("notes")
+
+    done = shell("suspend", "--capture", talk)
+
+    assert done.code == 0
+    assert ".tmp-mine: a folder that is not looked into" in done.err
+
+
 def test_a_capture_that_is_too_large_takes_nothing(
     shell: Any, talk: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
