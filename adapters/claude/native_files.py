@@ -26,7 +26,8 @@ def native_files(storage: Path, native_id: str) -> list[NativeFile]:
     The transcript that was written last counts, where several have the id. Paths are relative to
     the storage. Nothing is returned of a session that is not there.
     """
-    found = store.locate(storage, native_id)
+    # A bundle may say anything: an id that merely begins so is another session's.
+    found = [main for main in store.locate(storage, native_id) if main.stem == native_id]
     if not found:
         return []
     main = found[0]
