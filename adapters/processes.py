@@ -103,7 +103,7 @@ def end(
     unseen = 0
     # One look is not enough: a process may start another behind it, and be gone before it is met.
     while unseen < _LOOKS:
-        found = family([*marked(marks), *filter(is_alive, [*also, *ended])])
+        found = family([*marked(marks), *also, *ended])
         unseen = 0 if found else unseen + 1
         late = time.monotonic() > began + grace
         for process in found if late else [one for one in found if one not in ended]:
@@ -121,14 +121,15 @@ def end(
 
 
 def family(roots: Sequence[Process]) -> list[Process]:
-    """Return some processes and all that descend from one of them.
+    """Return those of some processes that still run, and all that descend from one of them.
 
     Neither this one nor those that wait for it.
     """
     if not roots:
         return []
     stats = {pid: found for pid in _pids() if (found := _stat(pid))}
-    known = {root.pid for root in roots}
+    # The number of one that is over may be another's by now.
+    known = {pid for pid, started in roots if stats.get(pid, (0, -1))[1] == started}
     grown = True
     while grown:
         below = {pid for pid, (parent, _) in stats.items() if parent in known} - known

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.creation import check_unique, check_unused
+from agentsdir.engine.identities import check_native
 from agentsdir.engine.removal import hold_agent
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
@@ -71,7 +72,8 @@ def unarchive_agent(world: World, paths: AgentPaths) -> Moved:
     """Bring an archived agent back among the others, with every byte it had.
 
     Raises what `hold_agent` and `move_folder` raise, and `AgentsdirError` (kind
-    ``already-exists``) when another agent has its id, its routing key or its name by now.
+    ``already-exists``) when another agent has its id, its routing key, its name or its native
+    session by now.
     """
     layout = world.layout
     with hold_agent(world, paths):
@@ -84,6 +86,7 @@ def unarchive_agent(world: World, paths: AgentPaths) -> Moved:
             error = damage
         if state is not None and state.session.state is not SessionState.TERMINATED:
             check_unique(layout, state.descriptor, state.name or "", paths.id)
+            check_native(layout, state.native["id"])
         _move(world, paths, layout.folder(archived=False))
     return _moved("unarchived", paths, state, error)
 

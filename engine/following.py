@@ -80,7 +80,8 @@ def _of_agent(
     for store in stores:
         if store.reader is reader and store.folder.is_dir():
             for main in reader.locate(store.folder, native_id):
-                return Followed(reader, main)
+                if main.stem == native_id:  # and not one that merely begins so
+                    return Followed(reader, main)
     for name in state.transcripts:
         if PurePosixPath(name).name == f"{native_id}.jsonl":
             return Followed(reader, store_path(paths, name))

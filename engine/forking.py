@@ -7,7 +7,7 @@ from typing import Any
 from agentsdir.engine.creation import Made, open_root
 from agentsdir.engine.histories import take_over
 from agentsdir.engine.identities import own_identity
-from agentsdir.engine.provider_sessions import find_provider, provider_errors
+from agentsdir.engine.provider_sessions import find_provider, forked_files
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import ids, locks, transcripts
 from agentsdir.formats.directory.agent import Reading, open_agent, read_agent
@@ -17,6 +17,9 @@ from agentsdir.formats.directory.log import read_log
 from agentsdir.formats.directory.points import Point
 from agentsdir.formats.directory.publishing import making_agent
 from agentsdir.formats.errors import Invalid
+
+# Of what the first agent was made, which is no origin of its fork.
+_ORIGINS = ("adopted_from", "imported_from")
 
 
 def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -> Made:
@@ -35,6 +38,7 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
     state, record = reading.state, recorded_creation(paths) or reading.rebuilt
     if record is None:
         raise Invalid(f"{paths.log} does not say how the agent was made")
+    created = {key: value for key, value in record.data.items() if key not in _ORIGINS}
     architecture, provider = find_provider(state)
     own = transcripts.of_session(state.transcripts, state.native["id"])
     saved = transcripts.load_recorded(paths, own)
@@ -46,7 +50,7 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
         agent_id, session_id = world.ids.agent(), world.ids.session()
         native = {**state.native, "id": ids.dashed(session_id), "cwd": state.cwd}
         data: dict[str, Any] = {
-            **own_identity(layout, record.data, agent_id, name, login),
+            **own_identity(layout, created, agent_id, name, login),
             "model": state.session.model,
             "cwd": state.cwd,
             "native": native,
@@ -59,9 +63,9 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
         }
         if state.title:
             data["title"] = state.title
-        with making_agent(layout, agent_id, session_id, world.disk) as made, provider_errors():
+        with making_agent(layout, agent_id, session_id, world.disk) as made:
             made.append("session.created", data, world.now())
-            files = provider.fork(saved, state.native["id"], native["id"], findings.append)
+            files = forked_files(provider, saved, state.native["id"], native["id"], findings.append)
             findings += take_over(made, architecture, files, world.now())
     return Made(agent_id, findings)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import orjson
 
 from agentsdir.engine.parsing import Found, parse_session
-from agentsdir.formats import jsontext
-from agentsdir.formats.errors import Invalid
+from agentsdir.engine.syncing import log_block
 from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
@@ -40,15 +39,5 @@ def take_over(
         sink = parse_session(Found(architecture, session), hidden=False)
         findings += sink.findings
         for line in sink.lines("all"):
-            _log_block(made, orjson.loads(line), ts)
+            log_block(made, None, orjson.loads(line), ts)
     return findings
-
-
-def _log_block(made: NewAgent, block: dict[str, object], ts: str) -> None:
-    try:
-        made.append("block", {"turn_id": None, "block": block}, ts)
-    except Invalid as error:
-        if error.kind != "value-refused":
-            raise
-        block = jsontext.cleaned(block, depth=3)  # the transcript keeps the bytes (D6)
-        made.append("block", {"turn_id": None, "block": block}, ts)

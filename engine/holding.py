@@ -36,7 +36,7 @@ def turn_marks(paths: AgentPaths, turn_id: str) -> dict[str, str]:
 
 
 def has_leftovers(paths: AgentPaths) -> bool:
-    """Tell whether something of a turn still runs whose holder is dead; nobody holds `.turn`."""
+    """Tell whether something still runs of the turn that `.turn` names; none is at work now."""
     note = read_note(paths)
     if note is None:
         return False

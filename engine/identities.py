@@ -7,6 +7,7 @@ from typing import Any
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.creation import check_unique, check_unused
 from agentsdir.formats.directory import ids
+from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError
 
 TYPE_CHECKING = False
@@ -74,8 +75,6 @@ def check_native(layout: Layout, native_id: str) -> None:
 
     Raises `AgentsdirError` (kind ``already-exists``): both would write to one transcript.
     """
-    from agentsdir.formats.directory.states import SessionState
-
     for paths, reading, _ in each_agent(layout):
         if (
             reading is not None

@@ -14,7 +14,7 @@ from typing import Any
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.creation import Made, check_unique, open_root
 from agentsdir.engine.identities import check_native, own_identity
-from agentsdir.engine.provider_sessions import find_provider
+from agentsdir.engine.provider_sessions import find_provider, forked_files
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids, locks, transcripts, workspace
 from agentsdir.formats.directory.agent import Reading, read_agent
@@ -176,6 +176,8 @@ def _end(
         path = made.paths.workspace / name
         documents.make_folder(path.parent, world.disk)
         documents.write_new(path, file.read(), world.disk)
+    for folder in {(made.paths.workspace / name).parent for name in captured}:
+        world.disk.sync_folder(folder)
 
 
 class _Conversion:
@@ -263,8 +265,12 @@ class _Conversion:
         entries = self._state.transcripts
         own = transcripts.of_session(entries, self._old)
         _, provider = find_provider(self._state)
-        files = provider.fork(
-            {path: saved[path] for path in own}, self._old, self.native["id"], findings.append
+        files = forked_files(
+            provider,
+            {path: saved[path] for path in own},
+            self._old,
+            self.native["id"],
+            findings.append,
         )
         self._stored[self._old] = [
             made.store(file.path, file.role, file.source).as_entry() for file in files

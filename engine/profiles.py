@@ -19,7 +19,7 @@ from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.bundles import checked_name
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout, open_plain
-from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, UsageError
+from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,18 +109,24 @@ class _Applied(NamedTuple):
 
 
 def apply_profile(world: World, paths: AgentPaths, state: AgentState, provider: Provider) -> None:
-    """Write the agent's profile into its working directory before its first turn.
+    """Write the agent's profile into its working directory, before each turn until one succeeded.
 
     Only what is missing is written; the event says what, and what was in the way is told.
 
-    Raises what `load_profile` raises, and `NotRecorded` when the system refuses.
+    Raises what `load_profile` raises, and `AgentsdirError` when the system refuses, or (kind
+    ``no-folder``) when the working directory is gone.
     """
-    if not state.profile or state.counters["turns"]:
+    if not state.profile or state.counters["turns"] > state.counters["failedTurns"]:
         return
     if not isinstance(provider, ProgramProvider):
         return
     wanted = provider.workspace_files(load_profile(world.layout, state.profile))
-    done = _write(Path(state.cwd), wanted)
+    folder = Path(state.cwd)
+    if not folder.is_dir():
+        raise AgentsdirError(
+            f"the working directory {folder} is gone", hint="make it again", kind="no-folder"
+        )
+    done = _write(folder, wanted)
     if done.written or done.skipped:
         data = {
             "profile": state.profile,
@@ -131,7 +137,7 @@ def apply_profile(world: World, paths: AgentPaths, state: AgentState, provider: 
         with write_agent(paths, disk=world.disk, known=state) as writer:
             writer.append("profile.applied", data, world.now())
     for name in done.skipped:
-        world.tell(f"{Path(state.cwd) / name} is not of the profile {state.profile}; it was left")
+        world.tell(f"{folder / name} is not of the profile {state.profile}; it was left")
 
 
 def _write(folder: Path, wanted: Mapping[str, bytes]) -> _Applied:
@@ -146,7 +152,7 @@ def _write(folder: Path, wanted: Mapping[str, bytes]) -> _Applied:
                 _create(path, data)
                 done.written.append({"path": name, "sha256": sha256(data).hexdigest()})
         except OSError as error:
-            raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
+            raise AgentsdirError(f"cannot write {path}: {error.strerror}") from error
     return done
 
 

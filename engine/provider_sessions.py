@@ -26,10 +26,12 @@ from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, Usa
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from agentsdir.adapters.contract import Decision, ToolRequest
+    from agentsdir.adapters.contract import Decision, NativeFile, ToolRequest
     from agentsdir.formats.directory.records import Record
+    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.source import Source
 
 
 class TurnHost(NamedTuple):
@@ -162,6 +164,18 @@ def provider_errors() -> Iterator[None]:
         raise
     except Exception as error:
         raise crashed(error) from error
+
+
+def forked_files(
+    provider: Provider,
+    saved: Mapping[str, Source],
+    old_id: str,
+    new_id: str,
+    report: Callable[[Finding], None],
+) -> Iterator[NativeFile]:
+    """Yield what `Provider.fork` does; what it should not raise is a `ProviderError`."""
+    with provider_errors():
+        yield from provider.fork(saved, old_id, new_id, report)
 
 
 def suspension_blob(paths: AgentPaths) -> bytes:

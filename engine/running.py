@@ -19,7 +19,7 @@ from agentsdir.adapters.contract import (
     SessionSpec,
 )
 from agentsdir.engine.crashes import open_call_steps
-from agentsdir.engine.holding import this_process
+from agentsdir.engine.holding import has_leftovers, this_process
 from agentsdir.engine.interrupts import heard
 from agentsdir.engine.profiles import apply_profile
 from agentsdir.engine.provider_sessions import (
@@ -328,7 +328,8 @@ class Turn:
             writer.append(event, {"turn_id": self._id, **data}, self._world.now())
             delivered = {"message_id": self._message_id, "outcome": outcome}
             writer.append("message.delivered", delivered, self._world.now())
-        if self._process is not None:
+        # What could not be ended, or was left by one who was in a hurry, the next holder ends.
+        if self._process is not None and not has_leftovers(self._paths):
             clear_note(self._held)
 
     def _began(self, process: Process) -> None:

@@ -24,13 +24,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from agentsdir.formats.directory.publishing import NewAgent
     from agentsdir.formats.directory.transcripts import Synced
 
 _REPLACED = "sidecar"
 """The role of files that a client replaces as it goes on."""
 
 
-def log_block(writer: AgentWriter, turn_id: str | None, block: Block, ts: str) -> Block:
+def log_block(writer: AgentWriter | NewAgent, turn_id: str | None, block: Block, ts: str) -> Block:
     """Append a block, made writable if need be; return it as it was logged."""
     try:
         writer.append("block", {"turn_id": turn_id, "block": block}, ts)

@@ -42,7 +42,7 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """Return a message as one line."""
+    """Return a message, or a row of the transcript, as one line."""
     try:
         return orjson.dumps(message) + b"\n"
     except TypeError:  # half of a surrogate pair, which JSON can escape

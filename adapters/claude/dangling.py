@@ -10,9 +10,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import orjson
-
-from agentsdir.formats import jsontext
+from agentsdir.adapters.claude.control import encode
 from agentsdir.formats.reading.rows import Tally, read_rows
 from agentsdir.formats.times import from_text, native, to_text
 
@@ -80,7 +78,7 @@ def answers(source: Source, now: str) -> Iterator[bytes]:
     moment = max(_moment(now), calls.last)
     for call, asked in calls.open.items():
         moment += _STEP
-        yield _encode(_answer(call, asked, calls.prompt, moment))
+        yield encode(_answer(call, asked, calls.prompt, moment))
 
 
 def _answer(call: str, row: dict[str, Any], prompt: Any, moment: datetime) -> dict[str, Any]:
@@ -104,13 +102,6 @@ def _answer(call: str, row: dict[str, Any], prompt: Any, moment: datetime) -> di
     if not isinstance(prompt, str):
         del made["promptId"]
     return made
-
-
-def _encode(row: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(row) + b"\n"
-    except TypeError:  # half of a surrogate pair in what was copied
-        return orjson.dumps(jsontext.clean(row, set())) + b"\n"
 
 
 def _moment(text: Any) -> datetime:

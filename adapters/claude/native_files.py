@@ -26,7 +26,8 @@ def native_files(storage: Path, native_id: str) -> list[NativeFile]:
     The transcript that was written last counts, where several have the id. Paths are relative to
     the storage. Nothing is returned of a session that is not there.
     """
-    found = store.locate(storage, native_id)
+    # A bundle may say anything: an id that merely begins so is another session's.
+    found = [main for main in store.locate(storage, native_id) if main.stem == native_id]
     if not found:
         return []
     main = found[0]
@@ -49,7 +50,9 @@ def session_files(spec: SessionSpec) -> list[NativeFile]:
         return files
     project = "/".join(home.split("/")[:2])
     return [
-        file._replace(path="/".join((project, *inner_path(file.path, spec.native_id))))
+        file._replace(path="/".join((project, *inner)))
+        if (inner := inner_path(file.path, spec.native_id))
+        else file  # of no place in a session that is moved, so it stays where it was
         for file in files
     ]
 

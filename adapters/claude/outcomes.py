@@ -1,25 +1,15 @@
-"""What a run says of itself on stdout: how a turn began (`init`), and how it ended (`result`)."""
+"""What a run says on stdout of how a turn ended: its `result` line."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from agentsdir.adapters.claude.shapes import count, mapping, text
+from agentsdir.adapters.claude.shapes import mapping, text
 from agentsdir.adapters.claude.tokens import message_usage
-from agentsdir.formats.reading.usage import Usage, usage
+from agentsdir.formats.reading.usage import Usage
 
 LIMITS = {"error_max_turns": "max_turns", "error_max_budget_usd": "max_budget"}
 """Ends that the user had asked for, and the reasons to stop that they are."""
-
-
-class Start(NamedTuple):
-    """An `init` line. The client repeats it for every turn; empty where it does not say."""
-
-    session: str
-    model: str
-    permission_mode: str
-    version: str
-    cwd: str
 
 
 class Outcome(NamedTuple):
@@ -27,8 +17,7 @@ class Outcome(NamedTuple):
 
     `failed` is the client's `is_error`, or an error's subtype: it calls an API error a success
     with `is_error`. `cost` is in US dollars and `usage` is the main thread's, both since the result
-    before; `models` counts all threads, over the session or the process, as the version has it.
-    `queued` is whether more turns wait for their run.
+    before. `queued` is whether more turns wait for their run.
     """
 
     failed: bool
@@ -38,23 +27,14 @@ class Outcome(NamedTuple):
     stop_reason: str
     errors: tuple[str, ...]
     text: str
-    session: str
     usage: Usage | None
     cost: float | None
-    models: dict[str, Usage]
-    denied: tuple[str, ...]
     queued: bool
 
     @property
     def reason(self) -> str:
         """Why the turn failed, or what it gave, in the client's words."""
         return "\n".join(self.errors) or (self.text if self.failed else "") or self.subtype
-
-
-def read_start(value: dict[str, Any]) -> Start:
-    """Read an `init` line."""
-    names = ("session_id", "model", "permissionMode", "claude_code_version", "cwd")
-    return Start(*(text(value.get(name)) for name in names))
 
 
 def read_outcome(value: dict[str, Any], spent: float = 0.0) -> Outcome:
@@ -68,7 +48,6 @@ def read_outcome(value: dict[str, Any], spent: float = 0.0) -> Outcome:
     errors = value.get("errors")
     status = value.get("api_error_status")
     raw = value.get("usage")
-    denials = value.get("permission_denials")
     return Outcome(
         failed=failed,
         subtype=subtype,
@@ -79,16 +58,8 @@ def read_outcome(value: dict[str, Any], spent: float = 0.0) -> Outcome:
         if type(errors) is list
         else (),
         text=text(value.get("result")),
-        session=text(value.get("session_id")),
         usage=message_usage(raw, final=not failed) if isinstance(raw, dict) else None,
         cost=_cost(value, spent),
-        models={
-            name: _model_usage(mapping(used), exact=not failed)
-            for name, used in mapping(value.get("modelUsage")).items()
-        },
-        denied=tuple(text(mapping(denial).get("tool_name")) for denial in denials)
-        if type(denials) is list
-        else (),
         queued=bool(value.get("queued_turn_count")),
     )
 
@@ -115,18 +86,3 @@ def _dollars(value: Any) -> float | None:
     if type(value) in (int, float) and 0 <= value < 1e9:
         return float(value)
     return None
-
-
-def _model_usage(used: dict[str, Any], *, exact: bool) -> Usage:
-    sent, got, read, wrote = (
-        count(used.get(name))
-        for name in (
-            "inputTokens",
-            "outputTokens",
-            "cacheReadInputTokens",
-            "cacheCreationInputTokens",
-        )
-    )
-    thinking = used.get("thinkingTokens")
-    thought = count(thinking) if type(thinking) is int else None
-    return usage(sent, got, read, wrote, thought, exact=exact)

@@ -38,13 +38,15 @@ class ClaudeProvider:
     def restore(self, spec: SessionSpec, state: bytes) -> ClaudeSession:
         """Reopen one, from its transcript alone, which is put in place if it is not there.
 
-        Raises as `place` does.
+        Without one of its own it begins anew. Raises as `place` does.
         """
+        from agentsdir.adapters.claude.placing import role_at
         from agentsdir.adapters.claude.running import ClaudeSession
 
         del state
         self.place(spec)
-        return ClaudeSession(spec, "--resume")
+        known = any(role_at(path, spec.native_id) == "main" for path in spec.transcripts)
+        return ClaudeSession(spec, "--resume" if known else "--session-id")
 
     def fork(
         self,

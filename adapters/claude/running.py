@@ -57,9 +57,8 @@ class ClaudeSession:
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn. Success is what the client's last result says, never its exit code.
 
-        Raises `ProviderError`: ``no-client``, ``no-folder``, ``session-open``, ``session-in-use``,
-        ``no-conversation``, ``bad-key``, ``rate-limited``, ``overloaded``, ``prompt-too-long``,
-        ``refused``, ``api-error``, ``cut-stream``, and what the client calls otherwise.
+        Raises `ProviderError` of the kinds that SPEC.md, "Claude: running", has in its table, and
+        ``no-client``, ``no-folder`` and ``session-open`` before anything is started.
         """
         spec = self._spec
         check_closed(spec)

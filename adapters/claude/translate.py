@@ -10,13 +10,7 @@ from typing import Any
 
 from agentsdir.adapters.claude.assistant import SYNTHETIC
 from agentsdir.adapters.claude.growing import Growing
-from agentsdir.adapters.claude.outcomes import (
-    Outcome,
-    Start,
-    read_outcome,
-    read_start,
-    total_cost,
-)
+from agentsdir.adapters.claude.outcomes import Outcome, read_outcome, total_cost
 from agentsdir.adapters.claude.partials import Partials
 from agentsdir.adapters.claude.shapes import is_row, mapping, text
 from agentsdir.adapters.claude.tokens import Spent, message_usage
@@ -55,18 +49,15 @@ class _StdoutSink(LiveSink):
 class StdoutTranslator:
     """Translates ``claude -p --output-format stream-json --verbose``, with any of its options.
 
-    `starts` and `outcomes` hold what each `init` and each `result` said; `reset_to` is the new
-    session's id after ``/clear``. `error` is the client's word for what kept the model from
-    answering last, and `has_tasks` whether something runs on in the background.
+    `outcomes` hold what each `result` said. `error` is the client's word for what kept the model
+    from answering last, and `has_tasks` whether something runs on in the background.
 
     Args:
         hidden: tell the lines that are no part of the conversation, too, as hidden blocks.
     """
 
     def __init__(self, *, hidden: bool = False) -> None:
-        self.starts: list[Start] = []
         self.outcomes: list[Outcome] = []
-        self.reset_to = ""
         self.error = ""
         self.has_tasks = False
         self._partials = Partials()
@@ -82,7 +73,6 @@ class StdoutTranslator:
             "assistant": self._assistant,
             "user": self._user,
             "system": self._system,
-            "conversation_reset": self._reset,
         }
 
     @property
@@ -155,8 +145,7 @@ class StdoutTranslator:
 
     def _system(self, value: dict[str, Any]) -> None:
         if value.get("subtype") == "init":
-            self.starts.append(read_start(value))
-            self._update(model=self.starts[-1].model)
+            self._update(model=text(value.get("model")))
         elif value.get("subtype") == "background_tasks_changed":
             self.has_tasks = bool(value.get("tasks"))
 
@@ -173,6 +162,3 @@ class StdoutTranslator:
             stopReason=outcome.stop_reason,
             terminalReason=outcome.terminal_reason,
         )
-
-    def _reset(self, value: dict[str, Any]) -> None:
-        self.reset_to = text(value.get("new_conversation_id"))

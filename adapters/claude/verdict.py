@@ -84,4 +84,4 @@ def _unfinished(code: int | None, errors: str) -> ProviderError:
 
 
 def _error(kind: str, message: str) -> ProviderError:
-    return ProviderError(message, hint=_HINTS.get(kind, ""), kind=kind)
+    return ProviderError(message, hint=_HINTS.get(kind), kind=kind)

@@ -50,6 +50,7 @@ def run(
     if workspace:
         from agentsdir.cli.captures import capture_now
 
+        env.layout.check_version(writing=True)
         capture_now(env, env.world, paths)
     exported = export_bundle(paths) if bundle or workspace else export_transcripts(paths)
     _write(env, exported, dest)

@@ -38,8 +38,8 @@ _is_stream_name = re.compile(r"turn-[1-9][0-9]*(-[1-9][0-9]*)?\.stream").fullmat
 class Synced(NamedTuple):
     """One file of a `transcript.synced` event: sizes in bytes, SHA-256 of the whole file.
 
-    `rewritten` is whether the client wrote it anew; `grown_from` is the size of what it had in
-    common with the stored copy, and 0 then.
+    `rewritten` is whether the client wrote it anew; `grown_from` is the size that the log knew of
+    it, and 0 then.
     """
 
     path: str

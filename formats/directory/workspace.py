@@ -16,7 +16,7 @@ from agentsdir.formats.directory import documents
 from agentsdir.formats.directory.bundles import checked_name
 from agentsdir.formats.directory.derived import encode_document
 from agentsdir.formats.directory.ignoring import Ignored, read_ignored
-from agentsdir.formats.directory.layout import AgentPaths, open_plain, read_json
+from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, open_plain, read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded
 from agentsdir.formats.reading.source import Source
 
@@ -88,10 +88,14 @@ def _walk(folder: Path, ignored: Ignored, skipped: list[str]) -> Iterator[_Found
         if passed and name.startswith(passed):
             continue
         is_folder = entry.is_dir(follow_symlinks=False)
-        if ignored.covers(name, is_folder=is_folder) or (is_folder and _is_root(Path(entry.path))):
+        if ignored.covers(name, is_folder=is_folder):
             passed = f"{name}/"
             continue
         if is_folder:
+            if entry.name.startswith(TEMPORARY) or not os.access(entry.path, os.R_OK | os.X_OK):
+                skipped.append(f"{name}: a folder that is not looked into")
+            elif _is_root(Path(entry.path)):
+                passed = f"{name}/"
             continue
         try:
             status = entry.stat(follow_symlinks=False)

@@ -151,6 +151,23 @@ def test_an_agent_at_work_is_forked_as_of_its_last_turn(shell: Any, talk: str) -
     assert log(shell, fork)[0]["data"]["forked_from"]["seq"] < starts[1] + 1
 
 
+def test_a_full_disk_is_not_the_providers_fault(
+    shell: Any, talk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the disk refuses while a fork is made is said as ever, and leaves nothing."""
+
+    def full(*_arguments: Any, **_options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("agentsdir.formats.directory.publishing.NewAgent.store", full)
+    before = shell.tree()
+
+    done = shell("fork", talk, "--json")
+
+    assert (done.code, done.error["kind"]) == (15, "not-recorded")
+    assert {*shell.tree()} - {*before} <= {".lock"}
+
+
 def test_damage_in_the_source_is_said(shell: Any, talk: str) -> None:
     """A stored transcript that was changed is no source for a fork."""
     shell.transcript(talk).write_bytes(b"x")
@@ -462,6 +479,30 @@ def test_an_agent_moves_with_its_files(shell: Any, talk: str) -> None:
     assert is_sound(there)
 
 
+def test_nothing_is_captured_where_nothing_may_be_written(shell: Any, talk: str) -> None:
+    """An agents directory that needs what this program does not know is not written to."""
+    (shell.root / "agentsdir.json").write_bytes(
+        b'{"format": "agentsdir", "version": 1, "features": ["later"]}'
+    )
+    before = shell.tree()
+
+    done = shell("export", "--workspace", "--json", talk, "out")
+
+    assert (done.code, done.error["kind"]) == (12, "unknown-version")
+    assert shell.tree() == before
+
+
+def test_folders_that_are_not_looked_into_are_named(shell: Any, talk: str) -> None:
+    """What is not kept is not passed over in silence."""
+    (shell.cwd / ".tmp-mine").mkdir()
+    (shell.cwd / ".tmp-mine" / "notes.txt").write_text("notes")
+
+    done = shell("suspend", "--capture", talk)
+
+    assert done.code == 0
+    assert ".tmp-mine: a folder that is not looked into" in done.err
+
+
 def test_a_capture_that_is_too_large_takes_nothing(
     shell: Any, talk: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -525,6 +566,34 @@ def test_a_session_is_adopted_once(shell: Any) -> None:
 
     assert (done.code, done.error["kind"]) == (1, "already-exists")
     assert agent in done.error["message"]
+
+
+def test_an_archived_agent_does_not_come_back_to_a_session_that_is_another_ones(
+    shell: Any,
+) -> None:
+    """It was free to be adopted meanwhile."""
+    native(shell)
+    first = shell.ok("new", "--from", ID).out.strip()
+    shell.ok("archive", first)
+    second = shell.ok("new", "--from", ID).out.strip()
+
+    done = shell("archive", "--undo", "--json", first)
+
+    assert (done.code, done.error["kind"]) == (1, "already-exists")
+    assert second in done.error["message"]
+    shell.ok("rm", "--yes", second)
+    shell.ok("archive", "--undo", first)
+
+
+def test_a_fork_of_an_adopted_agent_was_not_adopted(shell: Any) -> None:
+    """It says of what it was made, and that alone."""
+    native(shell)
+    agent = shell.ok("new", "--from", ID).out.strip()
+
+    created = log(shell, shell.ok("fork", agent).out.strip())[0]["data"]
+
+    assert created["forked_from"]["agent_id"] == agent
+    assert "adopted_from" not in created
 
 
 def test_what_is_said_goes_before_what_the_rows_say(shell: Any) -> None:

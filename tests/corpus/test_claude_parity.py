@@ -63,6 +63,19 @@ def _translate(data: bytes) -> tuple[StdoutTranslator, list[dict[str, Any]]]:
     return translator, [*events, *translator.end()]
 
 
+def _named(data: bytes) -> set[str]:
+    """Return which session its `init` and `result` lines say that a run was."""
+    found = set()
+    for line in data.split(b"\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:  # a signal may have cut the last one
+            continue
+        if (row.get("type"), row.get("subtype")) == ("system", "init") or row["type"] == "result":
+            found.add(row["session_id"])
+    return found
+
+
 def _streamed(scenario: Path) -> dict[str, Session]:
     """Fold the runs of a scenario in order; a fork begins with what its parent streamed."""
     sessions: dict[str, Session] = {}
@@ -77,14 +90,14 @@ def _streamed(scenario: Path) -> dict[str, Session]:
         )
         if "stream-json" not in arguments:
             continue
-        translator, events = _translate(_content(stdout))
+        lines = _content(stdout)
+        translator, events = _translate(lines)
         assert not any(finding.is_damage for finding in translator.findings)
-        said = [start.session for start in translator.starts]
-        said += [outcome.session for outcome in translator.outcomes]
+        said = _named(lines)
         if not said:
             assert events == []
             continue
-        (name,) = set(said)
+        (name,) = said
         if "--fork-session" in arguments:
             parent = sessions[arguments[arguments.index("--resume") + 1]]
             sessions.setdefault(name, copy.deepcopy(parent))

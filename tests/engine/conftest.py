@@ -306,7 +306,7 @@ class Provider:
     default_model = ""
     runs_program = True
 
-    def fork(self, transcripts, old_id, new_id):
+    def fork(self, transcripts, old_id, new_id, report):
         return iter(())
 
     def create(self, spec):

@@ -16,7 +16,7 @@ import pytest
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
-from agentsdir.engine.holding import turn_marks
+from agentsdir.engine.holding import has_leftovers, turn_marks
 from agentsdir.engine.interrupts import interrupt
 from agentsdir.engine.lifecycle import suspend
 from agentsdir.engine.restoring import restore_agent
@@ -177,6 +177,21 @@ def test_a_holder_that_the_turn_file_names_is_signalled(stage: Any, program: Any
         stage.send(paths)
     assert notes[0].holder == processes.find(os.getpid())
     assert read_note(paths) is None
+    assert paths.turn.read_bytes() == b""
+
+
+def test_what_still_runs_after_a_turn_stays_noted(
+    stage: Any, program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was interrupted while he ended it leaves the rest to the next holder."""
+    paths = stage.new(provider=program(body='self.start("sleep", "600")'))
+    monkeypatch.setattr("agentsdir.engine.running.has_leftovers", lambda _paths: True)
+
+    turn = stage.send(paths).turn_id
+
+    assert read_note(paths).turn_id == turn
+    monkeypatch.setattr("agentsdir.engine.running.has_leftovers", has_leftovers)
+    stage.send(paths)
     assert paths.turn.read_bytes() == b""
 
 

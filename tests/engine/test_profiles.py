@@ -10,7 +10,7 @@ import pytest
 
 from agentsdir.adapters.claude.provider import ClaudeProvider
 from agentsdir.engine.profiles import apply_profile
-from agentsdir.formats.errors import UsageError
+from agentsdir.formats.errors import AgentsdirError, UsageError
 
 
 @pytest.fixture
@@ -111,3 +111,26 @@ def test_a_profile_must_be_there_when_an_agent_is_made(stage: Any, work: Path) -
         stage.new(provider="claude", profile="none", cwd=str(work))
     assert caught.value.kind == "no-such-profile"
     assert stage.state(stage.new(provider="echo", profile="none")).profile == "none"
+
+
+def test_a_turn_that_failed_was_no_first_one(stage: Any, work: Path) -> None:
+    """What was refused before it is not passed over after it."""
+    paths = stage.new(provider="claude", profile="good", cwd=str(work))
+    turn = {"turn_id": "t" * 24, "message_ids": [], "provider": "claude", "attempt": 1}
+    stage.append(paths, "turn.start", turn)
+    stage.append(paths, "turn.error", {"turn_id": "t" * 24, "kind": "bad-key", "message": "no"})
+
+    apply(stage, work, paths)
+
+    assert (work / "CLAUDE.md").read_bytes() == b"Be brief."
+
+
+def test_a_working_directory_that_is_gone_is_not_made_again(stage: Any, work: Path) -> None:
+    """It may be a disk that is not mounted."""
+    paths = stage.new(provider="claude", profile="good", cwd=str(work))
+    work.rmdir()
+
+    with pytest.raises(AgentsdirError) as raised:
+        apply(stage, work, paths)
+
+    assert (raised.value.kind, work.exists()) == ("no-folder", False)

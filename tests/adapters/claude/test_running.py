@@ -14,6 +14,7 @@ from agentsdir.adapters import processes
 from agentsdir.adapters.claude.provider import ClaudeProvider
 from agentsdir.adapters.contract import Decision, Host, Process, ProviderSession, SessionSpec
 from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.reading.source import Source
 
 SESSION = "6f1b2f4e-93a7-4f0e-a0b5-0a4d6f3c1e02"
 PROMPT = "11111111-2222-4333-8444-555555555555"
@@ -90,12 +91,23 @@ def test_a_new_session_gets_our_id_and_one_that_was_there_is_resumed(bench: Benc
     host = bench.host._replace(permission_mode="plan", command=())
     spec = bench.spec(model="m-1", system_prompt="-x\n", options={"max-turns": "3"})
     spec = spec._replace(host=spec.host._replace(permission_mode=host.permission_mode))
-    run(ClaudeProvider().restore(spec, b"anything"))
+    saved = Source("a", data=b'{"type":"summary"}\n')
+    known = spec._replace(transcripts={f"projects/-w/{SESSION}.jsonl": saved})
+    run(ClaudeProvider().restore(known, b"anything"))
     arguments, _ = bench.given
     assert f"--resume={SESSION}" in arguments
     assert {"--model=m-1", "--system-prompt=-x\n", "--max-turns=3"} <= {*arguments}
     assert "--permission-mode=plan" in arguments
     assert f"--session-id={SESSION}" not in arguments
+
+
+def test_what_another_session_left_is_not_resumed(bench: Bench) -> None:
+    """A crash before a reset may keep the old session's transcript out of the log."""
+    old = f"projects/-w/{SESSION[:-2]}ff.jsonl"
+    spec = bench.spec(transcripts={old: Source("a", data=b'{"type":"summary"}\n')})
+    run(ClaudeProvider().restore(spec, b""))
+    arguments, _ = bench.given
+    assert f"--session-id={SESSION}" in arguments
 
 
 def test_the_environment_is_the_users_with_theirs_added_and_the_marks_last(bench: Bench) -> None:

@@ -317,7 +317,6 @@ def test_the_results_tell_what_the_run_spent_so_far() -> None:
     assert [one.get("stopReason") for one in told] == ["end_turn", "end_turn", None]
     assert told[2]["terminalReason"] == "completed"
     assert [outcome.cost for outcome in translator.outcomes] == [0.5, 0.25]
-    assert translator.outcomes[1].models["m"]["inputTokens"] == 1
 
 
 def test_a_run_without_a_result_tells_at_least_what_it_spent() -> None:
@@ -331,15 +330,13 @@ def test_a_run_without_a_result_tells_at_least_what_it_spent() -> None:
 
 
 def test_outcomes_say_how_a_turn_went() -> None:
-    """A success with `is_error` is a failure; init names session, model and permission mode."""
-    init = _system("init", model="m", permissionMode="plan", claude_code_version="2.1.98", cwd="/w")
-    denied = [{"tool_name": "Bash", "tool_use_id": "t1", "tool_input": {}}]
-    failed = _result(result="API Error: 429", api_error_status=429, permission_denials=denied)
+    """A success with `is_error` is a failure; init names the model."""
+    init = _system("init", model="m")
+    failed = _result(result="API Error: 429", api_error_status=429)
     translator, events = _translate(lines(init, {**failed, "is_error": True}))
-    assert translator.starts[0] == ("s", "m", "plan", "2.1.98", "/w")
     (outcome,) = translator.outcomes
     assert (outcome.failed, outcome.api_error_status) == (True, 429)
-    assert (outcome.reason, outcome.denied) == ("API Error: 429", ("Bash",))
+    assert outcome.reason == "API Error: 429"
     assert {"model": "m"} in [event.get("metadata") for event in events]
 
 
@@ -386,18 +383,12 @@ def test_control_lines_and_statuses_say_nothing() -> None:
         _line("keep_alive"),
         _line("transcript_mirror", filePath="x", entries=[]),
         _line("rate_limit_event", rate_limit_info={}),
+        _line("conversation_reset", new_conversation_id="00000002", trigger="clear"),
         _line("never_heard_of"),
         _system("status", status="requesting"),
     ]
     assert _events(*rows) == []
     assert len(list(StdoutTranslator(hidden=True).line(lines(rows[-1])))) == 1
-
-
-def test_clearing_names_the_new_session() -> None:
-    """The session id of later lines stays the old one."""
-    reset = _line("conversation_reset", new_conversation_id="00000002", trigger="clear")
-    translator, events = _translate(lines(reset))
-    assert (translator.reset_to, events) == ("00000002", [])
 
 
 def test_noise_is_a_finding_and_the_rest_is_read() -> None:

@@ -198,7 +198,9 @@ def test_a_process_that_is_over_ends_nobody_else(nursery: Nursery) -> None:
     """Its number may be somebody else's by now."""
     bystander = nursery.shell("exec sleep 600", marked=False)
     process = of(bystander)
-    processes.end({}, [process._replace(started=process.started - 1)])
+    late = process._replace(started=process.started - 1)
+    assert processes.family([late]) == []
+    processes.end({}, [late])
     assert bystander.poll() is None
 
 
