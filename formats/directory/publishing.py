@@ -9,7 +9,7 @@ import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from agentsdir.formats.directory import derived, documents, fold, journal, transcripts
 from agentsdir.formats.directory.durability import Disk
@@ -43,8 +43,8 @@ class NewAgent:
         self._disk = disk
         self._state: fold.AgentState | None = None
         self._position = Position()
-        self._log = _create(paths.log)
-        self._history = _create(paths.history)
+        self._log = _Batch(paths.log)
+        self._history = _Batch(paths.history)
 
     def append(self, event: str, data: dict[str, Any], ts: str) -> None:
         """Append one event; the first is `session.created`.
@@ -74,7 +74,8 @@ class NewAgent:
         """
         size = state.position.size
         with open_log(paths.log) as stream:
-            self._log.writelines(transcripts.pieces(stream, size))
+            for piece in transcripts.pieces(stream, size):
+                self._log.write(piece)
         with open_log(paths.log) as stream:
             for line in read_log(stream, str(paths.log)):
                 if line.after.size > size:
@@ -107,9 +108,37 @@ class NewAgent:
         self._history.close()
 
 
-def _create(path: Path) -> BinaryIO:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, FILE_MODE), "wb")
+class _Batch:
+    """A new file that is written in large pieces, and not at all once the disk has refused one."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, FILE_MODE)
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Take more bytes."""
+        self._held.append(data)
+        self._size += len(data)
+        if self._size > transcripts.CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the system."""
+        view = memoryview(b"".join(self._held))
+        self._held.clear()
+        self._size = 0
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close the file; what was not flushed is dropped."""
+        os.close(self._descriptor)
 
 
 @contextmanager
