@@ -78,7 +78,11 @@ class Program:
 
     @property
     def errors(self) -> str:
-        """The end of what it said on standard error."""
+        """The end of what it said on standard error so far."""
+        assert self._popen.stderr is not None
+        with suppress(BlockingIOError):
+            while piece := os.read(self._popen.stderr.fileno(), _CHUNK):
+                self._hear_error(piece)
         return self._errors.decode(errors="replace").strip()
 
     def write(self, line: bytes) -> None:
@@ -138,12 +142,15 @@ class Program:
                 self._flush()
             elif key.fileobj is self._popen.stderr:
                 piece = os.read(key.fd, _CHUNK)
-                self._errors += piece
-                del self._errors[:-_ERRORS]
+                self._hear_error(piece)
                 if not piece:
                     self._selector.unregister(key.fileobj)
             else:
                 self._read(key.fd)
+
+    def _hear_error(self, piece: bytes) -> None:
+        self._errors += piece
+        del self._errors[:-_ERRORS]
 
     def _read(self, descriptor: int) -> None:
         piece = os.read(descriptor, _CHUNK)
@@ -166,6 +173,11 @@ class Program:
             self._outgoing.clear()
             self._closing = True
         self._watch_input()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its output has ended."""
+        return self._over
 
     def wait(self, timeout: float) -> int | None:
         """Return its exit code, negative for a signal; None if it still runs after `timeout`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
 from agentsdir.cli.terminal import inert
@@ -65,6 +67,13 @@ class AnswerPrinter:
         self._written[handle] += text
         self._printed = True
         self._env.stdout.write(inert(text) if self._env.stdout.isatty() else text)
+
+    def break_off(self) -> None:
+        """End the line that a turn was cut off in."""
+        if self._printed and not self._failure:
+            with suppress(OSError):
+                self._env.stdout.write("\n")
+                self._env.stdout.flush()
 
     def finish(self, response: str) -> None:
         """End the output. Raises the `OSError` that kept it from being written, if one did."""

@@ -68,13 +68,16 @@ class Confirmation:
 
     def _ask_person(self, request: ToolRequest) -> Decision:
         refused = deny_all(request)
-        if not self._env.stderr.isatty():
-            return refused
         try:
+            if not self._env.stderr.isatty():
+                raise OSError
             terminal = self._terminal.open("r+b", buffering=0)
         except OSError:
+            reason = "there is neither a tool-confirmation hook nor a terminal to ask at"
+            note(self._env, f"{request.tool_name} is denied: {reason}")
             return refused
-        with terminal:
+        answer = b""
+        with terminal, suppress(OSError):  # a background job may not use it
             given = orjson.dumps(jsontext.clean(request.input, set())).decode()
             if len(given) > _SHOWN:
                 given = f"{given[:_SHOWN]}… ({len(given)} characters)"

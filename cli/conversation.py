@@ -63,7 +63,7 @@ def _result(block: dict[str, Any]) -> str:
 
 
 def _system(block: dict[str, Any]) -> str:
-    return f"-- {block['message']}"
+    return f"-- {block['message']}" if block["message"] else ""
 
 
 def _subagent(block: dict[str, Any]) -> str:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _NOTHING: frozenset[str] = frozenset()
 _WHOLE = frozenset({"type"})
-_MOVED = frozenset({"source"})
+# News that change nothing of what a block says: where it stands, and what its message took.
+_BESIDE = frozenset({"source", "usage"})
 
 
 class GrowthPrinter:
@@ -70,7 +71,7 @@ class GrowthPrinter:
             if self._plain:
                 print_text(self._env, self._page(block, fields, known=key in self._printed))
                 replaced += bool(block.get("superseded") and "superseded" in fields)
-            elif fields != _MOVED or key not in self._printed:
+            elif not fields <= _BESIDE or key not in self._printed:
                 print_json(self._env, block)
             self._printed.add(key)
         if replaced:

@@ -56,6 +56,8 @@ def adopt(world: World, wanted: NewAgent, origin: Path | str, stores: Iterable[S
         model=wanted.model or session.model or (provider.default_model if provider else ""),
         cwd=wanted.cwd or session.cwd,
     )
+    if not wanted.cwd:
+        raise UsageError(f"{main} does not say its working directory", hint="give --cwd DIR")
     layout = world.layout
     check_options(layout, architecture, wanted)
     documents.make_folder(layout.root, world.disk)

@@ -29,6 +29,7 @@ def replay(
     until: Point = END,
     *,
     streams: bool = False,
+    settled: bool = False,
 ) -> Iterator[StreamEvent]:
     """Yield the recorded session as stream events, each with its recorded `timestamp`.
 
@@ -39,8 +40,10 @@ def replay(
     Args:
         streams: where the stream of a turn was recorded, give its events in place of the blocks
             that they complete.
+        settled: give each block once, where it first stood, as it was in the end.
     """
-    player = _Player(paths, report, recorded_turns(paths, until) if streams else {})
+    turns = recorded_turns(paths, until) if streams else {}
+    player = _Player(paths, report, turns, _amended(paths, until) if settled else {})
     with open_agent(paths) as opened:
         for line in read_log(opened, str(paths.log)):
             if until.is_passed_by(line):
@@ -54,17 +57,24 @@ def replay(
 
 
 class _Player:
-    """Turns records into events; `turns` has the `transcript.synced` entry of each stream."""
+    """Turns records into events.
+
+    `turns` has the `transcript.synced` entry of each stream, `amended` the last state of each block
+    that is to be told once only.
+    """
 
     def __init__(
         self,
         paths: AgentPaths,
         report: Callable[[Finding], None],
         turns: dict[str, dict[str, Any]],
+        amended: dict[tuple[str, str], dict[str, Any]],
     ) -> None:
         self._paths = paths
         self._report = report
         self._turns = turns
+        self._amended = amended
+        self._told: set[tuple[str, str]] = set()
         self._played: dict[str, set[tuple[str, str]]] = {}
 
     def events(self, record: Record) -> Iterator[StreamEvent]:
@@ -77,6 +87,11 @@ class _Player:
             self._played.pop(turn, None)
         if event is None or (played and "block" in event and block_key(event["block"]) in played):
             return
+        if "block" in event and (key := block_key(event["block"])) in self._amended:
+            if key in self._told:
+                return
+            self._told.add(key)
+            event["block"] = self._amended[key]
         yield event
 
     def _stream(self, turn: str, entry: dict[str, Any]) -> Iterator[StreamEvent]:
@@ -89,6 +104,25 @@ class _Player:
             return
         self._played[turn] = recorded.blocks
         yield from recorded.events()
+
+
+def _amended(paths: AgentPaths, until: Point) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the last state of each block that the log has more than once."""
+    seen: set[tuple[str, str]] = set()
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    with open_agent(paths) as opened:
+        for line in read_log(opened, str(paths.log)):
+            if until.is_passed_by(line):
+                break
+            block = line.record.data.get("block") if line.record else None
+            if isinstance(block, dict):
+                key = block_key(block)
+                if key in seen:
+                    found[key] = block
+                seen.add(key)
+            if until.is_reached_by(line):
+                break
+    return found
 
 
 def state_at(paths: AgentPaths, until: Point = END) -> tuple[dict[str, Any], list[Finding]]:

@@ -58,9 +58,16 @@ class ClaudeSession:
         """Run one turn. Success is what the client's last result says, never its exit code.
 
         Raises `ProviderError` of the kinds that SPEC.md, "Claude: running", has in its table, and
-        ``no-client``, ``no-folder`` and ``session-open`` before anything is started.
+        ``use-reset``, ``no-client``, ``no-folder`` and ``session-open`` before anything is started.
         """
         spec = self._spec
+        if isinstance(content, str) and content.split()[:1] == ["/clear"]:
+            # The client would go on under another id, and this session be as it was.
+            raise ProviderError(
+                "/clear would begin another session",
+                hint="`agentsdir reset` does it here",
+                kind="use-reset",
+            )
         check_closed(spec)
         environment = _environment(spec)
         command = self._command(environment)
@@ -71,21 +78,27 @@ class ClaudeSession:
         line = control.encode(prompt)
         yield from self._translator.line(line)
         program.write(line)
-        yield from self._listen(program, None)
+        while (said := next(program.lines(self._patience), None)) is not None:
+            yield from self._hear(program, said)
         yield from self._translator.end()
-        code = program.wait(_LEAVING)
+        code = program.wait(_LEAVING if program.is_over else 0)
         failed = failure(self._translator, code, program.errors)
         if failed is not None:
             raise failed
 
-    def _listen(self, program: Program, timeout: float | None) -> Iterator[StreamEvent]:
-        for line in program.lines(timeout):
-            if reply := control.answer(line, self._spec.host.confirm):
-                program.write(reply)
-            else:
-                yield from filter(_is_of_the_talk, self._translator.line(line))
-            if is_settled(self._translator):
-                program.close_input()
+    @property
+    def _patience(self) -> float | None:
+        """How many seconds to wait for the client's next line; None for as long as it takes."""
+        done = is_settled(self._translator) and not self._translator.tasks
+        return _LEAVING if done else None
+
+    def _hear(self, program: Program, line: bytes) -> Iterator[StreamEvent]:
+        if reply := control.answer(line, self._spec.host.confirm):
+            program.write(reply)
+        else:
+            yield from filter(_is_of_the_talk, self._translator.line(line))
+        if is_settled(self._translator):
+            program.close_input()
 
     def interrupt(self) -> Iterator[StreamEvent]:
         """Ask the client to stop, by its protocol and then by a signal; it keeps what it can."""
@@ -94,9 +107,11 @@ class ClaudeSession:
             return
         program.write(control.INTERRUPT)
         program.close_input()
-        yield from self._listen(program, _LEAVING)
+        for line in program.lines(_LEAVING):
+            yield from self._hear(program, line)
         program.signal(signal.SIGINT)
-        yield from self._listen(program, _LEAVING)
+        for line in program.lines(_LEAVING):
+            yield from self._hear(program, line)
         yield from self._translator.end()
 
     def suspend(self) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from agentsdir.adapters.claude import cards
@@ -99,7 +100,8 @@ def locate(storage: Path, native_id: str) -> list[Path]:
         for name in names:
             path = folder / name
             if name.startswith(native_id) and _is_session(name) and _is_filled(path):
-                found.append((path.stat().st_mtime_ns, path))
+                with suppress(OSError):  # the client may be taking it away
+                    found.append((path.stat().st_mtime_ns, path))
     return [path for _, path in sorted(found, reverse=True)]
 
 

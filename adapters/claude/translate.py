@@ -50,7 +50,9 @@ class StdoutTranslator:
     """Translates ``claude -p --output-format stream-json --verbose``, with any of its options.
 
     `outcomes` hold what each `result` said. `error` is the client's word for what kept the model
-    from answering last, and `has_tasks` whether something runs on in the background.
+    from answering last, and `has_tasks` whether the client says that something runs on in the
+    background; `tasks` are those that began and were not told to have ended, which older clients
+    tell only.
 
     Args:
         hidden: tell the lines that are no part of the conversation, too, as hidden blocks.
@@ -60,6 +62,7 @@ class StdoutTranslator:
         self.outcomes: list[Outcome] = []
         self.error = ""
         self.has_tasks = False
+        self.tasks: set[str] = set()
         self._partials = Partials()
         self._sink = _StdoutSink(hidden=hidden, begun_as=self._partials.claim)
         self._growing = Growing(self._sink)
@@ -144,10 +147,15 @@ class StdoutTranslator:
             self._partials.answered()
 
     def _system(self, value: dict[str, Any]) -> None:
-        if value.get("subtype") == "init":
+        subtype, task = value.get("subtype"), text(value.get("task_id"))
+        if subtype == "init":
             self._update(model=text(value.get("model")))
-        elif value.get("subtype") == "background_tasks_changed":
+        elif subtype == "background_tasks_changed":
             self.has_tasks = bool(value.get("tasks"))
+        elif subtype == "task_started":
+            self.tasks.add(task)
+        elif subtype == "task_notification":
+            self.tasks.discard(task)
 
     def _result(self, value: dict[str, Any]) -> None:
         self._tell(self._partials.abandon())

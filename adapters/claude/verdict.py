@@ -78,6 +78,8 @@ def _unfinished(code: int | None, errors: str) -> ProviderError:
     told = errors[-_TOLD:]
     if "is already in use" in errors:
         return _error("session-in-use", told)
+    if told and code == 1:
+        return _error("refused-start", told)  # it did not like how it was started, and says why
     how = "was ended" if code is None else f"ended with {code}"
     said = f": {told}" if told else ", and said nothing"
     return _error("cut-stream", f"the client {how} before it had answered{said}")

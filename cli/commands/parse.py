@@ -98,7 +98,8 @@ def _find(
             stores = stores_of(env.home, env.cwd, env.variables)
             found.append(find_native(stores, operand).found)
         else:
-            raise UsageError(f"there is no file {operand}")
+            hint = "of a session's id, give at least the first 8 characters"
+            raise UsageError(f"there is no file {operand}", hint=hint)
     forced = adapter != "auto"
     found = find_sessions(files, adapter, rejected.append, forced=forced) + found
     if not found:

@@ -69,7 +69,7 @@ def _play(env: Environment, paths: AgentPaths, until: Point, *, events: bool) ->
     from agentsdir.engine.replaying import replay
 
     found: list[Finding] = []
-    for event in replay(paths, found.append, until, streams=events):
+    for event in replay(paths, found.append, until, streams=events, settled=not events):
         if events:
             print_json(env, event)
         else:

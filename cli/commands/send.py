@@ -55,15 +55,19 @@ def run(
     content = read_messages(env, messages) if messages else read_prompt(env, prompt)
     answer = AnswerPrinter(env, events=events, silent=as_json)
     world = env.world
-    result = send(
-        world,
-        paths,
-        content,
-        answer.take,
-        wait=wait,
-        record=record,
-        permission_mode=permission_mode,
-    )
+    try:
+        result = send(
+            world,
+            paths,
+            content,
+            answer.take,
+            wait=wait,
+            record=record,
+            permission_mode=permission_mode,
+        )
+    except BaseException:
+        answer.break_off()
+        raise
     if as_json:
         print_document(env, {**result.as_json(), "durability": world.disk.durability.value})
     else:

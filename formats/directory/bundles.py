@@ -167,7 +167,7 @@ def _take(archive: tarfile.TarFile, folder: Path, limits: Limits) -> None:
         if not entry.isreg() or entry.issparse():
             raise _bad(f"{name!r} is neither a plain file nor a folder")
         left -= entry.size
-        if left < 0:
+        if left < 0 or entry.size < 0:
             raise _bad(f"its files have more than {limits.size} bytes")
         data = archive.extractfile(entry)
         assert data is not None

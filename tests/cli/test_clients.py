@@ -240,10 +240,10 @@ def test_the_sender_goes_before_the_agent_and_the_agent_before_the_config(tellin
     """In what permission mode a turn runs."""
     configure(telling, CONFIG)
     planner = telling.new("--provider", "telling", "--permission-mode", "plan")
-    said = telling.ok("send", "--json", planner, "hi").json["response"]
+    said = telling("send", "--json", planner, "hi").json["response"]
     assert orjson.loads(said)["mode"] == "plan"
     arguments = ("--permission-mode", "bypassPermissions")
-    said = telling.ok("send", "--json", *arguments, planner, "hi").json["response"]
+    said = telling("send", "--json", *arguments, planner, "hi").json["response"]
     assert orjson.loads(said)["mode"] == "bypassPermissions"
     page = telling.ok("inspect", "--json", planner).json
     assert (page["permissionMode"], page["process"]) == ("plan", None)
@@ -280,7 +280,8 @@ def test_nothing_executable_is_taken_from_a_root(telling: Any) -> None:
         (folder / "hooks").mkdir()
         (folder / "hooks" / "tool-confirmation").write_text("#!/bin/sh\nexit 0\n")
         (folder / "hooks" / "tool-confirmation").chmod(0o700)
-    done = telling.ok("send", "--json", agent, "hi")
+    done = telling("send", "--json", agent, "hi")
+    assert done.err.startswith("agentsdir: Bash is denied: there is neither a tool-confirmation")
     found = orjson.loads(done.json["response"])
     assert (found["command"], found["model"]) == ([], "")
     assert found["decision"][0] is False

@@ -14,7 +14,7 @@ from agentsdir.formats.directory import derived
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.points import END, parse_point
+from agentsdir.formats.directory.points import END, Point, parse_point
 from agentsdir.formats.directory.records import NO_LINE, line_hash
 from agentsdir.formats.errors import ProviderError, UsageError
 from agentsdir.formats.reading.findings import Finding
@@ -277,3 +277,24 @@ def test_a_log_cut_short_is_told_of_at_its_end_only(stage: Any) -> None:
     paths.log.write_bytes(b"".join(lines[:-2]))
     assert [finding.id for finding in state_at(paths)[1]] == ["log-shorter"]
     assert state_at(paths, parse_point("3"))[1] == []
+
+
+def test_settled_gives_each_block_once_in_its_first_place(stage: Any) -> None:
+    """As it was in the end, or at the point that was asked for."""
+    paths = stage.new()
+    stage.send(paths, "one")
+    answer = next(
+        event["block"]
+        for event in replay(paths, [].append)
+        if event.get("block", {}).get("type") == "assistant_text"
+    )
+    stage.send(paths, "two")
+    stage.append(paths, "block", {"turn_id": None, "block": {**answer, "content": "changed"}})
+
+    def said(until: Point = END) -> list[str]:
+        events = replay(paths, [].append, until, settled=True)
+        return [event["block"]["content"] for event in events if "block" in event]
+
+    assert said() == ["one", "changed", "two", "two"]
+    last = stage.state(paths).position.last_seq
+    assert said(parse_point(str(last - 1))) == ["one", "one", "two", "two"]

@@ -259,3 +259,25 @@ def test_a_client_that_ends_in_the_middle_is_cut(bench: Bench) -> None:
     with pytest.raises(ProviderError, match="no memory") as cut:
         run(session)
     assert cut.value.kind == "cut-stream"
+
+
+def test_a_client_that_has_answered_and_stays_is_not_waited_for(bench: Bench) -> None:
+    """After its answer it has some seconds; a task that it told of has as long as it takes."""
+    begun: list[Process] = []
+    spec = bench.spec("done()\ntime.sleep(600)")
+    run(create(spec._replace(host=spec.host._replace(began=begun.append))))
+    assert not processes.is_alive(begun[0])
+    told = "say(type='system', subtype='task_started', task_id='t')\ndone()\ntime.sleep(11)\n"
+    run(create(bench.spec(told + "open('stayed', 'w')")))
+    assert (bench.folder / "stayed").exists()
+
+
+def test_clear_is_refused_before_anything_is_started(bench: Bench) -> None:
+    """The client would go on under another id, and the session be as it was."""
+    for prompt in ("/clear", " /clear now"):
+        with pytest.raises(ProviderError, match="another session") as refused:
+            run(create(bench.spec()), prompt)
+        assert refused.value.kind == "use-reset"
+    assert not (bench.folder / "given").exists()
+    run(create(bench.spec()), "/clearly not")
+    assert (bench.folder / "given").exists()
