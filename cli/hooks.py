@@ -6,9 +6,10 @@ Hooks stand in the user's configuration and never in a root (decision D33).
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import orjson
 
@@ -17,6 +18,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.formats.errors import HookFailed
 
 _SHOWN = 2000
+_READ = 16 * 1024 * 1024
 
 
 def find_hook(env: Environment, name: str, agents: tuple[str, ...]) -> Path | None:
@@ -39,7 +41,8 @@ def find_hook(env: Environment, name: str, agents: tuple[str, ...]) -> Path | No
 
 def _is_one_part(agent: str) -> bool:
     # A name comes from the log, and may be anything.
-    return agent not in ("", ".", "..") and "/" not in agent and "\0" not in agent
+    fits = len(agent.encode(errors="replace")) < 256
+    return fits and agent not in ("", ".", "..") and "/" not in agent and "\0" not in agent
 
 
 def _check(env: Environment, path: Path, name: str) -> None:
@@ -67,23 +70,41 @@ class HookAnswer:
 
 
 def run_hook(env: Environment, path: Path, document: dict[str, Any]) -> HookAnswer:
-    """Give a hook one JSON object on standard input, and wait for it.
+    """Give a hook one JSON object on standard input, and wait for it; nothing of it lives on.
 
     Raises `HookFailed` when it cannot run, or a signal ended it.
     """
     import subprocess
+    import tempfile
 
-    try:
-        done = subprocess.run(
-            [path],
-            input=orjson.dumps(document) + b"\n",
-            capture_output=True,
-            env=dict(env.variables),
-            check=False,
-        )
-    except OSError as error:
-        raise HookFailed(f"{path} cannot run: {error.strerror}", hook=path.name) from error
-    answer = HookAnswer(done.returncode, done.stdout, done.stderr)
-    if done.returncode < 0:
-        raise HookFailed(f"{path} was ended by signal {-done.returncode}", hook=path.name)
+    # Files, not pipes: what a hook leaves running behind it would keep a pipe open.
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
+        given.write(orjson.dumps(document) + b"\n")
+        given.seek(0)
+        with tempfile.TemporaryFile() as err:
+            try:
+                hook = subprocess.Popen(
+                    [path],
+                    stdin=given,
+                    stdout=out,
+                    stderr=err,
+                    env=dict(env.variables),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise HookFailed(f"{path} cannot run: {error.strerror}", hook=path.name) from error
+            try:
+                status = hook.wait()
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(hook.pid, signal.SIGKILL)
+                hook.wait()
+            answer = HookAnswer(status, _beginning(out), _beginning(err))
+    if status < 0:
+        raise HookFailed(f"{path} was ended by signal {-status}", hook=path.name)
     return answer
+
+
+def _beginning(stream: IO[bytes]) -> bytes:
+    stream.seek(0)
+    return stream.read(_READ)

@@ -77,6 +77,16 @@ def session_spec(
     """
     record = recorded_creation(paths)
     created = record.data if record else {}
+    options = created.get("options", {})
+    # A log may have come with a bundle: what is no option of ours could make a program do anything.
+    if type(options) is not dict or not set(options) <= set(provider.option_names):
+        raise ProviderError(
+            f"the log has options that the provider does not: {', '.join(map(str, options))}",
+            hint="nothing was started; the log is not of this program's making",
+            kind="bad-options",
+        )
+    if not all(isinstance(value, str) for value in options.values()):
+        raise ProviderError("the log has options that are no text", kind="bad-options")
     spec = SessionSpec(
         native_id=state.native["id"],
         model=state.session.model,
@@ -86,7 +96,7 @@ def session_spec(
         sleep=world.sleep,
         new_id=lambda: ids.dashed(world.ids.session()),
         turn=state.counters["turns"] + 1 if turn else 0,
-        options=created.get("options", {}),
+        options=options,
         transcripts=transcripts.load_sound(paths, state.transcripts, state.native["id"]),
     )
     if not provider.runs_program:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import orjson
 
 from agentsdir.adapters.contract import Decision, ToolRequest
-from agentsdir.formats import jsontext
 from agentsdir.formats.reading.blocks import MAIN
 
 TYPE_CHECKING = False
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.contract import Content
 
+_NUMBER = re.compile(rb'"request_id"\s*:\s*"([A-Za-z0-9_-]{1,128})"')
+_IS_QUESTION = re.compile(rb'"type"\s*:\s*"control_request"')
 INTERRUPT = (
     b'{"type":"control_request","request_id":"interrupt","request":{"subtype":"interrupt"}}\n'
 )
@@ -45,8 +48,8 @@ def encode(message: dict[str, Any]) -> bytes:
     """Return a message, or a row of the transcript, as one line."""
     try:
         return orjson.dumps(message) + b"\n"
-    except TypeError:  # half of a surrogate pair, which JSON can escape
-        return jsontext.encode(jsontext.clean(message, set())) + b"\n"
+    except TypeError:  # half of a surrogate pair, or a number beyond 64 bits
+        return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def answer(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
@@ -54,13 +57,14 @@ def answer(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
     if b'"control_request"' not in line:
         return b""
     try:
-        asked = orjson.loads(line)
+        # The slower reader, as an approval repeats the input, which must be the same.
+        asked = json.loads(line)
         if asked["type"] != "control_request":
             return b""
         number, request = asked["request_id"], asked["request"]
         subtype = request["subtype"]
-    except (ValueError, KeyError, TypeError):
-        return b""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return _refusal(line)
     if subtype != "can_use_tool":
         said = {"subtype": "error", "request_id": number, "error": f"{subtype} is not supported"}
         return encode({"type": "control_response", "response": said})
@@ -75,6 +79,15 @@ def answer(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
     )
     response = {"subtype": "success", "request_id": number, "response": _spell(decision, given)}
     return encode({"type": "control_response", "response": response})
+
+
+def _refusal(line: bytes) -> bytes:
+    """Answer a question that cannot be understood, if it has a number: its asker may wait."""
+    found = _NUMBER.search(line)
+    if found is None or not _IS_QUESTION.search(line):
+        return b""
+    said = {"subtype": "error", "request_id": found[1].decode(), "error": "not understood"}
+    return encode({"type": "control_response", "response": said})
 
 
 def _spell(decision: Decision, given: Any) -> dict[str, Any]:

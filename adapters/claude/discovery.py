@@ -103,6 +103,9 @@ def _sidecar(source: Source) -> Source | None:
     if source.path is None:
         return None
     path = source.path.with_suffix(".meta.json")
-    if not path.is_file():
+    try:
+        if not path.is_file():
+            return None
+    except OSError:  # a name so long that nothing can stand beside it
         return None
     return Source(str(PurePath(source.name).with_suffix(".meta.json")), path=path)

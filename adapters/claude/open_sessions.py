@@ -6,6 +6,7 @@ an entry counts only while its process is the one that wrote it.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import Any
 
@@ -38,7 +39,9 @@ def holder(storage: Path, native_id: str) -> Process | None:
 
 def _entry(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as stream:
+        # O_NONBLOCK: whatever else stands there must not hang us.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
             value = orjson.loads(stream.read(_MAX_ENTRY))
     except (OSError, ValueError):
         return {}

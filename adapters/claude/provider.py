@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+OPTIONS = ("append-system-prompt", "disallowed-tools", "fallback-model", "max-turns")
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +22,7 @@ class ClaudeProvider:
     something to run (decision D33).
     """
 
-    option_names: tuple[str, ...] = (
-        "append-system-prompt",
-        "disallowed-tools",
-        "fallback-model",
-        "max-turns",
-    )
+    option_names: tuple[str, ...] = OPTIONS
     default_model = ""
     runs_program = True
 

@@ -9,8 +9,10 @@ import signal
 from agentsdir.adapters.claude import control, open_sessions
 from agentsdir.adapters.claude.native_files import session_files
 from agentsdir.adapters.claude.paths import host_paths
+from agentsdir.adapters.claude.provider import OPTIONS
 from agentsdir.adapters.claude.translate import StdoutTranslator
 from agentsdir.adapters.claude.verdict import failure, is_settled
+from agentsdir.adapters.contract import deny_all
 from agentsdir.adapters.programs import Program
 from agentsdir.formats.errors import ProviderError
 
@@ -53,6 +55,7 @@ class ClaudeSession:
         self._opening = opening
         self._program: Program | None = None
         self._translator = StdoutTranslator()
+        self._confirm = spec.host.confirm
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn. Success is what the client's last result says, never its exit code.
@@ -93,7 +96,7 @@ class ClaudeSession:
         return _LEAVING if done else None
 
     def _hear(self, program: Program, line: bytes) -> Iterator[StreamEvent]:
-        if reply := control.answer(line, self._spec.host.confirm):
+        if reply := control.answer(line, self._confirm):
             program.write(reply)
         else:
             yield from filter(_is_of_the_talk, self._translator.line(line))
@@ -105,6 +108,7 @@ class ClaudeSession:
         program = self._program
         if program is None:
             return
+        self._confirm = deny_all  # who interrupts a turn is asked nothing more about it
         program.write(control.INTERRUPT)
         program.close_input()
         for line in program.lines(_LEAVING):
@@ -141,7 +145,7 @@ class ClaudeSession:
             ("--model", spec.model),
             ("--permission-mode", spec.host.permission_mode),
             ("--system-prompt", spec.system_prompt),
-            *((f"--{name}", value) for name, value in spec.options.items()),
+            *((f"--{name}", spec.options.get(name, "")) for name in OPTIONS),
         ]
         # One word each: a value may begin with a hyphen.
         chosen = [f"{name}={value}" for name, value in options if value]

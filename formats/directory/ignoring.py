@@ -12,6 +12,21 @@ from agentsdir.formats.errors import Invalid
 
 ALWAYS = (".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".agentsdir")
 
+# What a client runs, or runs others by, when it is started beside it (decision D33).
+_EXECUTING = (
+    ".claude/hooks",
+    ".claude/settings.json",
+    ".claude/settings.local.json",
+    ".gemini/settings.json",
+    ".mcp.json",
+)
+
+
+def executes(name: str) -> bool:
+    """Tell whether a file of a workspace is a client's settings, hooks or servers."""
+    parts = f"/{name.lower()}/"
+    return any(f"/{one}/" in parts for one in _EXECUTING)
+
 
 class _Rule(NamedTuple):
     matches: re.Pattern[str]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from agentsdir.formats.directory import documents
 from agentsdir.formats.directory.bundles import checked_name
 from agentsdir.formats.directory.derived import encode_document
-from agentsdir.formats.directory.ignoring import Ignored, read_ignored
+from agentsdir.formats.directory.ignoring import Ignored, executes, read_ignored
 from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, open_plain, read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded
 from agentsdir.formats.reading.source import Source
@@ -58,6 +58,8 @@ def capture(paths: AgentPaths, folder: Path, disk: Disk) -> Captured:
     """
     skipped: list[str] = []
     found = list(_walk(folder, read_ignored(folder), skipped))
+    skipped += [f"{one.name}: settings that can execute" for one in found if executes(one.name)]
+    found = [one for one in found if not executes(one.name)]
     size = sum(one.status.st_size for one in found if stat.S_ISREG(one.status.st_mode))
     if len(found) > MAX_FILES or size > MAX_SIZE:
         raise AgentsdirError(
@@ -116,7 +118,8 @@ def _keep(paths: AgentPaths, one: _Found, skipped: list[str], disk: Disk) -> dic
         checked_name(one.name)
         one.name.encode()
     except (Invalid, UnicodeEncodeError):
-        skipped.append(f"{one.name}: no name that every system takes")
+        shown = one.name.encode(errors="backslashreplace").decode()
+        skipped.append(f"{shown}: no name that every system takes")
         return None
     if stat.S_ISLNK(one.status.st_mode):
         target = str(one.path.readlink())
@@ -254,7 +257,8 @@ def put_back(paths: AgentPaths, folder: Path) -> list[str]:
         raise AgentsdirError(
             f"no files were captured with agent {paths.id}", kind="no-workspace"
         ) from None
-    wanted = [entry for entry in manifest["files"] if "deleted" not in entry]
+    files = manifest["files"]
+    wanted = [one for one in files if "deleted" not in one and not executes(one["path"])]
     missing = [entry for entry in wanted if not _stands(paths, folder, entry)]
     # Files first: a link that was there before could lead them elsewhere.
     for entry in sorted(missing, key=lambda entry: "link" in entry):

@@ -6,6 +6,7 @@ asked to, holds nothing open, and knows nothing of what the lines mean (SPEC.md,
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import contextmanager
@@ -81,6 +82,8 @@ class Tail:
         except _ABSENT:
             return Look.ABSENT
         except OSError as error:
+            if error.errno == errno.ELOOP:  # links in a circle lead to no file
+                return Look.ABSENT
             raise self._refused(error) from error
 
     def _compare(self, status: os.stat_result) -> Look:

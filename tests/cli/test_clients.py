@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Decision, ToolRequest
 from agentsdir.cli.confirmation import Confirmation
 from agentsdir.cli.environment import Environment
@@ -262,6 +263,16 @@ def test_no_log_grants_a_permission_mode(telling: Any) -> None:
     assert telling("send", "--permission-mode", "default", agent, "hi").code == 0
 
 
+def test_no_log_gives_a_program_options_of_its_own(telling: Any) -> None:
+    """A bundle's log could otherwise have it run anything."""
+    agent = telling.new("--provider", "telling")
+    log = telling.folder(agent) / "events.jsonl"
+    said = b'"options":{"settings":"hooks"}'
+    log.write_bytes(log.read_bytes().replace(b'"options":{}', said))
+    done = telling("send", "--json", agent, "hi")
+    assert (done.code, done.error["kind"]) == (14, "bad-options")
+
+
 def test_a_permission_mode_means_nothing_to_a_provider_without_a_program(shell: Any) -> None:
     """It is refused, before anything is recorded."""
     assert shell("new", "--permission-mode", "plan").code == 2
@@ -358,6 +369,16 @@ def test_a_hook_that_gives_no_answer_denies_and_is_recorded(telling: Any, how: s
     (failed,) = [e["data"] for e in map(orjson.loads, records) if e["event"] == "hook.failed"]
     assert failed["hook"] == "tool-confirmation"
     assert check("event-hook-failed", failed) == []
+
+
+def test_what_a_hook_leaves_running_holds_no_turn_and_ends_with_it(telling: Any) -> None:
+    """It has said what it had to say."""
+    noted = telling.home / "pid"
+    hook(telling, f'sleep 600 & echo $! > {noted}; echo \'{{"behavior": "allow"}}\'')
+    agent = telling.new("--provider", "telling")
+    said = telling.ok("send", "--json", agent, "hi").json["response"]
+    assert orjson.loads(said)["decision"][0] is True
+    assert processes.find(int(noted.read_text())) is None
 
 
 def test_nobody_is_asked_for_a_background_agent(telling: Any) -> None:

@@ -492,6 +492,30 @@ def test_nothing_is_captured_where_nothing_may_be_written(shell: Any, talk: str)
     assert shell.tree() == before
 
 
+def test_settings_that_execute_are_neither_captured_nor_put_back(shell: Any, talk: str) -> None:
+    """Nor is a file whose name is no text; both are named."""
+    for name in (
+        ".claude/settings.json",
+        ".claude/hooks/run",
+        "sub/.mcp.json",
+        ".claude/agents/a.md",
+    ):
+        (shell.cwd / name).parent.mkdir(parents=True, exist_ok=True)
+        (shell.cwd / name).write_text("{}")
+    (shell.cwd / os.fsdecode(b"bad\xff")).write_text("x")
+    done = shell("suspend", "--capture", talk)
+    assert done.code == 0
+    assert done.err.count("settings that can execute") == 3
+    assert "no name that every system takes" in done.err
+    manifest = shell.folder(talk) / "workspace" / "manifest.json"
+    kept = orjson.loads(manifest.read_bytes())["files"]
+    assert [entry["path"] for entry in kept] == [".claude/agents/a.md"]
+    data = manifest.read_bytes().replace(b".claude/agents/a.md", b".claude/hooks/a.mdx")
+    manifest.write_bytes(data)
+    shell("resume", "--workspace", talk)
+    assert not (shell.cwd / ".claude" / "hooks" / "a.mdx").exists()
+
+
 def test_folders_that_are_not_looked_into_are_named(shell: Any, talk: str) -> None:
     """What is not kept is not passed over in silence."""
     (shell.cwd / ".tmp-mine").mkdir()

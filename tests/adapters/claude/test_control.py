@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -82,12 +83,31 @@ def test_what_nobody_here_can_do_is_refused_and_never_left_waiting() -> None:
 
 
 @pytest.mark.parametrize(
+    "request_",
+    [b"null", b"{}", b"[" * 5000, b'{"subtype":"can_use_tool"', b'{"subtype":"mcp"} junk'],
+)
+def test_a_question_that_cannot_be_read_is_refused_by_its_number(request_: bytes) -> None:
+    """Who asks may be a client that is newer than we are."""
+    line = b'{"type":"control_request","request_id":"r-9","request":' + request_ + b"}\n"
+    said = orjson.loads(control.answer(line, never))["response"]
+    assert (said["subtype"], said["request_id"]) == ("error", "r-9")
+
+
+@pytest.mark.parametrize("value", [r'"half \ud83d of it"', "12345678901234567890123", '"\\u0000"'])
+def test_an_approval_repeats_an_input_that_few_can_write(value: str) -> None:
+    """A client takes another input for the one that was approved."""
+    given = '{"content":' + value + "}"
+    line = '{"type":"control_request","request_id":"r","request":{"subtype":"can_use_tool","input":'
+    said = control.answer((line + given + "}}\n").encode(), lambda _request: Decision(allowed=True))
+    assert json.loads(said)["response"]["response"]["updatedInput"] == json.loads(given)
+
+
+@pytest.mark.parametrize(
     "line",
     [
         b'{"type":"assistant","message":{"content":"control_request"}}\n',
         b'{"type":"user","message":{"content":[{"text":"say \\"control_request\\""}]}}\n',
         b'{"type":"control_response","response":{"subtype":"success"}}\n',
-        b'{"type":"control_request","request":null,"request_id":"x"}\n',
         b'{"type":"control_request"\n',
         b"",
     ],

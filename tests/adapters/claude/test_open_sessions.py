@@ -76,3 +76,10 @@ def test_a_damaged_entry_hides_no_other(tmp_path: Path) -> None:
 def test_a_client_without_a_registry_has_nothing_open(tmp_path: Path) -> None:
     """Older ones keep none."""
     assert holder(tmp_path, SESSION) is None
+
+
+def test_a_pipe_in_the_registry_hangs_nobody(tmp_path: Path) -> None:
+    """It says nothing, whoever put it there."""
+    write(tmp_path, ours(), "2.json")
+    os.mkfifo(tmp_path / "sessions" / "1.json")
+    assert holder(tmp_path, SESSION) is not None
