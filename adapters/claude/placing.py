@@ -38,12 +38,15 @@ class _Saved(NamedTuple):
     source: Source
 
 
-def place(spec: SessionSpec) -> list[Path]:
+def place(spec: SessionSpec, *, here: bool = False) -> list[Path]:
     """Put a session's saved files into the client's store; return what was written.
 
     A session that stands anywhere in the store already stays there: newer clients find it by its
-    id from every folder, older ones in the folder of its working directory alone. What it lacks
-    of its side folder is written beside it.
+    id from every folder. What it lacks of its side folder is written beside it.
+
+    Args:
+        here: into the folder of the working directory, wherever else the session may stand: older
+            clients look there alone.
 
     Raises `Invalid` (kind ``transcript-differs``) where a transcript stands that does not go on
     from the saved one, `UnsafePath` for links and folders of other users, and `AgentsdirError`
@@ -53,7 +56,7 @@ def place(spec: SessionSpec) -> list[Path]:
     if not saved or saved[-1].inner != (f"{spec.native_id}{_TRANSCRIPT}",):
         return []
     paths = host_paths(spec.host, spec.cwd)
-    folder = standing(paths.storage, paths.transcripts, spec.native_id)
+    folder = standing(paths.storage, paths.transcripts, spec.native_id, anywhere=not here)
     written = []
     for one in saved:
         path = folder.joinpath(*one.inner)
@@ -114,19 +117,20 @@ def role_at(path: str, native_id: str) -> str:
     return role_of(inner) if inner else ""
 
 
-def standing(storage: Path, folder: Path, native_id: str) -> Path:
+def standing(storage: Path, folder: Path, native_id: str, *, anywhere: bool = True) -> Path:
     """Return the project folder that has the session, else the one that it belongs to.
 
     Args:
         folder: of the working directory. The hash in a name that was cut differs between the
             client's runtimes, so an existing one that begins the same is taken.
+        anywhere: look in the folders of other working directories, too.
     """
     name = f"{native_id}{_TRANSCRIPT}"
     cut = folder.name[: MAX_NAME + 1] if len(folder.name) > MAX_NAME else None
     with suppress(OSError):
         present = sorted((storage / "projects").iterdir())
         like = [other for other in present if cut and other.name.startswith(cut)]
-        for other in (folder, *like, *present):
+        for other in (folder, *like, *(present if anywhere else [])):
             with suppress(OSError):
                 if (other / name).stat().st_size:
                     return other

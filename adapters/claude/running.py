@@ -9,6 +9,7 @@ import signal
 from agentsdir.adapters.claude import control, open_sessions
 from agentsdir.adapters.claude.native_files import session_files
 from agentsdir.adapters.claude.paths import host_paths
+from agentsdir.adapters.claude.placing import place
 from agentsdir.adapters.claude.provider import OPTIONS
 from agentsdir.adapters.claude.translate import StdoutTranslator
 from agentsdir.adapters.claude.verdict import failure, is_settled
@@ -18,7 +19,7 @@ from agentsdir.formats.errors import ProviderError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
     from pathlib import Path
 
     from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
@@ -72,22 +73,35 @@ class ClaudeSession:
                 kind="use-reset",
             )
         check_closed(spec)
+        # The row of the prompt gets this id, so its block is known before the client is.
+        prompt = control.encode(control.prompt_line(content, spec.native_id, spec.new_id()))
+        failed = yield from self._run(prompt)
+        if failed is not None and failed.kind == "no-conversation" and place(spec, here=True):
+            # An older client looks in the folder of its working directory alone.
+            self.stop()
+            self._translator = StdoutTranslator()
+            failed = yield from self._run(prompt, again=True)
+        if failed is not None:
+            raise failed
+
+    def _run(
+        self, prompt: bytes, *, again: bool = False
+    ) -> Generator[StreamEvent, None, ProviderError | None]:
+        """Run the client once; return why it failed. A prompt that is sent again is told once."""
+        spec = self._spec
         environment = _environment(spec)
         command = self._command(environment)
         program = self._program = Program(command, cwd=spec.cwd, environment=environment)
         spec.host.began(program.process)
-        # The row of the prompt gets this id, so its block is known before the client is.
-        prompt = control.prompt_line(content, spec.native_id, spec.new_id())
-        line = control.encode(prompt)
-        yield from self._translator.line(line)
-        program.write(line)
+        told = list(self._translator.line(prompt))
+        if not again:
+            yield from told
+        program.write(prompt)
         while (said := next(program.lines(self._patience), None)) is not None:
             yield from self._hear(program, said)
         yield from self._translator.end()
         code = program.wait(_LEAVING if program.is_over else 0)
-        failed = failure(self._translator, code, program.errors)
-        if failed is not None:
-            raise failed
+        return failure(self._translator, code, program.errors)
 
     @property
     def _patience(self) -> float | None:

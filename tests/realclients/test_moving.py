@@ -61,6 +61,26 @@ def test_a_session_goes_on_in_another_home_and_folder(
     assert [one["turn_id"] for one in other.of(agent, "block")].count(None) == 0
 
 
+def test_a_session_goes_on_in_another_folder_of_the_same_home(any_desk: Desk) -> None:
+    """Where it stands under its old folder; an older client is given a copy under the new one."""
+    agent = any_desk.new()
+    any_desk.ok("send", agent, any_desk.ask("hello"))
+    any_desk.ok("export", "--bundle", agent, "moved.tar")
+    any_desk.ok("rm", agent, "--yes")
+    other = any_desk.work / "elsewhere"
+    other.mkdir()
+    any_desk.ok("import", "moved.tar", "--cwd", str(other))
+    for _ in range(2):
+        any_desk.ok("send", agent, any_desk.ask("again"))
+        assert "Good day." in any_desk.api.of("again")[-1].texts
+    assert any_desk.of(agent, "turn.error") == []
+    any_desk.quiet()
+    assert any_desk("validate", "--modes", str(any_desk.root)).out == ""
+    found = any_desk.store.glob(f"projects/*/{any_desk.native(agent)}.jsonl")
+    newest = max(found, key=lambda path: path.stat().st_mtime_ns).read_bytes()
+    assert list(any_desk.stored_files(agent).values()) == [newest]
+
+
 def test_a_subagents_files_move_too(any_desk: Desk, desk_of: Callable[..., Desk]) -> None:
     """The side folder stands beside the transcript in its new place."""
     agent = any_desk.new()
