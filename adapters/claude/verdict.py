@@ -29,7 +29,7 @@ _HINTS = {
     "bad-key": "log in with the client, or set its key in config.toml",
     "rate-limited": "send the prompt again later",
     "overloaded": "send the prompt again later",
-    "no-conversation": "its transcript is gone from the client's store, or is not resumable",
+    "no-conversation": "`agentsdir reset` begins it anew; the log keeps what it has",
     "session-in-use": "another client may have it open; if not, end the process that has",
     "cut-stream": "send the prompt again; what was done until then is in the log",
 }

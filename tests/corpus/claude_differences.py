@@ -108,7 +108,10 @@ RULES = (
     Rule(
         "replay-late", "the place of a replayed prompt", "order", "2.1.98",
         "it is replayed after its answer began to stream",
-        lambda one: one.side == "order" and one.asked("--replay-user-messages"),
+        lambda one: (
+            (one.side, one.fields) == ("order", {"user_message"})
+            and one.asked("--replay-user-messages")
+        ),
     ),
     Rule(
         "init", "`session_start` of the main thread", "stream", "1.0.128 2.0.77 2.1.98 2.1.332",
