@@ -56,10 +56,15 @@ def test_nothing_is_there_until_a_regular_file_is(path: Path) -> None:
 
 
 def test_what_the_system_refuses_is_an_error(path: Path) -> None:
-    """A link that leads in a circle, which root cannot read either."""
-    path.symlink_to(path)
+    """A name that is too long, which root cannot read either."""
     with pytest.raises(AgentsdirError, match="cannot read"):
-        Tail(path).look()
+        Tail(path.with_name("n" * 300)).look()
+
+
+def test_links_in_a_circle_lead_to_no_file(path: Path) -> None:
+    """One that is not there is waited for."""
+    path.symlink_to(path)
+    assert Tail(path).look() is Look.ABSENT
 
 
 def rewritten(path: Path, how: str) -> None:
