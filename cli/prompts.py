@@ -25,17 +25,18 @@ def read_prompt(env: Environment, argument: str) -> list[dict[str, Any]]:
             raise UsageError(f"the prompt on standard input is not UTF-8: {error}") from error
         text = text.removesuffix("\n")
     else:
-        _check_text(text)
+        check_text(text)
     if not text.strip():
         raise UsageError("the prompt is empty")
     return [{"type": "text", "text": text}]
 
 
-def _check_text(text: str) -> None:
+def check_text(text: str, what: str = "prompt") -> None:
+    """Raise `UsageError` for an argument that is no text."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise UsageError("the prompt is not UTF-8") from None
+        raise UsageError(f"the {what} is not UTF-8") from None
 
 
 def read_messages(env: Environment, path: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
-from agentsdir.formats.errors import UsageError
 
 
 def run(
@@ -30,14 +29,12 @@ def run(
 
     Returns when the turn has ended. An agent that runs no turn is not asked, and exits 13.
     """
+    from agentsdir.cli.prompts import check_text
     from agentsdir.engine.agents import find_agent
     from agentsdir.engine.interrupts import interrupt
 
     env: Environment = ctx.obj
-    try:
-        reason.encode()
-    except UnicodeEncodeError:
-        raise UsageError("the reason is not UTF-8") from None
+    check_text(reason, "reason")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
     world = env.world

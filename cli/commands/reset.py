@@ -8,7 +8,6 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
-from agentsdir.formats.errors import UsageError
 
 
 def run(
@@ -29,14 +28,12 @@ def run(
 
     Nothing is deleted: `replay` and `inspect` still show what was.
     """
+    from agentsdir.cli.prompts import check_text
     from agentsdir.engine.agents import find_agent, list_row
     from agentsdir.engine.resetting import reset
 
     env: Environment = ctx.obj
-    try:
-        message.encode()
-    except UnicodeEncodeError:
-        raise UsageError("the message is not UTF-8") from None
+    check_text(message, "message")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
     world = env.world

@@ -107,6 +107,7 @@ def test_a_failure_says_what_the_client_said() -> None:
         (143, "", "cut-stream", "ended with 143"),
         (None, "", "cut-stream", "was ended"),
         (7, "out of order", "cut-stream", "7.*out of order"),
+        (1, "unknown option --x", "refused-start", "unknown option"),
     ],
 )
 def test_a_run_without_a_result_is_cut(
