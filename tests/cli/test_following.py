@@ -143,6 +143,20 @@ def test_a_file_that_is_not_there_yet_is_waited_for(shell: Any) -> None:
     assert "not there yet" in done.err
 
 
+@pytest.mark.parametrize("name", ["s.jsonl", "s.json", "deep/s"])
+def test_whose_a_file_is_shows_when_it_is_there(shell: Any, following: Any, name: str) -> None:
+    """Its name says nothing, and neither does the first half of its first line."""
+    path = shell.cwd / name
+    path.parent.mkdir(exist_ok=True)
+    process = following(name)
+    assert b"not there yet" in process.stderr.readline()
+    rows = HELLO.splitlines(keepends=True)
+    for piece in (rows[0][:10], rows[0][10:], *rows[1:]):
+        with path.open("ab") as file:
+            file.write(piece)
+    assert read_line(process)["id"] == shell.ok("parse", str(path)).rows[0]["id"]
+
+
 @pytest.fixture
 def following(shell: Any) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Return a way to start `follow` in a process of its own; what still runs is ended."""
