@@ -100,8 +100,9 @@ def may_be_native(reference: str) -> bool:
 def find_native(stores: Iterable[Store], reference: str) -> Located:
     """Return the one session that has this id, or whose id alone begins so.
 
-    Where several files have the id, it is the one that its reader thinks the best. Raises `NoSuchAgent` (kind
-    ``no-such-session``), or `UsageError` (kind ``ambiguous``) with the candidates.
+    Where several files have the id, it is the one that its reader names first. Raises
+    `NoSuchAgent` (kind ``no-such-session``), or `UsageError` (kind ``ambiguous``) with the
+    candidates.
     """
     asked = list(stores)
     located = [

@@ -24,7 +24,7 @@ def run(
     ] = -1,
     as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
 ) -> int:
-    """Print a session of Claude Code or Gemini CLI while the client writes it: a page, or blocks as JSON Lines.
+    """Print a session while its client writes it: a page, or blocks as JSON Lines.
 
     \b
     Examples:
