@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.source import Source
 
 END = 64 * 1024
+BEGINNING = 4096
 _ID = re.compile(rb'(?<!\\)"sessionId"\s*:\s*"([^"\\]*)"')
 _KIND = re.compile(rb'(?<!\\)"kind"\s*:\s*"(main|subagent)"')
 # In a document as clients write it, only the session's own keys stand this far left.
 _DOCUMENT_KIND = re.compile(rb'\n  "kind": "(main|subagent)"')
 _DOCUMENT_SUMMARY = re.compile(rb'\n  "summary": ("(?:[^"\\]|\\.)*+")')
+_START = re.compile(rb'(?<!\\)"startTime"\s*:\s*"([^"\\]*)"')
+_WORKSPACE = re.compile(r"\*\*Workspace Directories:\*\*\n\s+- (.+)")
 # How the rendered prompt of the first agents began; their files say nothing else about it.
 _RENDERED = "Your task is to "
 _LIST = re.compile(r'"messages"\s*:\s*\[')
@@ -87,20 +90,28 @@ def look_at(ends: Ends) -> Head:
         return Head(family, "", "", rendered=False, talks=False)
     said = next((message for message in messages(ends, family) if _speaks(message)), None)
     # A log says its kind in its first row, a document behind all messages.
-    first = ends.head[:4096] if family == DOCUMENT else ends.head.partition(b"\n")[0]
-    found = _ID.search(first)
     if family == DOCUMENT:
         kinds = (_DOCUMENT_KIND if b'\n  "' in ends.head else _KIND).findall(ends.tail)[-1:]
     else:
-        kinds = _KIND.findall(first)[:1]
+        kinds = _KIND.findall(ends.head.partition(b"\n")[0])[:1]
     return Head(
         family,
-        found[1].decode(errors="replace") if found else "",
+        id_of(ends.head[:BEGINNING]),
         kinds[0].decode() if kinds else "",
         rendered=said is not None and prompt_of(said).startswith(_RENDERED),
         # What is longer than both ends is more than what the client puts before a talk.
         talks=said is not None or not ends.is_whole,
     )
+
+
+def id_of(beginning: bytes) -> str:
+    """Return the session's id that a file's first `BEGINNING` bytes say; empty where they do not.
+
+    It stands in the first row, and of a document in the first lines.
+    """
+    line = beginning.partition(b"\n")[0]
+    found = _ID.search(beginning if line.strip() == b"{" else line)
+    return found[1].decode(errors="replace") if found else ""
 
 
 def messages(ends: Ends, family: str) -> Iterator[dict[str, Any]]:
@@ -128,11 +139,27 @@ def rows(ends: Ends, word: bytes = b"") -> Iterator[dict[str, Any]]:
                     yield row
 
 
-def header(ends: Ends) -> dict[str, Any]:
-    """Return the first row of a log; empty where it is none, or too long."""
-    line, newline, _ = ends.head.partition(b"\n")
-    row = _decode(line) if newline or ends.is_whole else None
-    return row if isinstance(row, dict) else {}
+def started(ends: Ends) -> str:
+    """Return when a session began, as its header says; empty where it does not."""
+    found = _START.search(ends.head[:BEGINNING])
+    return found[1].decode(errors="replace") if found else ""
+
+
+def workspace_of(ends: Ends, family: str) -> str:
+    """Return the first folder that the client told the model it works in; empty for none.
+
+    Only newer clients tell, and a subagent's header.
+    """
+    if family == LOG:
+        for row in rows(ends, b'"directories"'):
+            named = row.get("directories")
+            if isinstance(named, list) and named:
+                return text_of(named[0])
+    for message in messages(ends, family):
+        for part in parts_of(message.get("content")):
+            if part_kind(part) == "text" and (found := _WORKSPACE.search(part["text"])):
+                return found[1]
+    return ""
 
 
 def summary_of(ends: Ends, family: str) -> str:
