@@ -188,10 +188,7 @@ class StoreReader(TranscriptReader, Protocol):
         """
 
     def native_id(self, main: Path) -> str:
-        """Return the id of the session whose main transcript is at `main`; empty for none.
-
-        Raises `AgentsdirError` when the file cannot be read.
-        """
+        """Return the id of the session whose main transcript is at `main`; empty for none."""
 
     def files(self, main: Path) -> SessionFiles:
         """Return the session whose main transcript is at `main`, with the children beside it."""

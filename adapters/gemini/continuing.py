@@ -11,14 +11,13 @@ from typing import Any
 
 import orjson
 
-from agentsdir.adapters.gemini.detection import DOCUMENT, LOG, family_of
+from agentsdir.adapters.gemini.detection import DOCUMENT, family_of
 from agentsdir.adapters.gemini.shapes import dict_of, list_of, text_of
+from agentsdir.adapters.store_files import begins_with
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.formats.reading.source import Source
-
-_CHUNK = 1024 * 1024
 
 
 def goes_on(saved: Source, present: Source) -> bool:
@@ -31,7 +30,7 @@ def goes_on(saved: Source, present: Source) -> bool:
 
     Raises `AgentsdirError` when either cannot be read.
     """
-    if begins_with(present, saved):
+    if begins_with(saved, present):
         return True
     families = family_of(saved.head()), family_of(present.head())
     if families != (DOCUMENT, DOCUMENT):
@@ -41,23 +40,6 @@ def goes_on(saved: Source, present: Source) -> bool:
         return False
     by_id = {text_of(message.get("id")): message for message in after}
     return all(_includes(by_id.get(text_of(message.get("id"))), message) for message in before)
-
-
-def begins_with(present: Source, saved: Source) -> bool:
-    """Tell whether all bytes of `saved` stand at the beginning of `present`."""
-    with saved.open() as one, present.open() as other:
-        while piece := one.read(_CHUNK):
-            here = b""
-            while len(here) < len(piece) and (more := other.read(len(piece) - len(here))):
-                here += more
-            if here != piece:
-                return False
-    return True
-
-
-def is_log(source: Source) -> bool:
-    """Tell whether a file is one that its client appends to."""
-    return family_of(source.head()) == LOG
 
 
 def _messages(source: Source) -> list[dict[str, Any]] | None:
