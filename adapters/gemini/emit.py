@@ -27,7 +27,7 @@ from agentsdir.adapters.gemini.shelf import Shelf
 from agentsdir.formats import times
 from agentsdir.formats.reading.blocks import make_block
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.sink import DROPPED, ParseSink
+from agentsdir.formats.reading.sink import DROPPED, BlockSink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Emitter:
         self,
         fold: Fold,
         shelf: Shelf,
-        sink: ParseSink,
+        sink: BlockSink,
         conversation: str,
         children: Mapping[tuple[str, str], tuple[str, int | None]],
     ) -> None:
