@@ -284,6 +284,7 @@ class Emitter:
             answer = record.answer()
             if answer is not None:
                 fields["output"] = answer
+            fields |= record.display_fields(answer)
             if took is not None:
                 fields["durationMs"] = took
             link = self._link_of(child)

@@ -17,6 +17,7 @@ from agentsdir.adapters.gemini.shapes import (
     bare_call_id,
     content_id,
     dict_of,
+    is_injected,
     list_of,
     own_result,
     part_kind,
@@ -85,9 +86,10 @@ class Message:
 
     `texts` has every text that ever stood there (by hash) with its length and place; `thoughts`
     and `extras` (parts nobody knows) likewise. `orphans` are results whose call is not here.
+    `asks` is set where somebody typed something.
     """
 
-    __slots__ = ("calls", "extras", "id", "model", "orphans", "place", "role", "texts",
+    __slots__ = ("asks", "calls", "extras", "id", "model", "orphans", "place", "role", "texts",
                  "thoughts", "timestamp", "tokens", "usage")  # fmt: skip
 
     def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
@@ -105,6 +107,7 @@ class Message:
         self.tokens: dict[str, Any] | None = None
         self.usage: Usage | None = None
         self.model: str | None = None
+        self.asks = False
 
     def add_text(self, sign: int, length: int, place: Place) -> bool:
         """Keep the first place of a text; return whether it is new."""
@@ -226,6 +229,7 @@ class Index:
             if kind in ("text", "thought"):
                 said.append(part["text"])
                 length += len(part["text"])
+                message.asks = message.asks or not is_injected(part["text"])
             elif kind == "response":
                 self._see_answer(message, part["functionResponse"], parts, place, at)
             elif kind == "media" and not answers:

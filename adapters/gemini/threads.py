@@ -118,10 +118,26 @@ class Thread:
         merged cannot be told, so any call makes their counts a lower bound.
         """
         models = [one for one in self.fold.index.messages.values() if one.role == "model"]
-        if any(one.usage is None for one in models):
+        if any(one.usage is None for one in models) or self._awaits_an_answer():
             return True
         old = self.is_document and "kind" not in self.fold.header
         return old and any(one.calls for one in models)
+
+    def _awaits_an_answer(self) -> bool:
+        """Whether a prompt has no answer, or the last answer called a tool and nothing followed.
+
+        The model may have been asked all the same: a run was killed, or failed. A subagent's last
+        answer is such a call.
+        """
+        waiting = False
+        for message in self.fold.index.messages.values():
+            if message.role == "model":
+                waiting = bool(message.calls) and not self.child
+            elif message.asks:
+                if waiting:
+                    return True
+                waiting = True
+        return waiting
 
 
 class ReadThread(Thread):
