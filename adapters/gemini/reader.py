@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentsdir.adapters.contract import Paths, SessionFiles
+from agentsdir.adapters.contract import Follower, Paths, SessionFiles
 from agentsdir.adapters.gemini.detection import family_of
 from agentsdir.adapters.gemini.discovery import group
 from agentsdir.adapters.gemini.locations import client_paths
@@ -37,3 +37,9 @@ class GeminiReader:
         from agentsdir.adapters.gemini.sessions import read_session
 
         read_session(session, sink)
+
+    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
+        """Return a follower of a session."""
+        from agentsdir.adapters.gemini.follow import SessionFollower
+
+        return SessionFollower(main, hidden=hidden)
