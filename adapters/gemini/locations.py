@@ -14,19 +14,25 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.contract import Host
 
+FOLDER = ".gemini"
+
 
 def client_paths(home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
     """Return the client's folder and the folder of `cwd`'s sessions, whether they exist or not."""
-    storage = Path(env.get("GEMINI_CLI_HOME") or home) / ".gemini"
+    storage = Path(env.get("GEMINI_CLI_HOME") or home) / FOLDER
     name = Projects(storage).folder(str(cwd))
     return Paths(storage=storage, transcripts=storage / TMP / name / CHATS)
 
 
+def storage_in(environment: Mapping[str, str]) -> Path | None:
+    """Return the folder of a client that runs in an environment; None where it has no home."""
+    home = environment.get("GEMINI_CLI_HOME") or environment.get("HOME")
+    return Path(home) / FOLDER if home else None
+
+
 def host_storage(host: Host) -> Path:
     """Return the folder of a client that runs on `host`, in whatever home its settings give it."""
-    variables = {**host.variables, **host.environment}
-    home = variables.get("GEMINI_CLI_HOME") or variables.get("HOME") or host.home
-    return Path(home) / ".gemini"
+    return storage_in({**host.variables, **host.environment}) or host.home / FOLDER
 
 
 def real_cwd(cwd: str) -> str:

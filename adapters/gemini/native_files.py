@@ -59,8 +59,8 @@ def native_files(main: Path, native_id: str, project: str) -> Iterator[NativeFil
         raise UnsafePath(f"{main} is a link; the client's own transcripts are none")
 
     def native(path: Path, role: str) -> NativeFile:
-        inner = path.relative_to(main.parent.parent).as_posix()
-        return NativeFile(f"{project}/{inner}", role, Source(str(path), path=path))
+        inner = path.relative_to(main.parent).as_posix()
+        return NativeFile(f"{project}/{CHATS}/{inner}", role, Source(str(path), path=path))
 
     yield native(main, "main")
     for transcript in store.files(main).transcripts[1:]:
@@ -69,7 +69,8 @@ def native_files(main: Path, native_id: str, project: str) -> Iterator[NativeFil
             yield native(path, "subagent")
     for path in store.outputs(main, native_id):
         if _is_plain(path):
-            yield native(path, "output")
+            inner = path.relative_to(path.parents[2]).as_posix()
+            yield NativeFile(f"{project}/{inner}", "output", Source(str(path), path=path))
     for card in store.of_folder(main.parent, native_id):
         twin = card.file.with_suffix("") == main.with_suffix("")
         if card.file != main and (twin or not card.head.talks) and _is_plain(card.file):
