@@ -40,7 +40,7 @@ def prompt(text: Any, name: str = "u1", **more: Any) -> dict[str, Any]:
 
 def answer(text: str = "yes", name: str = "g1", **more: Any) -> dict[str, Any]:
     """Return the model's answer."""
-    return message(name, "gemini", text, model="gemini-2.5-flash", **more)
+    return message(name, "gemini", text, **{"model": "gemini-2.5-flash", **more})
 
 
 def context(folder: str = "/old/place") -> dict[str, Any]:
