@@ -383,6 +383,39 @@ def test_what_was_streamed_before_a_crash_is_kept(stage: Any, program: Any, who:
     sound(paths)
 
 
+CALLING = """
+call = {"toolName": "T", "toolUseId": "t1", "input": {"a": 1}}
+block = self.transcript.block("tool_use", "call", self.spec.now(), status="pending", **call)
+yield stream.block_start("c", block)
+raise SystemExit
+"""
+
+
+def test_a_call_that_only_the_stream_knew_when_all_died_is_kept_and_answered(
+    stage: Any, program: Any
+) -> None:
+    """Some clients write a call down when it is over. One whose input still came was not made."""
+    paths = stage.new(provider=program(body=CALLING))
+    kept = snapshots(stage, paths, lambda: pytest.raises(SystemExit, stage.send, paths, "hi"))
+    moment = next(tree for tree in reversed(kept) if b'"T"' not in log_of(tree))
+    put(paths, moment)
+    (stream_file,) = paths.transcripts.rglob("*.stream")
+    begun = stream_file.read_bytes().splitlines()[-1]
+    half = orjson.loads(begun.replace(b":call", b":half").replace(b'"t1"', b'"t2"'))
+    del half["block"]["status"]
+    stream_file.write_bytes(stream_file.read_bytes() + orjson.dumps({**half, "blockId": "d"}))
+    assert restore_agent(stage.world, paths).error is None
+    made = [one["data"]["block"] for one in stage.log(paths) if one["event"] == "block"][1:]
+    assert [(one["type"], one["toolUseId"], one.get("status")) for one in made] == [
+        ("tool_use", "t1", "pending"),
+        ("tool_result", "t1", None),
+        ("tool_use", "t1", "error"),
+    ]
+    assert made[1]["synthetic"]
+    assert restore_agent(stage.world, paths).actions == ()
+    sound(paths)
+
+
 def snapshots(stage: Any, paths: Any, act: Any) -> list[dict[str, bytes]]:
     """Return the agent's folder as it stood before each append of a command, and after it."""
     kept: list[dict[str, bytes]] = []
