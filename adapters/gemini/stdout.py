@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from agentsdir.formats.reading.sink import BlockSink, ParseSink
 
+FAILED = "run failed"
+"""What is said of a run whose result names no error."""
+
 
 class StreamReader:
     """Reads the lines of one ``stream-json`` run into a sink.
@@ -138,7 +141,7 @@ class StreamReader:
         failed = value.get("status") == "error"
         error = dict_of(value.get("error"))
         stats = value.get("stats")
-        message = text_of(error.get("message")) or ("run failed" if failed else "run ended")
+        message = text_of(error.get("message")) or (FAILED if failed else "run ended")
         self._add(
             "system", self._row_id(row), row, subtype="error" if failed else "session_end",
             message=message, metadata={"stats": stats},

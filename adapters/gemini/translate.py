@@ -55,7 +55,7 @@ class StdoutTranslator:
 
     def __init__(self, *, hidden: bool = False) -> None:
         self.outcome: Outcome | None = None
-        self._sink = _StdoutSink(hidden=hidden)
+        self._sink = _StdoutSink(hidden=hidden, begun_as=self._close)
         self._sink.open_main()
         self._reader = StreamReader(_FILE, self._sink, self._hear)
         self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding)
@@ -101,6 +101,11 @@ class StdoutTranslator:
             self._sink.tell(stream.block_start(handle, block))
         if more := self._deltas.more(piece):
             self._sink.tell(stream.text_delta(handle, more, MAIN))
+
+    def _close(self, block: Block) -> None:
+        """Tell what its end settles of an answer, before the block is told to be complete."""
+        if block["id"] == self._answer and (rest := self._deltas.rest()):
+            self._sink.tell(stream.text_delta(self._answer, rest, MAIN))
 
     def _result(self, value: dict[str, Any]) -> None:
         self.outcome = outcome = read_outcome(value, self._error)
