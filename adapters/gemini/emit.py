@@ -8,6 +8,7 @@ from typing import Any
 from agentsdir.adapters.gemini.calls import CallRecord
 from agentsdir.adapters.gemini.fold import Fold
 from agentsdir.adapters.gemini.index import Call, Message, Place
+from agentsdir.adapters.gemini.outputs import Outputs
 from agentsdir.adapters.gemini.prompts import Piece, prompt_pieces
 from agentsdir.adapters.gemini.shapes import (
     answer_parts,
@@ -63,6 +64,7 @@ class Emitter:
     Args:
         fold: the first pass's result.
         shelf: the way back to its rows.
+        outputs: the files that the client put long outputs into.
         sink: takes blocks, usage and findings.
         conversation: the thread's id.
         children: (message id, call id) → the child thread's id and how long it ran, where linked.
@@ -72,6 +74,7 @@ class Emitter:
         self,
         fold: Fold,
         shelf: Shelf,
+        outputs: Outputs,
         sink: ParseSink,
         conversation: str,
         children: Mapping[tuple[str, str], tuple[str, int | None]],
@@ -79,6 +82,7 @@ class Emitter:
         self._fold = fold
         self._index = fold.index
         self._shelf = shelf
+        self._outputs = outputs
         self._sink = sink
         self._conversation = conversation
         self._children = children
@@ -299,9 +303,10 @@ class Emitter:
         )  # fmt: skip
         if record.has_result:
             place = record.answer_place or record.place
+            fields = record.result_fields(self._outputs, self._shelf.source(place))
             self._add(
                 "tool_result", f"{message.id}:r{key}", place,
-                record.ended or message.timestamp, **record.result_fields(), **own,
+                record.ended or message.timestamp, **fields, **own,
             )  # fmt: skip
 
     def _link_of(self, child: str | None) -> dict[str, str] | None:

@@ -12,6 +12,7 @@ from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import Emitter, in_order
 from agentsdir.adapters.gemini.fold import Fold
 from agentsdir.adapters.gemini.index import FOLDED, HIDDEN, PARSED, Message
+from agentsdir.adapters.gemini.outputs import Outputs
 from agentsdir.adapters.gemini.shapes import moment_of, text_of
 from agentsdir.adapters.gemini.shelf import Shelf
 from agentsdir.formats import times
@@ -101,7 +102,8 @@ class Thread:
         index = self.fold.index
         with self._bytes.open() as stream:
             shelf = Shelf(stream, self.source.name, index)
-            emitter = Emitter(self.fold, shelf, sink, self.conversation, children)
+            outputs = Outputs(self.source, self.fold.session_id, sink.finding)
+            emitter = Emitter(self.fold, shelf, outputs, sink, self.conversation, children)
             if self.child:
                 self._bound("start", sink)
             for message in in_order(self.fold):
