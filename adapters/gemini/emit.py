@@ -28,7 +28,7 @@ from agentsdir.adapters.gemini.shelf import Shelf
 from agentsdir.formats import times
 from agentsdir.formats.reading.blocks import make_block
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.sink import DROPPED, ParseSink
+from agentsdir.formats.reading.sink import DROPPED, BlockSink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,20 +64,20 @@ class Emitter:
     Args:
         fold: the first pass's result.
         shelf: the way back to its rows.
-        outputs: the files that the client put long outputs into.
         sink: takes blocks, usage and findings.
         conversation: the thread's id.
         children: (message id, call id) → the child thread's id and how long it ran, where linked.
+        outputs: the files that the client put long outputs into.
     """
 
     def __init__(
         self,
         fold: Fold,
         shelf: Shelf,
-        outputs: Outputs,
-        sink: ParseSink,
+        sink: BlockSink,
         conversation: str,
         children: Mapping[tuple[str, str], tuple[str, int | None]],
+        outputs: Outputs,
     ) -> None:
         self._fold = fold
         self._index = fold.index

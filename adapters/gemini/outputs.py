@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from agentsdir.adapters.gemini.shapes import MASKED, response_output
-from agentsdir.formats.reading.blocks import Source as BlockSource
+from agentsdir.formats.reading.blocks import Source
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,26 +57,25 @@ class Outputs:
     """The files in which one transcript's outputs stand whole.
 
     Args:
-        transcript: where the chat stands; from standard input, nothing can stand beside it.
+        transcript: where the chat stands; None for standard input, beside which nothing stands.
         session_id: its own id.
         report: is told of each file that is not read.
     """
 
     def __init__(
-        self, transcript: Source, session_id: str, report: Callable[[Finding], None]
+        self, transcript: Path | None, session_id: str, report: Callable[[Finding], None]
     ) -> None:
         self._report = report
         self._project: Path | None = None
         self._sessions = {_folder_of(session_id)} if session_id else set()
-        path = transcript.path
-        if path is not None:
-            for above in path.absolute().parents[:2]:
+        if transcript is not None:
+            for above in transcript.absolute().parents[:2]:
                 if above.name == CHATS:
                     self._project = above.parent
                     break
                 self._sessions.add(_folder_of(above.name))
 
-    def whole(self, output: Any, source: BlockSource) -> Whole | None:
+    def whole(self, output: Any, source: Source) -> Whole | None:
         """Return the file of an output that is cut or masked; None for any other.
 
         Where the file is not the session's own, or cannot be read, that is remarked on.
