@@ -12,6 +12,7 @@ from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import Emitter, in_order
 from agentsdir.adapters.gemini.fold import Fold
 from agentsdir.adapters.gemini.index import FOLDED, HIDDEN, PARSED, Message
+from agentsdir.adapters.gemini.outputs import Outputs
 from agentsdir.adapters.gemini.shapes import moment_of, text_of
 from agentsdir.adapters.gemini.shelf import Shelf
 from agentsdir.formats import times
@@ -145,6 +146,7 @@ class ReadThread(Thread):
 
     def __init__(self, transcript: Transcript, sink: ParseSink) -> None:
         source = transcript.source
+        self._path = source.path
         with source.open() as stream:
             is_document = family_of(stream.read(65536)) == DOCUMENT
             child = transcript.role == "subagent"
@@ -169,7 +171,8 @@ class ReadThread(Thread):
         index = self.fold.index
         with self._bytes.open() as stream:
             shelf = Shelf(stream, self.file, index)
-            emitter = Emitter(self.fold, shelf, sink, self.conversation, children)
+            outputs = Outputs(self._path, self.fold.session_id, sink.finding)
+            emitter = Emitter(self.fold, shelf, sink, self.conversation, children, outputs)
             if self.child:
                 sink.add(self.bound("start"))
             for message in in_order(self.fold):
