@@ -68,6 +68,7 @@ class Emitter:
         children: (message id, call id) → the child thread's id and how long it ran, where linked;
             None while that is unknown.
         outputs: the files that the client put long outputs into.
+        settled: no row will follow, so a result without a call is an orphan.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class Emitter:
         conversation: str,
         children: Mapping[tuple[str, str], tuple[str, int | None]] | None,
         outputs: Outputs,
+        *,
+        settled: bool = True,
     ) -> None:
         self._fold = fold
         self._index = fold.index
@@ -86,6 +89,7 @@ class Emitter:
         self.conversation = conversation
         self.children = children
         self.outputs = outputs
+        self._settled = settled
         # The handles of the message's blocks, and the last one that shows what it is now.
         self._handles: list[int] = []
         self._last = DROPPED
@@ -184,7 +188,7 @@ class Emitter:
             variant = "" if sign == best else "~" + content_id(value.get("content"))[1:9]
             for piece in prompt_pieces(value):
                 self._piece(message, piece, place, variant)
-        for bare, place, at in message.orphans or ():
+        for bare, place, at in (message.orphans or ()) if self._settled else ():
             parts = parts_of(self._shelf.message(place).get("content"))
             if at < len(parts):
                 self._orphan(message, bare, place, answer_parts(parts, at))
@@ -205,7 +209,9 @@ class Emitter:
             "output": result_output(result),
             "isError": is_error_response(result),
         }
-        self._add("tool_result", f"{message.id}:r{_key(bare)}", place, message.timestamp, fields)
+        self._add(
+            "tool_result", f"{message.id}:r{call_key(bare)}", place, message.timestamp, fields
+        )
         why = f"no call has the id {text_of(response.get('id'))!r}"
         self._sink.finding(
             Finding(
@@ -292,7 +298,7 @@ class Emitter:
 
     def _call(self, message: Message, bare: str, call: Call, own: dict[str, Any]) -> None:
         record = CallRecord(call, self._shelf)
-        key = _key(bare)
+        key = call_key(bare)
         if call.spawn is not None:
             if self.children is None:
                 raise Later
@@ -335,6 +341,6 @@ class Emitter:
         return thread.link._asdict() if thread is not None and thread.link is not None else None
 
 
-def _key(call_id: str) -> str:
-    """Return a call id for use in a block id, where a colon separates message and part."""
+def call_key(call_id: str) -> str:
+    """Return a bare call id for use in a block id, where a colon separates message and part."""
     return call_id.replace(":", "%3A")
