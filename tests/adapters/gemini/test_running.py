@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,9 @@ CLIENT = """\
 import json, os, pathlib, sys, time
 if sys.argv[1:] == ["--version"]: sys.exit(print({version!r}))
 def say(**line): print(json.dumps(dict(line, timestamp={time!r})), flush=True)
-def init(name): say(type="init", session_id=name, model="m")
+def init(name):
+    say(type="init", session_id=name, model="m")
+    say(type="message", role="user", content=given[2])
 def part(text): say(type="message", role="assistant", content=text, delta=True)
 def done(**more): say(**dict(type="result", status="success", stats={{}}, **more))
 def chat(*rows):
@@ -52,7 +55,10 @@ class Bench:
     """A stand-in for the client, and what is needed to open sessions with it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.home = folder
+        # The client calls the folder of a project's chats by the project's name.
+        self.folder = folder / "ws"
+        self.folder.mkdir()
         self.named: list[str] = []
         self.host = Host(
             folder,
@@ -141,6 +147,7 @@ def test_a_new_session_gets_our_id_and_one_that_was_there_is_resumed(bench: Benc
     assert not any(one.startswith(("--model", "--approval")) for one in arguments)
     assert heard == "hi"
     bench.host = bench.host._replace(permission_mode="plan")
+    shutil.rmtree(bench.home / ".gemini")
     spec = bench.spec(TURN, model="-m", transcripts=saved(ASKED, ANSWERED))
     told = blocks(run(GeminiProvider().restore(spec, b"anything")))
     assert told == [("u1:p", "user_message", "hi"), ("g1:x", "assistant_text", "An answer")]
@@ -198,7 +205,7 @@ def test_the_environment_is_the_users_with_theirs_added_and_the_marks_last(bench
     _, seen, _ = bench.given()
     assert (seen["A"], seen["B"]) == ("shell", "config")
     assert seen["AGENTSDIR_TURN"] == bench.host.marks["AGENTSDIR_TURN"]
-    assert seen["HOME"] == str(bench.folder)
+    assert seen["HOME"] == str(bench.home)
     assert "GEMINI_CLI" not in seen
 
 
@@ -317,9 +324,9 @@ STUB = (
     "init(ID)\n"
     "path = pathlib.Path(os.environ['HOME'], '.gemini/tmp/ws/chats/session-2026-01-02T03-05-'"
     " + ID[:8] + '.jsonl')\n"
-    "context = row('c', 'user', [dict(text='<session_context>\\\\nToday')])\n"
+    "context = row('c', 'user', [dict(text='<session_context>\\nToday')])\n"
     "rows = [header(), {'$set': dict(messages=[context])}, *MORE]\n"
-    "path.write_text(''.join(json.dumps(r) + '\\\\n' for r in rows))\n"
+    "path.write_text(''.join(json.dumps(r) + '\\n' for r in rows))\n"
     "part('x'); deadline = time.monotonic() + 20\n"
     "while path.exists() and time.monotonic() < deadline and WAIT: time.sleep(0.01)\n"
     "open('stub', 'w').write(str(path.exists()))\n"
@@ -334,7 +341,7 @@ def test_the_stub_that_a_resume_leaves_is_taken_away_while_the_turn_runs(bench: 
     spec = bench.spec(body, transcripts=saved(ASKED, ANSWERED))
     run(GeminiProvider().restore(spec, b""))
     assert (bench.folder / "stub").read_text() == "False"
-    chats = bench.folder / ".gemini/tmp/ws/chats"
+    chats = bench.home / ".gemini/tmp/ws/chats"
     assert [path.name for path in chats.iterdir()] == [Path(CHAT).name]
 
 
@@ -343,4 +350,4 @@ def test_a_file_of_the_same_id_in_which_anything_is_said_is_never_taken_away(ben
     body = STUB.replace("MORE", "[row('u9', 'user', 'other')]").replace("WAIT", "False")
     spec = bench.spec(body, transcripts=saved(ASKED, ANSWERED))
     run(GeminiProvider().restore(spec, b""))
-    assert len([*(bench.folder / ".gemini/tmp/ws/chats").iterdir()]) == 2
+    assert len([*(bench.home / ".gemini/tmp/ws/chats").iterdir()]) == 2

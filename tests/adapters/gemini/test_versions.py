@@ -18,7 +18,7 @@ def install(folder: Path, version: str, name: str = "@google/gemini-cli") -> Pat
     bundle = folder / "lib/node_modules/@google/gemini-cli/bundle"
     bundle.mkdir(parents=True)
     program = bundle / "gemini.js"
-    program.write_text("#!/bin/sh\necho started > started\n")
+    program.write_text(f"#!/bin/sh\necho started > {folder}/started\n")
     program.chmod(0o700)
     (bundle.parent / "package.json").write_text(json.dumps({"name": name, "version": version}))
     link = folder / "bin/gemini"
@@ -34,15 +34,12 @@ def install(folder: Path, version: str, name: str = "@google/gemini-cli") -> Pat
         ("0.40.1", (0, 40, 1), False),
         ("0.41.2", (0, 41, 2), True),
         ("0.62.0-nightly.20261101.1", (0, 62, 0), True),
-        ("soon", (), False),
     ],
 )
 def test_a_package_says_its_version_and_is_not_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, numbers: tuple[int, ...],
-    takes: bool,
-) -> None:  # fmt: skip
+    tmp_path: Path, version: str, numbers: tuple[int, ...], takes: bool
+) -> None:
     """Starting the client takes seconds. Its first argument may be the file, too."""
-    monkeypatch.chdir(tmp_path)
     link = install(tmp_path, version)
     assert version_of([str(link)], ENVIRONMENT) == numbers
     assert version_of(["/bin/sh", str(link)], ENVIRONMENT) == numbers
