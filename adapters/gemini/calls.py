@@ -98,10 +98,14 @@ class CallRecord:
         duration = self.duration()
         if duration is not None:
             fields["durationMs"] = duration
+        return fields | self.display_fields(output)
+
+    def display_fields(self, output: Any) -> dict[str, Any]:
+        """Return the `display` field, where the client showed anything but the output."""
         display = self.record.get("resultDisplay")
-        if display is not None and display not in ("", output):
-            fields["display"] = elide_bodies(display)
-        return fields
+        return (
+            {} if display is None or display in ("", output) else {"display": elide_bodies(display)}
+        )
 
     def duration(self) -> int | None:
         """Return how long the call took, in milliseconds, where its id says when it began."""

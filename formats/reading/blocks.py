@@ -128,6 +128,7 @@ class SubagentBlock(_Common):
     input: str
     status: ToolStatus
     output: NotRequired[str]
+    display: NotRequired[Any]
     durationMs: NotRequired[int]
     toolUseId: NotRequired[str]
     link: NotRequired[dict[str, str]]

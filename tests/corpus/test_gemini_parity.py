@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from gemini_differences import RULES, differences, named_alike, rule_for
-from gemini_runs import ParsedFollower, parts
+from gemini_runs import parts
 
+from agentsdir.adapters.gemini.follow import SessionFollower
 from agentsdir.adapters.gemini.joined import JoinedTurn
 from agentsdir.adapters.gemini.translate import StdoutTranslator
 from agentsdir.formats.reading.blocks import MAIN
@@ -29,7 +31,7 @@ OWN = ROOT / "fixtures" / "gemini-runs"
 VERSIONS = ("0.29.0", "0.61.0")
 # When the file is looked at: at the end only, before the first line, and before or after each.
 LOOKS = ("late", "early", "ahead", "behind")
-_MANY = 200  # a look reads the whole session, so of long outputs only the ends are looked at
+_MANY = 200  # of outputs with more lines only the ends are looked at
 
 pytestmark = [pytest.mark.feature("B-05"), pytest.mark.feature("B-06")]
 
@@ -54,21 +56,23 @@ def _reduced(events: Iterable[dict[str, Any]]) -> list[Block]:
     return [block for blocks in reducer.conversations.values() for block in blocks]
 
 
-def _joined(part: Part, looks: str) -> Iterator[dict[str, Any]]:
-    follower = ParsedFollower(part.tree, part.run.session, part.start)
+def _joined(part: Part, looks: str, folder: Path) -> Iterator[dict[str, Any]]:
+    part.tree.lay(folder, part.start)
+    follower = SessionFollower(folder / part.tree.main(part.run.session), hidden=False)
     assert all(event["type"] for event in follower.poll())  # what was there before the turn
     turn = JoinedTurn(StdoutTranslator(), follower)
     if looks == "early":
-        follower.now = part.end
+        part.tree.lay(folder, part.end)
         yield from turn.poll()
     for moment, line in zip(part.run.moments, part.run.lines, strict=True):
-        follower.now = moment
+        if looks in ("ahead", "behind"):
+            part.tree.lay(folder, moment)
         if looks == "ahead":
             yield from turn.poll()
         yield from turn.line(line)
         if looks == "behind":
             yield from turn.poll()
-    follower.now = part.end
+    part.tree.lay(folder, part.end)
     yield from turn.end()
 
 
@@ -88,7 +92,8 @@ def _parts(scenario: Path) -> list[Part]:
 def _of_joined(scenario: Path) -> Iterator[Difference]:
     for part in _parts(scenario):
         for looks in LOOKS if len(part.run.lines) < _MANY else LOOKS[:2]:
-            blocks = _reduced(_joined(part, looks))
+            with TemporaryDirectory() as folder:
+                blocks = _reduced(_joined(part, looks, Path(folder)))
             yield from differences(part.run.version, blocks, part.after)
 
 
@@ -124,7 +129,9 @@ def test_a_joined_turn_tells_everything_once(scenario: Path) -> None:
     """One call and at most one result for each id, one answer for each message, one prompt."""
     for part in _parts(scenario):
         for looks in LOOKS[:2]:
-            blocks = [b for b in _reduced(_joined(part, looks)) if b["conversationId"] == MAIN]
+            with TemporaryDirectory() as folder:
+                told = _reduced(_joined(part, looks, Path(folder)))
+            blocks = [block for block in told if block["conversationId"] == MAIN]
             for kinds, name in (
                 (("tool_use", "subagent"), "toolUseId"),
                 (("tool_result",), "toolUseId"),
