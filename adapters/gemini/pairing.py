@@ -70,19 +70,29 @@ class Answer(Begun):
     """An answer that stdout gives piece by piece.
 
     `written` is what the file has of it, in the plain form, None as long as it has nothing;
-    `count` is how much of that form was said.
+    `count` is how much of that form was said. `before` is the one that it came after without a line
+    between them.
     """
 
-    def __init__(self, handle: str, block: Block) -> None:
+    def __init__(self, handle: str, block: Block, before: Answer | None = None) -> None:
         super().__init__(handle, block)
+        self.before = before
         self.pieces: list[str] = []
         self.written: str | None = None
         self.count = 0
         self.is_shown = False
 
     def whole(self) -> Block:
-        """Return the block with what was said so far."""
-        return {**self.block, "content": "".join(self.pieces)}
+        """Return the block with what was said so far.
+
+        If that is what the file has of the one before, the model was asked again after a stream
+        that broke off, and only one of the two is gone on with.
+        """
+        said = "".join(self.pieces)
+        whole = {**self.block, "content": said}
+        if self.before is not None and self.before.written == _plain(said):
+            whole["superseded"] = True
+        return whole
 
     def show(self) -> Iterator[StreamEvent]:
         """Begin the block, with what was said so far."""
@@ -130,6 +140,7 @@ class Answers:
             return
         if answer.written is not None and answer.count >= len(answer.written) and plain:
             # The message is told whole, so this begins the next one.
+            yield from self._close(answer)
             answer = self._follow_on(answer, [])
         if not answer.pieces:
             answer.written = self._expected(plain)
@@ -142,7 +153,11 @@ class Answers:
     def close(self) -> Iterator[StreamEvent]:
         """Note that the answer has all its pieces."""
         answer, self._now = self._now, None
-        if answer is None or answer.is_shown:
+        if answer is not None:
+            yield from self._close(answer)
+
+    def _close(self, answer: Answer) -> Iterator[StreamEvent]:
+        if answer.is_shown:
             return
         answer.is_settled = True
         said = _plain("".join(answer.pieces))
@@ -189,7 +204,7 @@ class Answers:
     def _follow_on(self, answer: Answer, pieces: list[str]) -> Answer:
         """Begin the answer that follows another one without a line between them."""
         name = {**answer.block, "id": f"{answer.block['id']}+"}
-        rest = Answer(f"{answer.handle}+", name)
+        rest = Answer(f"{answer.handle}+", name, answer)
         for piece in pieces:
             rest.add(piece)
         self._begun.insert(self._begun.index(answer) + 1, rest)

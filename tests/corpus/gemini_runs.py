@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.gemini import ARCHITECTURE
 from agentsdir.formats import times
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.retelling import Retelling
 from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
 
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agentsdir.formats.reading.blocks import Block
-    from agentsdir.formats.reading.findings import Finding
-    from agentsdir.formats.reading.stream import StreamEvent
 
 READER = ARCHITECTURE.reader
 assert READER is not None
@@ -91,17 +87,36 @@ class Tree:
                 found.append(Source(name, data=data))
         return found
 
+    def lay(self, folder: Path, moment: str | None) -> None:
+        """Write the files as of a moment below a folder, where they stand as of an earlier one."""
+        for source in self.at(moment):
+            path, data = folder / source.name, source.read()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            there = path.stat().st_size if path.exists() else 0
+            if path.suffix == ".json":
+                path.write_bytes(data)
+            elif there < len(data):
+                with path.open("ab") as log:
+                    log.write(data[there:])
+
+    def main(self, session: str) -> str:
+        """Return the name of a session's main file; of several, of the one that says most."""
+        return self._best(session, None)[0]
+
     def read(self, session: str, moment: str | None) -> ParseSink:
-        """Parse the session of that id; of several files of it, the one that says most."""
-        best = ParseSink()
+        """Parse the session of that id."""
+        return self._best(session, moment)[1]
+
+    def _best(self, session: str, moment: str | None) -> tuple[str, ParseSink]:
+        best, most = ("", ParseSink()), 0
         for files in READER.discover(self.at(moment)):
-            if files.transcripts[0].role == "main":
-                head = files.transcripts[0].source.read()[:4096]
+            first = files.transcripts[0]
+            if first.role == "main" and session.encode() in first.source.head()[:4096]:
                 sink = ParseSink()
                 READER.parse_transcripts(files, sink)
                 count = sum(1 for _ in sink.blocks("all"))
-                if session.encode() in head and count > sum(1 for _ in best.blocks("all")):
-                    best = sink
+                if count > most:
+                    best, most = (first.source.name, sink), count
         return best
 
 
@@ -131,36 +146,6 @@ def _until(document: dict[str, Any], moment: str | None) -> dict[str, Any]:
                 message["toolCalls"] = calls
             kept.append(message)
     return {**document, "messages": kept}
-
-
-class ParsedFollower:
-    """Follows one session of a tree by parsing it again at each look.
-
-    `now` is the moment of the next look; None is the end.
-    """
-
-    def __init__(self, tree: Tree, session: str, now: str | None) -> None:
-        self.now = now
-        self.findings: list[Finding] = []
-        self._tree = tree
-        self._session = session
-        self._told = Retelling()
-
-    def poll(self) -> Iterator[StreamEvent]:
-        """Yield what differs from the last look."""
-        sink = self._tree.read(self._session, self.now)
-        self._told.again()
-        said = [stream.block_complete(b["id"], b) for b in sink.blocks("all")]
-        said += [
-            stream.metadata_update({"usage": thread.usage}, name)
-            for name, thread in sink.conversations.items()
-        ]
-        assert list(self._told.tell(said)) == []
-        yield from self._told.settle()
-
-    def end(self) -> Iterator[StreamEvent]:
-        """Yield nothing: a parse tells all."""
-        return iter(())
 
 
 class Part(NamedTuple):
