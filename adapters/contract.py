@@ -252,7 +252,7 @@ class Host(NamedTuple):
     and `marks` too, which say whose turn it serves: every descendant carries them.
     `permission_mode` is the client's own word for it, empty for the client's default. `confirm`
     answers tool calls that need permission. `began` is told of the program before it is given a
-    prompt.
+    prompt, `named` of the session's id when the client chose another than it was given.
     """
 
     home: Path
@@ -263,6 +263,7 @@ class Host(NamedTuple):
     permission_mode: str = ""
     confirm: Callable[[ToolRequest], Decision] = deny_all
     began: Callable[[Process], None] = lambda _process: None
+    named: Callable[[str], None] = lambda _native_id: None
 
 
 class SessionSpec(NamedTuple):
@@ -370,6 +371,12 @@ class ProgramProvider(Provider, Protocol):
         ``session-open`` when the client has the session open, and `Invalid` of kind
         ``transcript-differs`` where other bytes stand in a file's place; files that go on from the
         saved ones are left as they are.
+        """
+
+    def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
+        """Tell whether a file that was written anew may take the place of its saved copy.
+
+        `ours` is whether it was written in a turn of ours.
         """
 
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:

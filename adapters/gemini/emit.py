@@ -8,6 +8,7 @@ from typing import Any
 from agentsdir.adapters.gemini.calls import CallRecord
 from agentsdir.adapters.gemini.fold import Fold
 from agentsdir.adapters.gemini.index import Call, Message, Place
+from agentsdir.adapters.gemini.outputs import Outputs
 from agentsdir.adapters.gemini.prompts import Piece, prompt_pieces
 from agentsdir.adapters.gemini.shapes import (
     answer_parts,
@@ -27,7 +28,7 @@ from agentsdir.adapters.gemini.shelf import Shelf
 from agentsdir.formats import times
 from agentsdir.formats.reading.blocks import make_block
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.sink import DROPPED, ParseSink
+from agentsdir.formats.reading.sink import DROPPED, BlockSink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,19 +67,22 @@ class Emitter:
         sink: takes blocks, usage and findings.
         conversation: the thread's id.
         children: (message id, call id) → the child thread's id and how long it ran, where linked.
+        outputs: the files that the client put long outputs into.
     """
 
     def __init__(
         self,
         fold: Fold,
         shelf: Shelf,
-        sink: ParseSink,
+        sink: BlockSink,
         conversation: str,
         children: Mapping[tuple[str, str], tuple[str, int | None]],
+        outputs: Outputs,
     ) -> None:
         self._fold = fold
         self._index = fold.index
         self._shelf = shelf
+        self._outputs = outputs
         self._sink = sink
         self._conversation = conversation
         self._children = children
@@ -284,6 +288,7 @@ class Emitter:
             answer = record.answer()
             if answer is not None:
                 fields["output"] = answer
+            fields |= record.display_fields(answer)
             if took is not None:
                 fields["durationMs"] = took
             link = self._link_of(child)
@@ -298,9 +303,10 @@ class Emitter:
         )  # fmt: skip
         if record.has_result:
             place = record.answer_place or record.place
+            fields = record.result_fields(self._outputs, self._shelf.source(place))
             self._add(
                 "tool_result", f"{message.id}:r{key}", place,
-                record.ended or message.timestamp, **record.result_fields(), **own,
+                record.ended or message.timestamp, **fields, **own,
             )  # fmt: skip
 
     def _link_of(self, child: str | None) -> dict[str, str] | None:

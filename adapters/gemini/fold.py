@@ -78,7 +78,9 @@ class Fold:
             if known is not None:
                 self._alias[message_id] = message_id = known.id
         self.index.see(value, message_id, place)
-        self.live.setdefault(message_id)
+        if message_id not in self.live:
+            self.live[message_id] = None
+            self.index.touch(message_id)
 
     def _set(self, patch: dict[str, Any], number: int) -> None:
         self.take_header(patch)
@@ -86,6 +88,10 @@ class Fold:
         if isinstance(messages, list):
             before, self.live = self.live, {}
             self._insert_all(messages, number, before)
+            if self.index.touched is not None:
+                gone = [message_id for message_id in before if message_id not in self.live]
+                back = [message_id for message_id in self.live if message_id not in before]
+                self.index.touched.update(dict.fromkeys([*gone, *back]))
 
     def _insert_all(
         self, messages: list[Any], number: int, before: dict[str, None] | None = None
@@ -164,6 +170,8 @@ class Fold:
         ids = list(self.live)
         cut = ids.index(target) if target in self.live else 0
         self.live = dict.fromkeys(ids[:cut])
+        if self.index.touched is not None:
+            self.index.touched.update(dict.fromkeys(ids[cut:]))
 
 
 def _id_of(value: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from agentsdir.adapters.gemini.shapes import (
     bare_call_id,
     content_id,
     dict_of,
+    is_injected,
     list_of,
     own_result,
     part_kind,
@@ -65,15 +66,19 @@ class Call:
         self.answer_spot: tuple[str, int] = ("", 0)
         self.answer_weight = -1
 
-    def offer(self, weight: int, place: Place, spot: tuple[str, int]) -> None:
-        """Take a version of the call if it is richer than the best so far."""
+    def offer(self, weight: int, place: Place, spot: tuple[str, int]) -> bool:
+        """Take a version of the call if it is richer than the best so far; return whether it is."""
         if weight > self.weight:
             self.weight, self.place, self.spot = weight, place, spot
+            return True
+        return False
 
-    def offer_answer(self, weight: int, place: Place, spot: tuple[str, int]) -> None:
-        """Take a version of the result if it is richer than the best so far."""
+    def offer_answer(self, weight: int, place: Place, spot: tuple[str, int]) -> bool:
+        """Take a version of the result if it is the richest so far; return whether it is."""
         if weight > self.answer_weight:
             self.answer_weight, self.answer, self.answer_spot = weight, place, spot
+            return True
+        return False
 
 
 class Message:
@@ -81,9 +86,10 @@ class Message:
 
     `texts` has every text that ever stood there (by hash) with its length and place; `thoughts`
     and `extras` (parts nobody knows) likewise. `orphans` are results whose call is not here.
+    `asks` is set where somebody typed something.
     """
 
-    __slots__ = ("calls", "extras", "id", "model", "orphans", "place", "role", "texts",
+    __slots__ = ("asks", "calls", "extras", "id", "model", "orphans", "place", "role", "texts",
                  "thoughts", "timestamp", "tokens", "usage")  # fmt: skip
 
     def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
@@ -101,12 +107,24 @@ class Message:
         self.tokens: dict[str, Any] | None = None
         self.usage: Usage | None = None
         self.model: str | None = None
+        self.asks = False
 
-    def add_extra(self, part: dict[str, Any], place: Place, at: int) -> None:
-        """Keep the first place of a part that nobody knows."""
+    def add_text(self, sign: int, length: int, place: Place) -> bool:
+        """Keep the first place of a text; return whether it is new."""
+        if sign in self.texts:
+            return False
+        self.texts[sign] = (length, place)
+        return True
+
+    def add_extra(self, part: dict[str, Any], place: Place, at: int) -> bool:
+        """Keep the first place of a part that nobody knows; return whether it is new."""
         if self.extras is _NONE:
             self.extras = {}
-        self.extras.setdefault(hash(content_id(part)), (place, at))
+        sign = hash(content_id(part))
+        if sign in self.extras:
+            return False
+        self.extras[sign] = (place, at)
+        return True
 
     def best_text(self) -> int | None:
         """Return the hash of the longest text, the first of several."""
@@ -116,15 +134,22 @@ class Message:
 
 
 class Index:
-    """Everything the second pass must know about one transcript, small per row."""
+    """Everything the second pass must know about one transcript, small per row.
+
+    `touched` has the ids of messages that say something new since somebody last emptied it, in
+    order; only who follows a growing transcript puts a dict there.
+    """
 
     def __init__(self) -> None:
+        self.touched: dict[str, None] | None = None
         self.line, self.offset, self.length = array("q"), array("q"), array("q")
         self.lossy: dict[int, tuple[str, ...]] = {}
         self.status = bytearray()
         self.messages: dict[str, Message] = {}
         # Call id (bare) → the call and the message that made it last.
         self.calls: dict[str, tuple[Message, Call]] = {}
+        # Messages with results whose call was not there when they came.
+        self.orphaned: list[Message] = []
         self._repeats: dict[str, int] = {}
 
     def add_row(self, row: Row) -> int:
@@ -138,6 +163,11 @@ class Index:
             self.lossy[number] = row.lossy
         return number
 
+    def touch(self, message_id: str) -> None:
+        """Note that a message is not what it was."""
+        if self.touched is not None:
+            self.touched[message_id] = None
+
     def mark(self, number: int, *, visible: bool) -> None:
         """Note that a row gave a visible block, or a hidden one."""
         if self.status[number] != DAMAGED:
@@ -149,6 +179,7 @@ class Index:
         count = self._repeats[name] = self._repeats.get(name, 0) + 1
         unique = f"{name}:row" if count == 1 else f"{name}:row.{count}"
         self.messages[unique] = Message(unique, "unknown", (number, at), None)
+        self.touch(unique)
 
     def see(self, value: dict[str, Any], message_id: str, place: Place) -> Message:
         """Take in one version of a message."""
@@ -156,8 +187,10 @@ class Index:
         if message is None:
             message = Message(message_id, role_of(value), place, value.get("timestamp"))
             self.messages[message_id] = message
-        elif message.timestamp is None:
-            message.timestamp = value.get("timestamp")
+            self.touch(message_id)
+        elif message.timestamp is None and value.get("timestamp") is not None:
+            message.timestamp = value["timestamp"]
+            self.touch(message_id)
         role = message.role
         if role == "model":
             self._see_model(message, value, place)
@@ -165,22 +198,21 @@ class Index:
             self._see_user(message, value, place)
         else:
             text = plain_text(value.get("content"))
-            message.texts.setdefault(hash(text), (len(text), place))
+            if message.add_text(hash(text), len(text), place):
+                self.touch(message_id)
         return message
 
     def settle_orphans(self) -> None:
         """Give results that came before their call to it, now that all calls are known."""
-        for message in self.messages.values():
-            if message.orphans is None:
-                continue
+        for message in self.orphaned:
             left = []
-            for orphan in message.orphans:
+            for orphan in message.orphans or ():
                 bare, place, at = orphan
                 owner = self.calls.get(bare)
                 if owner is None:
                     left.append(orphan)
-                else:
-                    owner[1].offer_answer(1, place, ("content", at))
+                elif owner[1].offer_answer(1, place, ("content", at)):
+                    self.touch(owner[0].id)
             message.orphans = left
 
     def _see_user(self, message: Message, value: dict[str, Any], place: Place) -> None:
@@ -197,19 +229,22 @@ class Index:
             if kind in ("text", "thought"):
                 said.append(part["text"])
                 length += len(part["text"])
+                message.asks = message.asks or not is_injected(part["text"])
             elif kind == "response":
                 self._see_answer(message, part["functionResponse"], parts, place, at)
             elif kind == "media" and not answers:
                 media = dict_of(part.get("inlineData") or part.get("fileData"))
                 said.append(hash(text_of(media.get("data")) or text_of(media.get("fileUri"))))
                 length += 1
-            elif kind != "media":
-                message.add_extra(part, place, at)
+            elif kind != "media" and message.add_extra(part, place, at):
+                self.touch(message.id)
         shown = value.get("displayContent")
         if shown is not None:
             length += 1
         if said or shown is not None:
-            message.texts.setdefault(hash(tuple(said)), (length, place))
+            sign = hash(tuple(said))
+            if message.add_text(sign, length, place):
+                self.touch(message.id)
 
     def _see_answer(
         self,
@@ -224,9 +259,11 @@ class Index:
         owner = self.calls.get(bare)
         weight = result_weight(answer_parts(parts, at))
         if owner is not None:
-            owner[1].offer_answer(weight, place, ("content", at))
+            if owner[1].offer_answer(weight, place, ("content", at)):
+                self.touch(owner[0].id)
         elif message.orphans is None:
             message.orphans = [(bare, place, at)]
+            self.orphaned.append(message)
         elif all(orphan[0] != bare for orphan in message.orphans):
             message.orphans.append((bare, place, at))
 
@@ -244,10 +281,10 @@ class Index:
                     self._see_thought(message, *split_thought(part["text"]), place, "content", at)
                 elif kind == "call":
                     self._see_call(message, part["functionCall"], place, ("content", at))
-                else:
-                    message.add_extra(part, place, at)
-        if text:
-            message.texts.setdefault(hash(text.strip()), (len(text), place))
+                elif message.add_extra(part, place, at):
+                    self.touch(message.id)
+        if text and message.add_text(hash(text.strip()), len(text), place):
+            self.touch(message.id)
         for at, thought in enumerate(list_of(value.get("thoughts"))):
             if isinstance(thought, dict):
                 subject, description = thought.get("subject"), thought.get("description")
@@ -262,8 +299,10 @@ class Index:
             used = message_usage(tokens)
             if message.usage is None or used["totalTokens"] > message.usage["totalTokens"]:
                 message.usage, message.tokens = used, tokens
+                self.touch(message.id)
         if message.model is None and isinstance(value.get("model"), str):
             message.model = value["model"]
+            self.touch(message.id)
 
     def _see_thought(
         self, message: Message, subject: str, description: str, place: Place, field: str, at: int
@@ -277,6 +316,7 @@ class Index:
                 if message.thoughts is _NONE:
                     message.thoughts = {}
                 message.thoughts[sign] = (place, field, at)
+                self.touch(message.id)
 
     def _see_call(
         self, message: Message, record: dict[str, Any], place: Place, spot: tuple[str, int]
@@ -293,10 +333,13 @@ class Index:
             call = message.calls[bare] = Call(call_id, name)
             self.calls[bare] = (message, call)
         if spot[0] == "content":
-            call.offer(0, place, spot)
+            if call.offer(0, place, spot):
+                self.touch(message.id)
             return
         weight = result_weight(own_result(record.get("result"), bare))
-        call.spawn = spawn_of(record)
+        spawn = spawn_of(record)
         final = record.get("status") in ("success", "error", "cancelled")
-        call.offer(1 + final * 2 + (record.get("resultDisplay") is not None), place, spot)
-        call.offer_answer(weight, place, spot)
+        richer = call.offer(1 + final * 2 + (record.get("resultDisplay") is not None), place, spot)
+        if call.offer_answer(weight, place, spot) or richer or spawn != call.spawn:
+            self.touch(message.id)
+        call.spawn = spawn

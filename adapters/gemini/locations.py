@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +14,8 @@ from agentsdir.adapters.contract import Paths
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from agentsdir.adapters.contract import Host
 
 
 def client_paths(home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
@@ -32,6 +35,13 @@ def client_paths(home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
     else:
         name = slug(cwd.name)
     return Paths(storage=storage, transcripts=storage / "tmp" / name / "chats")
+
+
+def host_paths(host: Host, cwd: str) -> Paths:
+    """Return the same for a client that runs on `host`, in whatever home its settings give it."""
+    variables = {**host.variables, **host.environment}
+    home = Path(variables.get("HOME") or host.home)
+    return client_paths(home, Path(os.path.realpath(cwd)), variables)
 
 
 def slug(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentsdir.adapters.contract import Paths, SessionFiles
+from agentsdir.adapters.contract import Paths, SessionFiles, Translator
 from agentsdir.adapters.gemini.detection import family_of
 from agentsdir.adapters.gemini.discovery import group
 from agentsdir.adapters.gemini.locations import client_paths
@@ -37,3 +37,9 @@ class GeminiReader:
         from agentsdir.adapters.gemini.sessions import read_session
 
         read_session(session, sink)
+
+    def translate_stream(self) -> Translator:
+        """Return a translator for the standard output of one run."""
+        from agentsdir.adapters.gemini.translate import StdoutTranslator
+
+        return StdoutTranslator()

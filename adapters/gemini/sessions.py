@@ -5,10 +5,14 @@ from __future__ import annotations
 from agentsdir.adapters.contract import SessionFiles
 from agentsdir.adapters.gemini.detection import REPORT, STREAM, family_of
 from agentsdir.adapters.gemini.stdout import read_report, read_stream
-from agentsdir.adapters.gemini.threads import Thread, link_children
+from agentsdir.adapters.gemini.threads import ReadThread, Thread, link_children
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import ParseSink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def read_session(session: SessionFiles, sink: ParseSink) -> None:
@@ -19,7 +23,7 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
         sink.open_main()
         (read_stream if family == STREAM else read_report)(first, sink)
         return
-    threads = [Thread(transcript, sink) for transcript in session.transcripts]
+    threads = [ReadThread(transcript, sink) for transcript in session.transcripts]
     main = None if threads[0].child else threads[0]
     children = threads if main is None else threads[1:]
     _tell_apart(children)
@@ -31,12 +35,12 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
         sink.conversation(child.conversation, parent=parent, link=child.link)
         if child.link.confidence == "none":
             message = "no call that started this thread is known"
-            sink.finding(Finding("orphan-subagent", child.source.name, None, None, None, message))
+            sink.finding(Finding("orphan-subagent", child.file, None, None, None, message))
     for thread in threads:
         thread.write(sink, linked if thread is main else {})
 
 
-def _tell_apart(children: list[Thread]) -> None:
+def _tell_apart(children: Sequence[Thread]) -> None:
     """Give threads that bear the same id (copies of one file) different ones."""
     count: dict[str, int] = {}
     for child in children:

@@ -12,6 +12,7 @@ from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import Emitter, in_order
 from agentsdir.adapters.gemini.fold import Fold
 from agentsdir.adapters.gemini.index import FOLDED, HIDDEN, PARSED, Message
+from agentsdir.adapters.gemini.outputs import Outputs
 from agentsdir.adapters.gemini.shapes import moment_of, text_of
 from agentsdir.adapters.gemini.shelf import Shelf
 from agentsdir.formats import times
@@ -25,7 +26,10 @@ from agentsdir.formats.reading.usage import usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.rows import Row
 
 # The ids of the first agents with files of their own were this short; a longer one in a document
 # is the parent's.
@@ -33,42 +37,31 @@ _SHORT_ID = 8
 
 
 class Thread:
-    """The first pass over one transcript, and what it says about the whole."""
+    """What one transcript says about the whole: whose it is, when it began, how it ended.
 
-    def __init__(self, transcript: Transcript, sink: ParseSink) -> None:
-        self.source = transcript.source
+    Args:
+        file: the transcript's name.
+        child: whether it is a subagent's.
+        is_document: whether it is one JSON object, else a log.
+    """
+
+    def __init__(self, file: str, *, child: bool, is_document: bool) -> None:
+        self.file = file
         self.fold = Fold()
-        self.child = transcript.role == "subagent"
+        self.child = child
+        self.is_document = is_document
+        # The name of the subagent and its link, as far as its parent says them.
         self.name = ""
         self.link = Link("none", "none")
-        with self.source.open() as stream:
-            self.is_document = family_of(stream.read(65536)) == DOCUMENT
-            stream.seek(0)
-            if self.is_document:
-                data = stream.read()
-                self._take_document(data, sink)
-                # Clients replace a document as a whole, so the second pass reads these very bytes.
-                self._bytes = Source(self.source.name, data=data)
-            else:
-                for row in read_rows(stream, self.source.name, sink.tally, sink.finding):
-                    self.fold.take(row)
-                self._bytes = self.source
-        self.fold.index.settle_orphans()
-        self.conversation = self._own_id() if self.child else MAIN
+        self.conversation = MAIN
 
-    def _take_document(self, data: bytes, sink: ParseSink) -> None:
-        rows = document_rows(data, self.source.name, sink.tally, sink.finding)
-        header = True
-        for row in rows:
-            if header and row.offset == 0:
-                self.fold.index.add_row(row)
-                self.fold.take_header(row.value)
-            else:
-                self.fold.take_record(row)
-            header = False
+    def own_id(self) -> str:
+        """Return the id of the conversation that the transcript is, as far as it was read.
 
-    def _own_id(self) -> str:
-        """A child's own session id, or one made of its beginning where it bears its parent's."""
+        A child has its own session id, or one made of its beginning where it bears its parent's.
+        """
+        if not self.child:
+            return MAIN
         session = self.fold.session_id
         if session and not (self.is_document and len(session) > _SHORT_ID):
             return session
@@ -92,33 +85,10 @@ class Thread:
 
     def is_nested_in(self, main: Thread) -> bool:
         """Tell whether the file stands in the folder of `main`'s subagents."""
-        return PurePath(self.source.name).parent.name == main.fold.session_id
+        return PurePath(self.file).parent.name == main.fold.session_id
 
-    def write(
-        self, sink: ParseSink, children: Mapping[tuple[str, str], tuple[str, int | None]]
-    ) -> None:
-        """Add all blocks, settle all rows, and count all tokens."""
-        index = self.fold.index
-        with self._bytes.open() as stream:
-            shelf = Shelf(stream, self.source.name, index)
-            emitter = Emitter(self.fold, shelf, sink, self.conversation, children)
-            if self.child:
-                self._bound("start", sink)
-            for message in in_order(self.fold):
-                emitter.message(message)
-            if self.child:
-                self._bound("end", sink)
-        tally = sink.tally
-        tally.folded += index.status.count(FOLDED)
-        tally.hidden += index.status.count(HIDDEN)
-        tally.parsed += index.status.count(PARSED)
-        if not emitter.visible:
-            why = "the transcript holds no conversation"
-            sink.finding(Finding("no-messages", self.source.name, None, None, None, why))
-        if self._counts_are_partial():
-            sink.use(self.conversation, usage(0, 0, exact=False))
-
-    def _bound(self, which: str, sink: ParseSink) -> None:
+    def bound(self, which: str) -> Block:
+        """Return the block with which a subagent's thread starts or ends (``which``)."""
         span = self.span()
         fields: dict[str, Any] = {"subtype": f"session_{which}"}
         name = f"Subagent {self.name}" if self.name else "Subagent"
@@ -132,33 +102,108 @@ class Thread:
             if isinstance(summary, str):
                 fields["message"] = f"{name} completed"
                 fields["metadata"] = {"result": summary}
-        sink.add(
-            make_block(
-                "system",
-                f"{self.conversation}:{which}",
-                self.conversation,
-                self.fold.session_id,
-                moment,
-                None,
-                **fields,
-            )
+        return make_block(
+            "system",
+            f"{self.conversation}:{which}",
+            self.conversation,
+            self.fold.session_id,
+            moment,
+            None,
+            **fields,
         )
 
-    def _counts_are_partial(self) -> bool:
+    def counts_are_partial(self) -> bool:
         """Clients up to 0.30 merge turns that only call tools into one message with one count.
 
         They are told by the `kind` that no document of theirs has. Which of their messages are
         merged cannot be told, so any call makes their counts a lower bound.
         """
         models = [one for one in self.fold.index.messages.values() if one.role == "model"]
-        if any(one.usage is None for one in models):
+        if any(one.usage is None for one in models) or self._awaits_an_answer():
             return True
         old = self.is_document and "kind" not in self.fold.header
         return old and any(one.calls for one in models)
 
+    def _awaits_an_answer(self) -> bool:
+        """Whether a prompt has no answer, or the last answer called a tool and nothing followed.
+
+        The model may have been asked all the same: a run was killed, or failed. A subagent's last
+        answer is such a call.
+        """
+        waiting = False
+        for message in self.fold.index.messages.values():
+            if message.role == "model":
+                waiting = bool(message.calls) and not self.child
+            elif message.asks:
+                if waiting:
+                    return True
+                waiting = True
+        return waiting
+
+
+class ReadThread(Thread):
+    """A transcript that is read as it stands: once for its index, and again for its blocks."""
+
+    def __init__(self, transcript: Transcript, sink: ParseSink) -> None:
+        source = transcript.source
+        self._path = source.path
+        with source.open() as stream:
+            is_document = family_of(stream.read(65536)) == DOCUMENT
+            child = transcript.role == "subagent"
+            super().__init__(source.name, child=child, is_document=is_document)
+            stream.seek(0)
+            if is_document:
+                data = stream.read()
+                take_document(self.fold, document_rows(data, self.file, sink.tally, sink.finding))
+                # Clients replace a document as a whole, so the second pass reads these very bytes.
+                self._bytes = Source(self.file, data=data)
+            else:
+                for row in read_rows(stream, self.file, sink.tally, sink.finding):
+                    self.fold.take(row)
+                self._bytes = source
+        self.fold.index.settle_orphans()
+        self.conversation = self.own_id()
+
+    def write(
+        self, sink: ParseSink, children: Mapping[tuple[str, str], tuple[str, int | None]]
+    ) -> None:
+        """Add all blocks, settle all rows, and count all tokens."""
+        index = self.fold.index
+        with self._bytes.open() as stream:
+            shelf = Shelf(stream, self.file, index)
+            outputs = Outputs(self._path, self.fold.session_id, sink.finding)
+            emitter = Emitter(self.fold, shelf, sink, self.conversation, children, outputs)
+            if self.child:
+                sink.add(self.bound("start"))
+            for message in in_order(self.fold):
+                emitter.message(message)
+            if self.child:
+                sink.add(self.bound("end"))
+        tally = sink.tally
+        tally.folded += index.status.count(FOLDED)
+        tally.hidden += index.status.count(HIDDEN)
+        tally.parsed += index.status.count(PARSED)
+        if not emitter.visible:
+            why = "the transcript holds no conversation"
+            sink.finding(Finding("no-messages", self.file, None, None, None, why))
+        if self.counts_are_partial():
+            sink.use(self.conversation, usage(0, 0, exact=False))
+
+
+def take_document(fold: Fold, rows: Iterable[Row]) -> None:
+    """Fold the rows of a whole-file session: its header, where it has one, and its messages."""
+    header = True
+    for row in rows:
+        if header and row.offset == 0:
+            fold.index.add_row(row)
+            fold.take_header(row.value)
+        else:
+            fold.take_record(row)
+        header = False
+
 
 def link_children(
-    main: Thread, children: list[Thread]
+    main: Thread, children: Sequence[Thread]
 ) -> dict[tuple[str, str], tuple[str, int | None]]:
     """Tie each child to the call that started it; return (message id, call id) → (id, ms).
 

@@ -107,6 +107,7 @@ class ToolResultBlock(_Common):
     isError: bool
     durationMs: NotRequired[int]
     display: NotRequired[Any]
+    overflow: NotRequired[dict[str, Any]]
     synthetic: NotRequired[bool]
 
 
@@ -128,6 +129,7 @@ class SubagentBlock(_Common):
     input: str
     status: ToolStatus
     output: NotRequired[str]
+    display: NotRequired[Any]
     durationMs: NotRequired[int]
     toolUseId: NotRequired[str]
     link: NotRequired[dict[str, str]]
@@ -163,6 +165,7 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "name": _TEXT,
     "output": (object,),
     "link": (dict,),
+    "overflow": (dict,),
 }
 
 

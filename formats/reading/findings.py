@@ -39,6 +39,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "missing-parent": (INFO, "a row names a parent that is not in the file"),
     "mixed-sessions": (INFO, "rows of another session stand in a transcript"),
     "unrecorded-usage": (INFO, "the client counted tokens that no row of its transcript shows"),
+    "unread-output": (INFO, "the whole of an output stands in a file that is not read"),
     "parent-cycle": (INFO, "rows name each other as parents"),
 }
 

@@ -38,6 +38,7 @@ _NESTED = {
     "user_message": ("content",),
     "tool_use": ("input",),
     "tool_result": ("output", "display"),
+    "subagent": ("display",),
     "system": ("metadata",),
 }
 _LATE = frozenset({"output", "metadata"})

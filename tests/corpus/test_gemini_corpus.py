@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -104,56 +103,6 @@ def test_every_call_of_a_recording_has_one_block_and_at_most_one_result(path: Pa
     assert set(calls.values()) <= {1}
     assert set(results.values()) <= {1}
     assert set(results) <= set(calls)
-
-
-def _scenarios() -> list[Path]:
-    return sorted({path.parent for path in FILES if ".stdout" in path.name and "0.61" in str(path)})
-
-
-def _reported(folder: Path) -> tuple[Counter[str], set[str]]:
-    """Tokens per session as stdout says, utility calls left out; sessions with a cut run."""
-    reported: Counter[str] = Counter()
-    cut = set()
-    for path in folder.glob("run-*.stdout*"):
-        data = _content(path)
-        if not data.startswith(b'{"type":"init"'):
-            continue
-        rows = [
-            json.loads(line) for line in data.split(b"\n") if line
-        ]  # orjson: no lone surrogates
-        if rows[-1]["type"] != "result":
-            cut.add(rows[0]["session_id"])
-            continue
-        reported[rows[0]["session_id"]] += sum(
-            model["total_tokens"]
-            for name, model in rows[-1]["stats"]["models"].items()
-            if "lite" not in name  # the router; no transcript has its calls
-        )
-    return reported, cut
-
-
-@pytest.mark.feature("B-01")
-@pytest.mark.parametrize("folder", _scenarios(), ids=_name)
-def test_tokens_equal_what_the_client_reported(folder: Path):
-    """A session's transcript, subagents included, has the tokens of all runs it was in.
-
-    A killed run printed no statistics, so there the transcript may have more.
-    """
-    reported, cut = _reported(folder)
-    chats = [path for path in folder.glob("tree/home*/**/chats/**/*.json*") if path.suffix != ".gz"]
-    counted: dict[str, int] = {}
-    for session in READER.discover([Source(str(path), path=path) for path in sorted(chats)]):
-        sink = ParseSink()
-        READER.parse_transcripts(session, sink)
-        names = {block["sessionId"] for block in sink.blocks("all")}
-        for name in names & set(reported):
-            # A copy that was resumed elsewhere has more than the original.
-            counted[name] = max(counted.get(name, 0), sink.usage()["totalTokens"])
-    for name, total in counted.items():
-        if name in cut:
-            assert total >= reported[name]
-        elif total:
-            assert total == reported[name]
 
 
 def test_the_corpus_holds_what_it_did():

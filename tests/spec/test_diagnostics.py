@@ -259,6 +259,20 @@ def no_messages(bench: Bench) -> Remarks:
 
 
 @case
+def unread_output(bench: Bench) -> Remarks:
+    """A call whose output points to a file that is not its session's."""
+    said = "Output too large. Showing first 1 characters. For full output see: /etc/x\\na"
+    return bench.parse(
+        bench.write(
+            "session-a.jsonl",
+            b'{"sessionId":"s","projectHash":"p","kind":"main"}\n'
+            b'{"id":"g","type":"gemini","content":"","toolCalls":[{"id":"c","name":"ls",'
+            b'"status":"success","result":"' + said.encode() + b'"}]}\n',
+        )
+    )
+
+
+@case
 def skipped_file(bench: Bench) -> Remarks:
     """A file of another kind in a folder."""
     bench.write("p/a.jsonl", claude(user("u1", None, "a")))
