@@ -7,8 +7,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what these tests share
 
-from fixtures import fixtures
 from gemini_api import GeminiApi
 from gemini_desk import GeminiDesk
+
+from fixtures import fixtures
 
 api, desk_of, desk, any_desk = fixtures("AGENTSDIR_TEST_GEMINI", GeminiApi, GeminiDesk)

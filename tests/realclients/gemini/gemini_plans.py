@@ -51,6 +51,10 @@ PLANS: Plans = {
     # How an agent is called since 0.39, and before.
     "delegate": _delegating("invoke_agent", agent_name="generalist", prompt="Read. [[reader]]"),
     "delegate-by-name": _delegating("generalist", request="Read. [[reader]]"),
+    "delegate-asleep": _delegating(
+        "invoke_agent", agent_name="generalist", prompt="Wait. [[sleeper]]"
+    ),
+    "delegate-by-name-asleep": _delegating("generalist", request="Wait. [[sleeper]]"),
     "reader": [
         Step(
             (
