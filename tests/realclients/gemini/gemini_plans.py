@@ -63,7 +63,7 @@ PLANS: Plans = {
                 call("read_file", file_path="note.txt"),
             )
         ),
-        Step((call("complete_task", result="The note says hello."),)),
+        Step((call("complete_task", result={"response": "The note says hello."}),)),
     ],
     "surroundings": [
         Step((call(_SHELL, command="env >environment", description="Look around"),)),
