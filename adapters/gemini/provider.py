@@ -35,12 +35,12 @@ class GeminiProvider:
 
         Without one of its own it begins anew. Raises as `place` does.
         """
-        from agentsdir.adapters.gemini.placing import main_of
+        from agentsdir.adapters.gemini.own_files import own_files
         from agentsdir.adapters.gemini.running import GeminiSession
 
         del state
         self.place(spec)
-        return GeminiSession(spec, is_known=main_of(spec) is not None)
+        return GeminiSession(spec, is_known=bool(own_files(spec.transcripts, spec.native_id)))
 
     def fork(
         self,
@@ -57,16 +57,18 @@ class GeminiProvider:
     def native_files(self, spec: SessionSpec) -> list[NativeFile]:
         """Return the session's files as they stand in the client's store."""
         from agentsdir.adapters.gemini.native_files import session_files
+        from agentsdir.adapters.gemini.versions import names_by_hash
 
-        return session_files(spec)
+        return session_files(spec, by_hash=names_by_hash(spec.host))
 
     def place(self, spec: SessionSpec) -> list[Path]:
         """Put saved transcripts where the client finds them (see `placing`)."""
         from agentsdir.adapters.gemini import placing
         from agentsdir.adapters.gemini.running import check_closed
+        from agentsdir.adapters.gemini.versions import names_by_hash
 
         check_closed(spec)
-        return placing.place(spec)
+        return placing.place(spec, by_hash=names_by_hash(spec.host))
 
     def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
         """Tell whether a chat file that was written anew still has all that the saved one has."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from agentsdir.adapters.gemini import open_sessions, stubs
 from agentsdir.adapters.gemini.awaiting import AwaitedFollower
 from agentsdir.adapters.gemini.joined import JoinedTurn
-from agentsdir.adapters.gemini.locations import host_paths
+from agentsdir.adapters.gemini.locations import host_storage
 from agentsdir.adapters.gemini.native_files import session_files
 from agentsdir.adapters.gemini.translate import StdoutTranslator
 from agentsdir.adapters.gemini.verdict import failure, is_settled
-from agentsdir.adapters.gemini.versions import takes_session_id
+from agentsdir.adapters.gemini.versions import COMMAND, names_by_hash, takes_session_id
 from agentsdir.adapters.launching import command_of, environment_of
 from agentsdir.adapters.programs import Program
 from agentsdir.formats.errors import ProviderError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
     from agentsdir.formats.reading.stream import StreamEvent
 
-COMMAND = "gemini"
 # What a client that runs us says to its children: ours would take it for its own.
 _NOT_INHERITED = frozenset({"GEMINI_CLI"})
 # A client that starts itself again would be out of reach of the signal that interrupts it.
@@ -144,11 +143,11 @@ class GeminiSession:
 
     def transcripts(self) -> list[NativeFile]:
         """Return the session's files as they stand in the client's store."""
-        return session_files(self._spec)
+        return session_files(self._spec, by_hash=names_by_hash(self._spec.host))
 
     @property
     def _storage(self) -> Path:
-        return host_paths(self._spec.host, self._spec.cwd).storage
+        return host_storage(self._spec.host)
 
     def _command(self, environment: dict[str, str]) -> list[str]:
         spec = self._spec
@@ -198,7 +197,7 @@ def _typed(content: Content) -> bytes:
 
 def check_closed(spec: SessionSpec) -> None:
     """Raise `ProviderError` (kind ``session-open``) while another client has the session open."""
-    holder = open_sessions.holder(spec.native_id)
+    holder = open_sessions.holder(host_storage(spec.host), spec.native_id)
     if holder is not None:
         raise ProviderError(
             f"session {spec.native_id} is open in another client, process {holder.pid}",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from agentsdir.adapters.contract import SessionFiles
 from agentsdir.adapters.gemini.detection import REPORT, STREAM, family_of
+from agentsdir.adapters.gemini.reading import ReadThread
 from agentsdir.adapters.gemini.stdout import read_report, read_stream
-from agentsdir.adapters.gemini.threads import ReadThread, Thread, link_children
+from agentsdir.adapters.gemini.threads import Thread, link_children
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import ParseSink

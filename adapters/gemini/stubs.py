@@ -29,10 +29,9 @@ _CONTEXT = "<session_context>"
 
 def remove_stubs(storage: Path, native_id: str) -> list[Path]:
     """Remove the stubs beside a session's own chat file; return what was removed."""
-    _real, *others = store.locate(storage, native_id) or [None]
     removed = []
-    for path in others:
-        if path is not None and is_stub(path, native_id):
+    for path in store.locate(storage, native_id)[1:]:
+        if is_stub(path, native_id):
             with suppress(OSError):
                 path.unlink()
                 removed.append(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,8 +14,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agentsdir.adapters.contract import Host
+
+COMMAND = "gemini"
 _PACKAGE = "@google/gemini-cli"
 _TAKES_IDS = (0, 41)
+_NAMES_BY_SLUG = (0, 29)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _PATIENCE = 30
 """Seconds that a program has to say its version."""
@@ -24,16 +30,25 @@ def takes_session_id(command: Sequence[str], environment: Mapping[str, str]) -> 
     return version_of(command, environment) >= _TAKES_IDS
 
 
+def names_by_hash(host: Host) -> bool:
+    """Tell whether the client on a host names a project's folder by a hash.
+
+    Nothing is started for it: only a package that says so makes a client so old.
+    """
+    program, *given = host.command or (COMMAND,)
+    search = {**host.variables, **host.environment}.get("PATH", os.defpath)
+    found = _packaged_version([shutil.which(program, path=search) or program, *given])
+    return () < found < _NAMES_BY_SLUG
+
+
 def version_of(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, ...]:
     """Return a program's version; empty if nobody knows.
 
     What its package says is read, as starting the program takes seconds; only one without a
     package is asked.
     """
-    for word in command:
-        found = _packaged(Path(word))
-        if found:
-            return _numbers(found)
+    if found := _packaged_version(command):
+        return found
     try:
         asked = subprocess.run(
             [*command, "--version"],
@@ -46,6 +61,10 @@ def version_of(command: Sequence[str], environment: Mapping[str, str]) -> tuple[
     except (OSError, subprocess.SubprocessError):
         return ()
     return _numbers(asked.stdout.decode(errors="replace"))
+
+
+def _packaged_version(command: Sequence[str]) -> tuple[int, ...]:
+    return next((_numbers(found) for word in command if (found := _packaged(Path(word)))), ())
 
 
 def _packaged(program: Path) -> str:

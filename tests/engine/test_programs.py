@@ -396,7 +396,12 @@ def test_a_call_that_only_the_stream_knew_when_all_died_is_kept_and_answered(
 ) -> None:
     """Some clients write a call down when it is over. One whose input still came was not made."""
     paths = stage.new(provider=program(body=CALLING))
-    kept = snapshots(stage, paths, lambda: pytest.raises(SystemExit, stage.send, paths, "hi"))
+
+    def send() -> None:
+        with pytest.raises(SystemExit):
+            stage.send(paths, "hi")
+
+    kept = snapshots(stage, paths, send)
     moment = next(tree for tree in reversed(kept) if b'"T"' not in log_of(tree))
     put(paths, moment)
     (stream_file,) = paths.transcripts.rglob("*.stream")

@@ -1,4 +1,4 @@
-"""How a run ended is what its result says; exit codes are the HTTP status modulo 256, or nothing."""
+"""How a run ended is what its result says; exit codes are an HTTP status modulo 256, or 0."""
 
 from __future__ import annotations
 
