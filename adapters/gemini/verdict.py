@@ -19,6 +19,8 @@ _STATUSES = {
     "503": "overloaded",
     "529": "overloaded",
 }
+# By the exit code that is left of an HTTP status.
+_LEFT_WITH: dict[int | None, str] = {int(status) % 256: status for status in _STATUSES}
 # By what the client calls an error of its own, and by the exit code that it has for it.
 _TYPES = {
     "FatalAuthenticationError": "bad-key",
@@ -68,7 +70,7 @@ def failure(told: JoinedTurn, code: int | None, errors: str) -> ProviderError | 
         return None
     message = outcome.message or "the client gave no reason"
     found = _STATUS.search(message)
-    status = (found[1] or found[2]) if found else ""
+    status = (found[1] or found[2]) if found else _LEFT_WITH.get(code, "")
     kind = _TYPES.get(outcome.error_type) or _STATUSES.get(status) or "api-error"
     return _error(kind, message)
 

@@ -58,6 +58,20 @@ def test_a_failed_turn_says_which_kind_of_failure_it_was(line: dict[str, Any], k
     assert failed.message
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(145, "bad-key"), (148, "no-model"), (173, "rate-limited"), (247, "overloaded")]
+    + [(144, "api-error"), (244, "api-error"), (0, "api-error"), (None, "api-error")],
+)
+def test_where_the_reason_has_no_status_the_exit_code_has_what_is_left_of_it(
+    code: int | None, kind: str
+) -> None:
+    """Of some errors the client passes on the words alone."""
+    failed = failure(told(refused("[API Error: enough]\nPlease wait")), code, "")
+    assert failed is not None
+    assert failed.kind == kind
+
+
 NO_SESSION = 'Error resuming session: Invalid session identifier "x".\n  Searched in /a/chats.'
 IN_USE = 'Error starting session: Session ID "x" already exists. Use --resume to resume it.'
 NOISE = "Warning: Basic terminal detected (TERM=dumb).\nRipgrep is not available. Falling back.\n"
