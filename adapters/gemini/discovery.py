@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.detection import DOCUMENT, LOG, family_of
+from agentsdir.adapters.gemini.sharing import shared_ids
 from agentsdir.formats.reading.source import HEAD, Source
 
 TYPE_CHECKING = False
@@ -36,6 +37,11 @@ class _File(NamedTuple):
     rendered: bool
 
     @property
+    def is_main(self) -> bool:
+        """Whether it is a session's own file, as far as it says."""
+        return self.family in (LOG, DOCUMENT) and self.kind != "subagent" and not self.rendered
+
+    @property
     def folder(self) -> PurePath:
         return PurePath(self.source.name).parent
 
@@ -47,6 +53,7 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
     for file in files:
         if file.kind != "subagent":
             mains.setdefault((file.folder, file.session_id), []).append(file)
+    remarks = shared_ids((one.source.name, one.session_id) for one in files if one.is_main)
     children: dict[int, list[_File]] = {}
     taken: set[int] = set()
     for file in files:
@@ -59,7 +66,8 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
             (
                 Transcript(file.source, "subagent" if file.kind == "subagent" else "main"),
                 *(Transcript(child.source, "subagent") for child in children.get(id(file), ())),
-            )
+            ),
+            remarks.get(file.source.name, ()),
         )
         for file in files
         if id(file) not in taken

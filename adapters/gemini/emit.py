@@ -29,6 +29,7 @@ from agentsdir.formats import times
 from agentsdir.formats.reading.blocks import make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import DROPPED, BlockSink
+from agentsdir.formats.reading.usage import Usage, add_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,6 +115,16 @@ class Emitter:
         if message.usage is not None:
             self._sink.amend(self._last, usage=message.usage)
             self._sink.use(self._conversation, message.usage)
+            self._note_copy(message, message.usage)
+
+    def _note_copy(self, message: Message, used: Usage) -> None:
+        """Keep apart what another session counted: twins and copies have the same messages."""
+        counted = self._sink.counted
+        if counted is not None:
+            key = hash((message.id, used["totalTokens"], used["inputTokens"]))
+            if key in counted:
+                self._sink.repeated = add_usage(self._sink.repeated, used)
+            counted.add(key)
 
     def _add(
         self,
