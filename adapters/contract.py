@@ -189,6 +189,9 @@ class StoreReader(TranscriptReader, Protocol):
         `native_id` may be the beginning of ids, from `MIN_NATIVE_PREFIX` characters on.
         """
 
+    def native_id(self, main: Path) -> str:
+        """Return the id of the session whose main transcript is at `main`; empty for none."""
+
     def files(self, main: Path) -> SessionFiles:
         """Return the session whose main transcript is at `main`, with the children beside it."""
 

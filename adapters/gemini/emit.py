@@ -69,6 +69,7 @@ class Emitter:
         conversation: the thread's id.
         children: (message id, call id) → the child thread's id and how long it ran, where linked.
         outputs: the files that the client put long outputs into.
+        settled: no row will follow, so a result without a call is an orphan.
     """
 
     def __init__(
@@ -79,6 +80,8 @@ class Emitter:
         conversation: str,
         children: Mapping[tuple[str, str], tuple[str, int | None]],
         outputs: Outputs,
+        *,
+        settled: bool = True,
     ) -> None:
         self._fold = fold
         self._index = fold.index
@@ -87,6 +90,7 @@ class Emitter:
         self._sink = sink
         self._conversation = conversation
         self._children = children
+        self._settled = settled
         self._live = True
         self._last = DROPPED
         # The last timestamp, as it stands and as we write it: most blocks share it with others.
@@ -181,7 +185,7 @@ class Emitter:
             variant = "" if sign == best else "~" + content_id(value.get("content"))[1:9]
             for piece in prompt_pieces(value):
                 self._piece(message, piece, place, variant)
-        for bare, place, at in message.orphans or ():
+        for bare, place, at in (message.orphans or ()) if self._settled else ():
             parts = parts_of(self._shelf.message(place).get("content"))
             if at < len(parts):
                 self._orphan(message, bare, place, answer_parts(parts, at))
@@ -196,7 +200,7 @@ class Emitter:
         response = dict_of(result[0].get("functionResponse"))
         source = self._shelf.source(place)
         self._add(
-            "tool_result", f"{message.id}:r{_key(bare)}", place, message.timestamp,
+            "tool_result", f"{message.id}:r{call_key(bare)}", place, message.timestamp,
             toolUseId=text_of(response.get("id")), output=result_output(result),
             isError=is_error_response(result),
         )  # fmt: skip
@@ -286,7 +290,7 @@ class Emitter:
 
     def _call(self, message: Message, bare: str, call: Call, own: dict[str, Any]) -> None:
         record = CallRecord(call, self._shelf)
-        key = _key(bare)
+        key = call_key(bare)
         if call.spawn is not None:
             child, took = self._children.get((message.id, bare), (call.spawn.agent_id, None))
             fields: dict[str, Any] = {
@@ -325,6 +329,6 @@ class Emitter:
         return thread.link._asdict() if thread is not None and thread.link is not None else None
 
 
-def _key(call_id: str) -> str:
-    """Return a call id for use in a block id, where a colon separates message and part."""
+def call_key(call_id: str) -> str:
+    """Return a bare call id for use in a block id, where a colon separates message and part."""
     return call_id.replace(":", "%3A")
