@@ -48,10 +48,12 @@ class Transcript(NamedTuple):
 class SessionFiles(NamedTuple):
     """The files that together hold one session: the main transcript first, then its children.
 
-    There may be no main one: a subagent's file can be read alone.
+    There may be no main one: a subagent's file can be read alone. `remarks` are what only a look at
+    all files told; the reader reports them with its own findings.
     """
 
     transcripts: tuple[Transcript, ...]
+    remarks: tuple[Finding, ...] = ()
 
 
 class Paths(NamedTuple):
@@ -186,6 +188,9 @@ class StoreReader(TranscriptReader, Protocol):
 
         `native_id` may be the beginning of ids, from `MIN_NATIVE_PREFIX` characters on.
         """
+
+    def native_id(self, main: Path) -> str:
+        """Return the id of the session whose main transcript is at `main`; empty for none."""
 
     def files(self, main: Path) -> SessionFiles:
         """Return the session whose main transcript is at `main`, with the children beside it."""

@@ -29,6 +29,7 @@ from agentsdir.adapters.gemini.shelf import Later, Shelf
 from agentsdir.formats import times
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import DROPPED, BlockSink
+from agentsdir.formats.reading.usage import Usage, add_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Emitter:
         children: (message id, call id) → the child thread's id and how long it ran, where linked;
             None while that is unknown.
         outputs: the files that the client put long outputs into.
+        settled: no row will follow, so a result without a call is an orphan.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Emitter:
         conversation: str,
         children: Mapping[tuple[str, str], tuple[str, int | None]] | None,
         outputs: Outputs,
+        *,
+        settled: bool = True,
     ) -> None:
         self._fold = fold
         self._index = fold.index
@@ -88,11 +92,14 @@ class Emitter:
         self.outputs = outputs
         # The handles of the message's blocks, and the last one that shows what it is now.
         self._handles: list[int] = []
+        self._settled = settled
         self._last = DROPPED
         # The last timestamp, as it stands and as we write it: most blocks share it with others.
         self._time: tuple[Any, str | None] = (None, None)
         # The numbers of the rows that gave a block, inverted where it is a hidden one.
         self.marks = array("q")
+        # Whether any block so far is one to be seen.
+        self.visible = False
 
     def message(self, message: Message) -> None:
         """Add all blocks of a message, say which are replaced, and count its tokens."""
@@ -102,6 +109,7 @@ class Emitter:
                 self._sink.supersede(handle)
         if message.usage is not None:
             self._sink.use(self.conversation, message.usage)
+            self.note_copy(message, message.usage)
 
     def write(self, message: Message) -> None:
         """Add all blocks of a message.
@@ -127,6 +135,15 @@ class Emitter:
         if message.usage is not None:
             self._sink.amend(self._last, usage=message.usage)
 
+    def note_copy(self, message: Message, used: Usage) -> None:
+        """Keep apart what another session counted: twins and copies have the same messages."""
+        counted = self._sink.counted
+        if counted is not None:
+            key = hash((message.id, used["totalTokens"], used["inputTokens"]))
+            if key in counted:
+                self._sink.repeated = add_usage(self._sink.repeated, used)
+            counted.add(key)
+
     def _add(
         self,
         kind: str,
@@ -140,7 +157,9 @@ class Emitter:
         number = place[0]
         hidden = "hidden" in fields
         self.marks.append(~number if hidden else number)
-        if hidden and not self._sink.wants_hidden:
+        if not hidden:
+            self.visible = True
+        elif not self._sink.wants_hidden:
             return
         if number in self._index.lossy:
             fields["lossy"] = list(self._index.lossy[number])
@@ -184,7 +203,7 @@ class Emitter:
             variant = "" if sign == best else "~" + content_id(value.get("content"))[1:9]
             for piece in prompt_pieces(value):
                 self._piece(message, piece, place, variant)
-        for bare, place, at in message.orphans or ():
+        for bare, place, at in (message.orphans or ()) if self._settled else ():
             parts = parts_of(self._shelf.message(place).get("content"))
             if at < len(parts):
                 self._orphan(message, bare, place, answer_parts(parts, at))
@@ -205,7 +224,9 @@ class Emitter:
             "output": result_output(result),
             "isError": is_error_response(result),
         }
-        self._add("tool_result", f"{message.id}:r{_key(bare)}", place, message.timestamp, fields)
+        self._add(
+            "tool_result", f"{message.id}:r{call_key(bare)}", place, message.timestamp, fields
+        )
         why = f"no call has the id {text_of(response.get('id'))!r}"
         self._sink.finding(
             Finding(
@@ -292,7 +313,7 @@ class Emitter:
 
     def _call(self, message: Message, bare: str, call: Call, own: dict[str, Any]) -> None:
         record = CallRecord(call, self._shelf)
-        key = _key(bare)
+        key = call_key(bare)
         if call.spawn is not None:
             if self.children is None:
                 raise Later
@@ -335,6 +356,6 @@ class Emitter:
         return thread.link._asdict() if thread is not None and thread.link is not None else None
 
 
-def _key(call_id: str) -> str:
-    """Return a call id for use in a block id, where a colon separates message and part."""
+def call_key(call_id: str) -> str:
+    """Return a bare call id for use in a block id, where a colon separates message and part."""
     return call_id.replace(":", "%3A")

@@ -147,6 +147,7 @@ def link_children(
     linked: dict[tuple[str, str], tuple[str, int | None]] = {}
     late: list[Thread] = []
     for child in children:
+        child.link, child.name = Link("none", "none"), ""
         for message, bare, spawn in spawned:
             if spawn.agent_id is not None and spawn.agent_id == child.conversation:
                 child.link, child.name = Link("agentId", "exact"), spawn.name

@@ -48,8 +48,19 @@ class BlockBook:
 
     def __getitem__(self, key: Key) -> Block:
         """Return a block that is there."""
-        block: Block = orjson.loads(self._spool.read(self._places[key]))
+        block: Block = orjson.loads(self._record(key))
         return block
+
+    def _record(self, key: Key) -> bytes:
+        return self._spool.read(self._places[key])
+
+    def holds(self, key: Key, block: Block) -> bool:
+        """Tell whether a block that is there was put in just like that."""
+        return self._record(key) == orjson.dumps(block)
+
+    def holds_as(self, key: Key, other: BlockBook) -> bool:
+        """Tell whether a block that is in both books is the same in the other one."""
+        return self._record(key) == other._record(key)
 
     def __contains__(self, key: Key) -> bool:
         """Tell whether a block is there."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.book import Key
     from agentsdir.formats.reading.stream import StreamEvent
 
 _SUPERSEDED = "superseded"
@@ -21,7 +22,8 @@ class Retelling:
     """Passes events on, and remembers what they leave.
 
     When a file has to be read again, the events of that reading are gathered (`again`), and only
-    the difference to what was told is passed on (`settle`).
+    the difference to what was told is passed on (`settle`). A reader that cannot tell what is new
+    states whole blocks as they stand now, as often as it likes (`restate`).
     """
 
     def __init__(self) -> None:
@@ -29,6 +31,8 @@ class Retelling:
         self._said: dict[str, dict[str, Any]] = {}
         self._fresh: BlockBook | None = None
         self._fresh_said: dict[str, dict[str, Any]] = {}
+        # What an incomplete reading did not have: it is not known yet whether it is gone.
+        self._missing: set[Key] = set()
 
     def again(self) -> None:
         """Begin to gather: what follows tells the session from its start."""
@@ -44,31 +48,56 @@ class Retelling:
                 self._note(event, self._told, self._said)
                 yield event
 
-    def settle(self) -> Iterator[StreamEvent]:
-        """Yield how what was gathered differs from what was told; nothing if nothing was."""
+    def restate(self, block: Block) -> Iterator[StreamEvent]:
+        """Take a block as it stands now; yield what is new about it: all, some fields, or nothing.
+
+        Its handle is its id.
+        """
+        key = block["conversationId"], block["id"]
+        if self._fresh is not None:
+            self._fresh.put(key, block)
+            return
+        self._missing.discard(key)
+        told = self._told
+        if key not in told or not told.holds(key, block):
+            yield from _news(key, told, block)
+            told.put(key, block)
+
+    def amend(self, key: Key, **late: Any) -> Iterator[StreamEvent]:
+        """State fields of a block that was told; yield those that are new."""
+        if key in (self._told if self._fresh is None else self._fresh):
+            yield from self.restate({**self[key], **late})
+
+    def __getitem__(self, key: Key) -> Block:
+        """Return a block as it was told last."""
+        return (self._told if self._fresh is None else self._fresh)[key]
+
+    def __contains__(self, key: Key) -> bool:
+        """Tell whether a block was told."""
+        return key in (self._told if self._fresh is None else self._fresh)
+
+    def settle(self, *, whole: bool = True) -> Iterator[StreamEvent]:
+        """Yield how what was gathered differs from what was told; nothing if nothing was.
+
+        Args:
+            whole: what was told and not gathered is gone. Else nobody knows until `close`.
+        """
         fresh, told = self._fresh, self._told
         if fresh is None:
             return
         self._fresh, self._told = None, fresh
+        self._missing.clear()
         for key in fresh:
-            conversation, handle = key
-            block = fresh[key]
-            if key not in told:
-                yield stream.block_complete(handle, block)
-                continue
-            changes = _changes(told[key], block)
-            if changes is None:
-                yield stream.block_complete(handle, block)
-            elif changes:
-                yield stream.block_update(handle, changes, conversation)
+            if key not in told or not fresh.holds_as(key, told):
+                yield from _news(key, told, fresh[key])
         for key in told:
             if key in fresh:
                 continue
-            block = told[key]
-            if not block.get(_SUPERSEDED):
-                yield stream.block_update(key[1], {_SUPERSEDED: True}, key[0])
-            # It may come back: some clients cut the end off and write it again.
-            fresh.put(key, {**block, _SUPERSEDED: True})
+            fresh.put(key, told[key])
+            if whole:
+                yield from self._gone(key)
+            else:
+                self._missing.add(key)
         for conversation, metadata in self._fresh_said.items():
             known = self._said.setdefault(conversation, {})
             news = {name: value for name, value in metadata.items() if known.get(name) != value}
@@ -76,11 +105,35 @@ class Retelling:
                 known.update(news)
                 yield stream.metadata_update(news, conversation)
 
+    def close(self) -> Iterator[StreamEvent]:
+        """Yield that what an incomplete reading left out is gone: nothing more will come."""
+        for key in [key for key in self._told if key in self._missing]:
+            yield from self._gone(key)
+        self._missing.clear()
+
+    def _gone(self, key: Key) -> Iterator[StreamEvent]:
+        block = self._told[key]
+        if not block.get(_SUPERSEDED):
+            yield stream.block_update(key[1], {_SUPERSEDED: True}, key[0])
+        # It may come back: some clients cut the end off and write it again.
+        self._told.put(key, {**block, _SUPERSEDED: True})
+
     def _note(self, event: StreamEvent, book: BlockBook, said: dict[str, dict[str, Any]]) -> None:
         if event["type"] == "metadata_update":
             said.setdefault(event["conversationId"], {}).update(event["metadata"])
         else:
             book.apply(event)
+
+
+def _news(key: Key, told: BlockBook, block: Block) -> Iterator[StreamEvent]:
+    if key not in told:
+        yield stream.block_complete(key[1], block)
+    else:
+        changes = _changes(told[key], block)
+        if changes is None:
+            yield stream.block_complete(key[1], block)
+        elif changes:
+            yield stream.block_update(key[1], changes, key[0])
 
 
 def _changes(old: Block, new: Block) -> dict[str, Any] | None:

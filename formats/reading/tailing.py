@@ -20,11 +20,13 @@ from agentsdir.formats.reading.lines import LINE_CAP
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import BinaryIO
 
 # How much before the place that was read to must still be there. A client that takes a row back
 # looks for it in the last 64 KiB.
 EDGE = 64 * 1024
 _CHUNK = 1024 * 1024
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
@@ -155,6 +157,38 @@ class Tail:
         except OSError as error:
             raise self._refused(error) from error
 
+    def whole(self) -> bytes:
+        """Return the file as it is now, which counts as read; nothing where it is not there.
+
+        Raises `AgentsdirError` when the system refuses.
+        """
+        self.rewind()
+        return b"".join(self._chunks())
+
+    def _chunks(self) -> Iterator[bytes]:
+        try:
+            with _opened(self.path) as descriptor:
+                self._stamp = _Stamp.of(os.fstat(descriptor))
+                while chunk := os.pread(descriptor, _CHUNK, self._read):
+                    self._read += len(chunk)
+                    self._edge = (self._edge + chunk)[-EDGE:]
+                    yield chunk
+        except _ABSENT:
+            return
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def reopen(self) -> BinaryIO | None:
+        """Return the file that was read, or None where it is not there any more."""
+        try:
+            descriptor = os.open(self.path, _FLAGS)
+        except OSError:
+            return None
+        if _Stamp.of(os.fstat(descriptor))[:2] == self.inode:
+            return os.fdopen(descriptor, "rb")
+        os.close(descriptor)
+        return None
+
     def _lines(self, descriptor: int) -> Iterator[bytes | int]:
         now, before = _Stamp.of(os.fstat(descriptor)), self._stamp
         if before and (now[:2] != before[:2] or not self._is_edge_of(descriptor)):
@@ -196,7 +230,7 @@ class Tail:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, _FLAGS)
     try:
         yield descriptor
     finally:
