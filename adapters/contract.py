@@ -48,10 +48,12 @@ class Transcript(NamedTuple):
 class SessionFiles(NamedTuple):
     """The files that together hold one session: the main transcript first, then its children.
 
-    There may be no main one: a subagent's file can be read alone.
+    There may be no main one: a subagent's file can be read alone. `remarks` are what only a look at
+    all files told; the reader reports them with its own findings.
     """
 
     transcripts: tuple[Transcript, ...]
+    remarks: tuple[Finding, ...] = ()
 
 
 class Paths(NamedTuple):
@@ -187,6 +189,9 @@ class StoreReader(TranscriptReader, Protocol):
         `native_id` may be the beginning of ids, from `MIN_NATIVE_PREFIX` characters on.
         """
 
+    def native_id(self, main: Path) -> str:
+        """Return the id of the session whose main transcript is at `main`; empty for none."""
+
     def files(self, main: Path) -> SessionFiles:
         """Return the session whose main transcript is at `main`, with the children beside it."""
 
@@ -252,7 +257,7 @@ class Host(NamedTuple):
     and `marks` too, which say whose turn it serves: every descendant carries them.
     `permission_mode` is the client's own word for it, empty for the client's default. `confirm`
     answers tool calls that need permission. `began` is told of the program before it is given a
-    prompt.
+    prompt, `named` of the session's id when the client chose another than it was given.
     """
 
     home: Path
@@ -263,6 +268,7 @@ class Host(NamedTuple):
     permission_mode: str = ""
     confirm: Callable[[ToolRequest], Decision] = deny_all
     began: Callable[[Process], None] = lambda _process: None
+    named: Callable[[str], None] = lambda _native_id: None
 
 
 class SessionSpec(NamedTuple):
@@ -370,6 +376,12 @@ class ProgramProvider(Provider, Protocol):
         ``session-open`` when the client has the session open, and `Invalid` of kind
         ``transcript-differs`` where other bytes stand in a file's place; files that go on from the
         saved ones are left as they are.
+        """
+
+    def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
+        """Tell whether a file that was written anew may take the place of its saved copy.
+
+        `ours` is whether it was written in a turn of ours.
         """
 
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:

@@ -11,6 +11,7 @@ import select
 import signal
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from agentsdir.adapters.contract import Process
@@ -18,7 +19,7 @@ from agentsdir.formats.errors import ProviderError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _PROC = Path("/proc")
 GRACE = 2.0
@@ -58,6 +59,34 @@ def marked(marks: Mapping[str, str]) -> Iterator[Process]:
     for pid in _pids() if wanted else ():
         if pid not in spared and _carries(pid, wanted) and (found := find(pid)):
             yield found
+
+
+def started_with(options: Collection[str], value: str) -> Iterator[tuple[Process, dict[str, str]]]:
+    """Yield this user's processes that were given an option with a value, and their environments.
+
+    An environment that cannot be read is empty. Where there is no /proc, there are none.
+    """
+    wanted = os.fsencode(value)
+    names = [os.fsencode(option) for option in options]
+    for pid in _pids():
+        with suppress(OSError):  # gone by now
+            if (_PROC / str(pid)).stat().st_uid != os.geteuid():
+                continue
+            words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+            given = any(name + b"=" + wanted in words for name in names) or any(
+                word in names and after == wanted for word, after in pairwise(words)
+            )
+            if given and (found := find(pid)):
+                yield found, _environment(pid)
+
+
+def _environment(pid: int) -> dict[str, str]:
+    try:
+        data = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0"))
+    return {name: value for name, equals, value in pairs if equals}
 
 
 def _line_of(pid: int) -> set[int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.native import Store
 
 COLUMNS = ("agentId", "name", "state", "status", "provider", "lastActivity", "title")
-NATIVE_COLUMNS = ("id", "modifiedAt", "branch", "cwd", "title")
+NATIVE_COLUMNS = ("id", "adapter", "modifiedAt", "branch", "cwd", "title")
 WIDE = 48
 
 

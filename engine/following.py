@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import LiveReader, StoreReader
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.native import Store, find_native, may_be_native
-from agentsdir.engine.parsing import owner_of
+from agentsdir.engine.parsing import SUFFIXES, owner_of
 from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.transcripts import store_path
-from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
+from agentsdir.formats.directory.transcripts import of_session, store_path
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    Invalid,
+    NoSuchAgent,
+    NotATranscript,
+    UsageError,
+)
 from agentsdir.formats.reading.lines import LINE_CAP
 from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from agentsdir.adapters.contract import Follower, Translator
     from agentsdir.formats.directory.layout import AgentPaths, Layout
+    from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.stream import StreamEvent
 
 # The client's own writes are 100 ms apart: looking more often would not find them sooner.
@@ -30,10 +37,46 @@ INTERVAL = 0.1
 
 
 class Followed(NamedTuple):
-    """What is followed: a main transcript, which need not be there yet, and who reads it."""
+    """What is followed: `place` says where it stands, or will.
 
-    reader: StoreReader
-    main: Path
+    `look` returns its reader and its main transcript, and None as long as there is none.
+    """
+
+    place: Path
+    look: Callable[[], tuple[StoreReader, Path] | None]
+
+    def follower(self, *, hidden: bool) -> Follower:
+        """Return a follower, which waits for what is not there yet."""
+        return _Awaiting(self.look, hidden=hidden)
+
+
+class _Awaiting:
+    """Follows a session from when it is there: only then can anybody tell whose it is."""
+
+    def __init__(
+        self, look: Callable[[], tuple[StoreReader, Path] | None], *, hidden: bool
+    ) -> None:
+        self._look = look
+        self._hidden = hidden
+        self._follower: Follower | None = None
+
+    def poll(self) -> Iterator[StreamEvent]:
+        """Yield what came since the last look."""
+        if self._follower is None and (found := self._look()):
+            reader, main = found
+            self._follower = reader.follow(main, hidden=self._hidden)
+        if self._follower is not None:
+            yield from self._follower.poll()
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what only the end settles."""
+        if self._follower is not None:
+            yield from self._follower.end()
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong so far."""
+        return self._follower.findings if self._follower is not None else ()
 
 
 def find_followed(
@@ -55,11 +98,11 @@ def find_followed(
     path = cwd / reference
     if path.is_file() and path.stat().st_size:
         name = owner_of(Source(reference, path=path), registry.BUILT_IN)
-        return Followed(_following(name), path)
-    if path.exists() or "/" in reference or path.suffix == ".jsonl":
+        return _standing(_following(name), path)
+    if path.exists() or "/" in reference or path.suffix in SUFFIXES:
         if path.exists() and not path.is_file():
             raise UsageError(f"{reference} is no file", hint="`agentsdir list --native` shows ids")
-        return Followed(stores[0].reader, path)
+        return Followed(path, lambda: _begun(path, stores[0].reader))
     if may_be_native(reference):
         try:
             located = find_native(stores, reference)
@@ -68,8 +111,32 @@ def find_followed(
                 return _of_agent(find_agent(layout, reference), stores, home, variables)
             except NoSuchAgent:
                 raise error from None
-        return Followed(located.store.reader, located.main)
+        return _standing(located.store.reader, located.main)
     return _of_agent(find_agent(layout, reference), stores, home, variables)
+
+
+def _standing(reader: StoreReader, main: Path) -> Followed:
+    return Followed(main, lambda: (reader, main))
+
+
+def _begun(path: Path, otherwise: StoreReader) -> tuple[StoreReader, Path] | None:
+    """Return who reads a file, once its first line is there to tell.
+
+    Args:
+        otherwise: who reads a file that nobody knows, and says what is wrong with it.
+    """
+    source = Source(str(path), path=path)
+    try:
+        head = source.head()
+    except AgentsdirError:
+        return None
+    if b"\n" not in head:
+        return None
+    try:
+        name = owner_of(source, registry.BUILT_IN)
+    except NotATranscript:
+        return otherwise, path
+    return _following(name), path
 
 
 def _of_agent(
@@ -77,18 +144,25 @@ def _of_agent(
 ) -> Followed:
     state = read_agent(paths).state
     reader, native_id = _following(state.session.provider_name), state.native["id"]
-    for store in stores:
-        if store.reader is reader and store.folder.is_dir():
-            for main in reader.locate(store.folder, native_id):
-                if main.stem == native_id:  # and not one that merely begins so
-                    return Followed(reader, main)
-    for name in state.transcripts:
-        if PurePosixPath(name).name == f"{native_id}.jsonl":
-            return Followed(reader, store_path(paths, name))
+
+    def look() -> tuple[StoreReader, Path] | None:
+        for store in stores:
+            if store.reader is reader and store.folder.is_dir():
+                for main in reader.locate(store.folder, native_id):
+                    if reader.native_id(main) == native_id:  # and not one that merely begins so
+                        return reader, main
+        return None
+
+    found = look()
+    if found is not None:
+        return _standing(*found)
+    for name, entry in of_session(state.transcripts, native_id).items():
+        if entry["role"] == "main":
+            return _standing(reader, store_path(paths, name))
     if not may_be_native(native_id):
         raise Invalid(f"agent {paths.id} has the native id {native_id!r}, which cannot be one")
     place = reader.paths(home, Path(state.native["cwd"]).resolve(), variables)
-    return Followed(reader, place.transcripts / f"{native_id}.jsonl")
+    return Followed(place.transcripts / native_id, look)
 
 
 def _following(name: str) -> StoreReader:

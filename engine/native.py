@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.contract import NativeSession, Refuse
 
-_REFERENCE = re.compile(f"[0-9A-Fa-f-]{{{MIN_NATIVE_PREFIX},36}}")
+_REFERENCE = re.compile(f"[0-9A-Za-z_-]{{{MIN_NATIVE_PREFIX},128}}")
 
 
 class Store(NamedTuple):
@@ -100,8 +100,9 @@ def may_be_native(reference: str) -> bool:
 def find_native(stores: Iterable[Store], reference: str) -> Located:
     """Return the one session that has this id, or whose id alone begins so.
 
-    Where several files have the id, it is the one written last. Raises `NoSuchAgent` (kind
-    ``no-such-session``), or `UsageError` (kind ``ambiguous``) with the candidates.
+    Where several files have the id, it is the one that its reader names first. Raises
+    `NoSuchAgent` (kind ``no-such-session``), or `UsageError` (kind ``ambiguous``) with the
+    candidates.
     """
     asked = list(stores)
     located = [
@@ -117,7 +118,7 @@ def find_native(stores: Iterable[Store], reference: str) -> Located:
             hint="`agentsdir list --native` shows them",
             kind="no-such-session",
         )
-    candidates = sorted({one.main.stem for one in located})
+    candidates = sorted({one.store.reader.native_id(one.main) for one in located})
     if len(candidates) > 1:
         raise UsageError(
             f"{reference!r} is ambiguous: {', '.join(candidates)}",

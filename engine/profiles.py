@@ -33,9 +33,12 @@ _INSTRUCTIONS = "instructions.md"
 _FOLDERS = ("skills", "agents")
 _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
 _REFUSED = re.compile(r"(\.?mcp|hooks?|settings)([.-].*)?", re.IGNORECASE)
-# What a client would run or connect to when it merely reads such a file.
+# What a client would run or connect to when it merely reads such a file; and a key whose name is
+# written in escapes, which may be any of them.
 _REFUSED_KEY = re.compile(
-    rb"""(^|[\s{,?])["']?(hooks|mcpServers|permissionMode)["']?\s*:""", re.IGNORECASE | re.MULTILINE
+    rb"""(^|[\s{,?])["']?(hooks|mcp_?servers|permissionMode|agent_card_(url|json))["']?\s*:"""
+    rb"""|"[^"\n]*\\[^\n]*"\s*:""",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 

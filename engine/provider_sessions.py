@@ -38,7 +38,8 @@ class TurnHost(NamedTuple):
     """What one turn adds to the user's `Client`.
 
     `permission_mode` is what the turn's sender said, which goes before everything else; `confirm`
-    is given what the user answers by, and `began` is told of the program.
+    is given what the user answers by, `began` is told of the program, and `named` of the id that
+    the client gave the session.
     """
 
     turn_id: str
@@ -47,6 +48,7 @@ class TurnHost(NamedTuple):
         lambda ask, request: ask(request)
     )
     began: Callable[[Process], None] = lambda _process: None
+    named: Callable[[str], None] = lambda _native_id: None
 
 
 def find_provider(state: AgentState) -> tuple[Architecture, Provider]:
@@ -117,6 +119,7 @@ def _turn_host(
         permission_mode=turn.permission_mode or recorded_mode(record) or host.permission_mode,
         confirm=lambda request: turn.confirm(ask, request),
         began=turn.began,
+        named=turn.named,
     )
 
 

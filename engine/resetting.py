@@ -46,7 +46,7 @@ def change_native(
     stored, and are handed to no provider.
 
     Args:
-        reason: reset, fork or adoption.
+        reason: reset, or named by the client.
         cwd: the working directory of the new one; None for the old one's.
     """
     native = {**writer.state.native, "id": native_id}

@@ -7,6 +7,7 @@ stream did not is logged before the turn is over.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from agentsdir.adapters.contract import (
@@ -14,6 +15,7 @@ from agentsdir.adapters.contract import (
     Content,
     Decision,
     Process,
+    ProgramProvider,
     Provider,
     ProviderSession,
     SessionSpec,
@@ -32,6 +34,7 @@ from agentsdir.engine.provider_sessions import (
     suspension_blob,
 )
 from agentsdir.engine.recording import Recording
+from agentsdir.engine.resetting import change_native
 from agentsdir.engine.results import TurnResult
 from agentsdir.engine.steps import take_step
 from agentsdir.engine.syncing import (
@@ -168,7 +171,9 @@ class Turn:
         refusal: AgentsdirError | None = None
         try:
             architecture, provider = find_provider(self._state)
-            host = TurnHost(self._id, self._sender.permission_mode, self._confirm, self._began)
+            host = TurnHost(
+                self._id, self._sender.permission_mode, self._confirm, self._began, self._named
+            )
             spec = session_spec(self._world, self._paths, self._state, provider, host)
             self._recording.provisional = provider.runs_program
             apply_profile(self._world, self._paths, self._state, provider)
@@ -265,7 +270,10 @@ class Turn:
         with provider_errors():
             natives = session.transcripts()
         with self._writer() as writer:
-            changed = store_transcripts(writer, natives, rewrite=program)
+            if isinstance(provider, ProgramProvider):
+                changed = store_transcripts(writer, natives, partial(provider.goes_on, ours=True))
+            else:
+                changed = store_transcripts(writer, natives)
         added = []
         if any(synced.rewritten for synced in changed):
             self._logged = Logged.of_log(self._paths)  # none of its rows is where it was
@@ -336,6 +344,12 @@ class Turn:
         """Note whose program runs now, for whoever finds this process dead (decision D14)."""
         write_note(self._held, TurnNote(self._id, this_process(), Started(*process)))
         self._process = process
+
+    def _named(self, native_id: str) -> None:
+        """Log at once under which id the client's session is: nothing else would find it again."""
+        if native_id != self._state.native["id"]:
+            with self._writer() as writer:
+                change_native(writer, native_id, "named", self._world.now())
 
     def _confirm(self, ask: Callable[[ToolRequest], Decision], request: ToolRequest) -> Decision:
         """Have a tool call confirmed; a hook that fails denies it, and the log has why."""

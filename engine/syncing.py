@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from agentsdir.adapters.contract import (
     Architecture,
     NativeFile,
@@ -19,10 +21,11 @@ from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.blocks import Block
+from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from agentsdir.formats.directory.publishing import NewAgent
     from agentsdir.formats.directory.transcripts import Synced
@@ -45,19 +48,30 @@ def log_block(writer: AgentWriter | NewAgent, turn_id: str | None, block: Block,
 
 
 def store_transcripts(
-    writer: AgentWriter, natives: Sequence[NativeFile], *, rewrite: bool = False
+    writer: AgentWriter,
+    natives: Sequence[NativeFile],
+    goes_on: Callable[[Source, Source], bool] = lambda _saved, _present: False,
 ) -> list[Synced]:
     """Store what the provider's transcripts gained; return what the log has to be told.
 
     Args:
-        rewrite: the client may have written a file anew: its copy is then replaced whole.
+        goes_on: tells whether a file that was written anew may take the place of its copy.
 
     Raises `Invalid` (kind ``transcript-differs``), overwriting nothing, and errors of the disk.
     """
     changed = []
     for native in natives:
-        anew = rewrite or native.role == _REPLACED
-        if synced := writer.store(native.path, native.role, native.source, rewrite=anew):
+        replaced = native.role == _REPLACED
+        try:
+            synced = writer.store(native.path, native.role, native.source, rewrite=replaced)
+        except Invalid as error:
+            if error.kind != "transcript-differs":
+                raise
+            copy = transcripts.store_path(writer.paths, native.path)
+            if not goes_on(Source(native.path, path=copy), native.source):
+                raise
+            synced = writer.store(native.path, native.role, native.source, rewrite=True)
+        if synced:
             changed.append(synced)
     return changed
 
@@ -112,7 +126,7 @@ def catch_up(
     with provider_errors():
         natives = provider.native_files(spec)
     with write_agent(paths, disk=world.disk, known=state) as writer:
-        changed = store_transcripts(writer, natives)
+        changed = store_transcripts(writer, natives, partial(provider.goes_on, ours=False))
         state = writer.state
     if changed:
         # Stored, logged, named: who dies in between is followed by one who does it again.

@@ -27,12 +27,11 @@ _NOBODY = "<synthetic>"
 def adoptable(main: Path) -> Adoptable:
     """Return the session whose main transcript is at `main`, with its side folder.
 
-    The file's name says which session it is: that is what the client goes by. One that was renamed
-    is what its rows say. Raises `Invalid` when neither is an id, and `OSError`.
+    Raises `Invalid` when neither its name nor its rows say which session it is, and `OSError`.
     """
     source = Source(str(main), path=main)
     rows = list(head_rows(source.head()))
-    native_id = main.stem if UUID.fullmatch(main.stem) else _first(rows, "sessionId")
+    native_id = native_id_of(main)
     if not UUID.fullmatch(native_id):
         raise Invalid(
             f"{main} does not say which session it is: {native_id!r} is no id",
@@ -49,6 +48,17 @@ def adoptable(main: Path) -> Adoptable:
         title=card.title if card else "",
         files=tuple(_files(main, folder, native_id)),
     )
+
+
+def native_id_of(main: Path) -> str:
+    """Return which session a main transcript is; empty when it says none.
+
+    The file's name says it: that is what the client goes by. One that was renamed is what its rows
+    say.
+    """
+    if UUID.fullmatch(main.stem):
+        return main.stem
+    return _first(list(head_rows(Source(str(main), path=main).head())), "sessionId")
 
 
 def _first(rows: list[dict[str, Any]], name: str) -> str:

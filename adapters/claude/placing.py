@@ -6,26 +6,26 @@ their names in one step, the main transcript last, so that a session is there wh
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from agentsdir.adapters.claude.dangling import answers
 from agentsdir.adapters.claude.paths import MAX_NAME, host_paths
-from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
+from agentsdir.adapters.store_files import (
+    begins_with,
+    is_there,
+    make_folders,
+    size_of,
+    write_new,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import BinaryIO
-
     from agentsdir.adapters.contract import SessionSpec
     from agentsdir.formats.reading.source import Source
 
-_CHUNK = 1024 * 1024
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FLAT_CHILD = re.compile(r"agent-[A-Za-z0-9_-]{1,128}\.jsonl")
 _TRANSCRIPT = ".jsonl"
@@ -60,11 +60,12 @@ def place(spec: SessionSpec, *, here: bool = False) -> list[Path]:
     written = []
     for one in saved:
         path = folder.joinpath(*one.inner)
-        if _is_there(path, one):
+        lines = path.suffix == _TRANSCRIPT
+        if is_there(path, one.source, begins_with if lines else None):
             continue
-        _make_folders(paths.storage, path.parent)
-        main = one is saved[-1]
-        _write(path, one.source, answers(one.source, spec.now()) if main else iter(()))
+        make_folders(paths.storage, path.parent)
+        more = answers(one.source, spec.now()) if one is saved[-1] else ()
+        write_new(path, one.source, lines=lines, more=more)
         written.append(path)
     return written
 
@@ -78,7 +79,7 @@ def _saved(spec: SessionSpec) -> list[_Saved]:
     found: dict[tuple[str, ...], Source] = {}
     for path, source in spec.transcripts.items():
         inner = inner_path(path, spec.native_id)
-        if inner and (inner not in found or _size(found[inner]) < _size(source)):
+        if inner and (inner not in found or size_of(found[inner]) < size_of(source)):
             found[inner] = source
     main = (f"{spec.native_id}{_TRANSCRIPT}",)
     return [_Saved(inner, found[inner]) for inner in sorted(found, key=lambda i: (i == main, i))]
@@ -137,106 +138,3 @@ def standing(storage: Path, folder: Path, native_id: str, *, anywhere: bool = Tr
         if like and folder not in like:
             return like[0]
     return folder
-
-
-def _is_there(path: Path, saved: _Saved) -> bool:
-    """Tell whether a file stands in place; raise unless it is, or goes on from, the saved one.
-
-    What is no transcript is the client's to rewrite.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise UnsafePath(f"{path} is no regular file: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb", buffering=0) as stream:
-        status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise UnsafePath(f"{path} is no regular file")
-        if not status.st_size:  # some clients leave one behind; it says that nothing is here
-            return not _size(saved.source)
-        if path.suffix == _TRANSCRIPT and not _goes_on(stream, saved.source):
-            raise Invalid(
-                f"{path} is shorter than the saved transcript, or differs from it",
-                hint="nothing was overwritten; compare the two, and move that one away",
-                kind="transcript-differs",
-            )
-    return True
-
-
-def _goes_on(stream: BinaryIO, source: Source) -> bool:
-    with source.open() as saved:
-        while piece := saved.read(_CHUNK):
-            here = b""
-            while len(here) < len(piece) and (more := stream.read(len(piece) - len(here))):
-                here += more
-            if here != piece:
-                return False
-    return True
-
-
-def _make_folders(storage: Path, folder: Path) -> None:
-    """Make what is missing of the folders from the storage on; it may itself be behind a link."""
-    try:
-        storage.mkdir(mode=0o700, parents=True, exist_ok=True)
-        inner = folder.relative_to(storage)
-        for part in (*reversed(inner.parents[:-1]), inner):
-            path = storage / part
-            with suppress(FileExistsError):
-                path.mkdir(mode=0o700)
-            status = path.lstat()
-            if not stat.S_ISDIR(status.st_mode):
-                raise UnsafePath(f"{path} is no folder; nothing is written behind a link")
-            if status.st_uid != os.geteuid():
-                raise UnsafePath(f"{path} belongs to another user; nothing is written there")
-    except OSError as error:
-        raise AgentsdirError(f"cannot make {error.filename}: {error.strerror}") from error
-
-
-def _write(path: Path, source: Source, more: Iterator[bytes]) -> None:
-    """Make a file with the saved bytes, a last line that ends, and then `more` lines."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as stream, source.open() as saved:
-            last = b"\n"
-            while piece := saved.read(_CHUNK):
-                stream.write(piece)
-                last = piece[-1:]
-            if path.suffix == _TRANSCRIPT and last != b"\n":
-                # Some clients append straight on, and lose the last record and their own.
-                stream.write(b"\n")
-            stream.writelines(more)
-            stream.flush()
-            os.fsync(stream.fileno())
-        _name(temporary, path)
-    except FileExistsError as error:
-        raise Invalid(
-            f"{path} was made by somebody else just now", kind="transcript-differs"
-        ) from error
-    except OSError as error:
-        raise AgentsdirError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-def _name(temporary: Path, path: Path) -> None:
-    """Give a file its name, in whose place nothing may stand but an empty file."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        if path.lstat().st_size:
-            raise
-        temporary.rename(path)
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _size(source: Source) -> int:
-    with source.open() as stream:
-        return stream.seek(0, os.SEEK_END)

@@ -71,6 +71,11 @@ class ClaudeProvider:
         check_closed(spec)
         return placing.place(spec)
 
+    def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
+        """Return whether a turn of ours wrote the file anew; else the client only appends."""
+        del saved, present
+        return ours
+
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
         """Return what a profile puts into a workspace."""
         from agentsdir.adapters.claude import workspace

@@ -68,6 +68,12 @@ class ClaudeReader:
 
         return store.locate(storage, native_id)
 
+    def native_id(self, main: Path) -> str:
+        """Return which session a main transcript is."""
+        from agentsdir.adapters.claude.adopting import native_id_of
+
+        return native_id_of(main)
+
     def files(self, main: Path) -> SessionFiles:
         """Return a session with its children."""
         from agentsdir.adapters.claude import store

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 
 from agentsdir.adapters.claude import control, open_sessions
@@ -14,6 +12,7 @@ from agentsdir.adapters.claude.provider import OPTIONS
 from agentsdir.adapters.claude.translate import StdoutTranslator
 from agentsdir.adapters.claude.verdict import failure, is_settled
 from agentsdir.adapters.contract import deny_all
+from agentsdir.adapters.launching import command_of, environment_of
 from agentsdir.adapters.programs import Program
 from agentsdir.formats.errors import ProviderError
 
@@ -89,7 +88,7 @@ class ClaudeSession:
     ) -> Generator[StreamEvent, None, ProviderError | None]:
         """Run the client once; return why it failed. A prompt that is sent again is told once."""
         spec = self._spec
-        environment = _environment(spec)
+        environment = environment_of(spec.host, _NOT_INHERITED)
         command = self._command(environment)
         program = self._program = Program(command, cwd=spec.cwd, environment=environment)
         spec.host.began(program.process)
@@ -147,14 +146,7 @@ class ClaudeSession:
 
     def _command(self, environment: Mapping[str, str]) -> list[str]:
         spec = self._spec
-        program, *given = spec.host.command or (COMMAND,)
-        found = shutil.which(program, path=environment.get("PATH", os.defpath))
-        if found is None:
-            raise ProviderError(
-                f"there is no program {program!r} to run",
-                hint="install Claude Code, or name it in config.toml: [providers.claude] command",
-                kind="no-client",
-            )
+        command = command_of(spec.host, COMMAND, "Claude Code", environment)
         options = [
             ("--model", spec.model),
             ("--permission-mode", spec.host.permission_mode),
@@ -163,19 +155,13 @@ class ClaudeSession:
         ]
         # One word each: a value may begin with a hyphen.
         chosen = [f"{name}={value}" for name, value in options if value]
-        return [found, *given, *_PROTOCOL, *chosen, f"{self._opening}={spec.native_id}"]
+        return [*command, *_PROTOCOL, *chosen, f"{self._opening}={spec.native_id}"]
 
 
 def _is_of_the_talk(event: StreamEvent) -> bool:
     """Tell whether an event is none of those that the log or the transcript have of their own."""
     block = event.get("block") or {}
     return (block.get("metadata") or {}).get("event") not in _SAID_ELSEWHERE
-
-
-def _environment(spec: SessionSpec) -> dict[str, str]:
-    host = spec.host
-    inherited = {k: v for k, v in host.variables.items() if k not in _NOT_INHERITED}
-    return {"HOME": str(host.home), **inherited, **host.environment, **host.marks}
 
 
 def storage_of(spec: SessionSpec) -> Path:

@@ -11,29 +11,28 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from agentsdir.adapters.contract import SessionFiles, Transcript
-from agentsdir.adapters.gemini.detection import DOCUMENT, LOG, family_of
-from agentsdir.formats.reading.source import HEAD, Source
+from agentsdir.adapters.gemini.detection import DOCUMENT, LOG
+from agentsdir.adapters.gemini.heads import Head, look_at, read_ends
+from agentsdir.adapters.gemini.sharing import shared_ids
+from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_ID = re.compile(rb'(?<!\\)"sessionId"\s*:\s*"([^"\\]*)"')
-_KIND = re.compile(rb'(?<!\\)"kind"\s*:\s*"(main|subagent)"')
-# In a document as clients write it, only the session's own keys stand this far left.
-_DOCUMENT_KIND = re.compile(rb'\n  "kind": "(main|subagent)"')
-# How the rendered prompt of the first agents began; their files say nothing else about it.
-_RENDERED = re.compile(rb'"content"\s*:\s*(?:\[\s*\{\s*"text"\s*:\s*)?"Your task is to ')
 _SIDECARS = re.compile(r"logs\.json|projects\.json|checkpoint-.*\.json|\.project_root")
 
 
 class _File(NamedTuple):
     source: Source
-    family: str | None
-    session_id: str
-    kind: str
+    head: Head
     size: int
-    rendered: bool
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is a session's own file, as far as it says."""
+        head = self.head
+        return head.family in (LOG, DOCUMENT) and head.kind != "subagent" and not head.rendered
 
     @property
     def folder(self) -> PurePath:
@@ -45,8 +44,9 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
     files = [_look_at(one) for one in sources if not _is_sidecar(one)]
     mains: dict[tuple[PurePath, str], list[_File]] = {}
     for file in files:
-        if file.kind != "subagent":
-            mains.setdefault((file.folder, file.session_id), []).append(file)
+        if file.head.kind != "subagent":
+            mains.setdefault((file.folder, file.head.session_id), []).append(file)
+    remarks = shared_ids((one.source.name, one.head.session_id) for one in files if one.is_main)
     children: dict[int, list[_File]] = {}
     taken: set[int] = set()
     for file in files:
@@ -57,9 +57,10 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
     return [
         SessionFiles(
             (
-                Transcript(file.source, "subagent" if file.kind == "subagent" else "main"),
+                Transcript(file.source, "subagent" if file.head.kind == "subagent" else "main"),
                 *(Transcript(child.source, "subagent") for child in children.get(id(file), ())),
-            )
+            ),
+            remarks.get(file.source.name, ()),
         )
         for file in files
         if id(file) not in taken
@@ -72,27 +73,8 @@ def _is_sidecar(source: Source) -> bool:
 
 
 def _look_at(source: Source) -> _File:
-    with source.open() as stream:
-        head = stream.read(HEAD)
-        size = stream.seek(0, 2)
-        stream.seek(max(0, size - HEAD))
-        tail = stream.read()
-    family = family_of(head)
-    # A log says its kind in its first row, a document behind all messages.
-    first = head[:4096] if family == DOCUMENT else head.partition(b"\n")[0]
-    found = _ID.search(first)
-    if family == DOCUMENT:
-        kinds = (_DOCUMENT_KIND if b'\n  "' in head else _KIND).findall(tail)
-    else:
-        kinds = _KIND.findall(first)
-    return _File(
-        source,
-        family,
-        found[1].decode(errors="replace") if found else "",
-        kinds[-1 if family == DOCUMENT else 0].decode() if kinds else "",
-        size,
-        family == DOCUMENT and _RENDERED.search(head[:8192]) is not None,
-    )
+    ends = read_ends(source)
+    return _File(source, look_at(ends), ends.size)
 
 
 def _owner(file: _File, mains: dict[tuple[PurePath, str], list[_File]]) -> _File | None:
@@ -100,13 +82,13 @@ def _owner(file: _File, mains: dict[tuple[PurePath, str], list[_File]]) -> _File
 
     Of several with that id, the largest: the others are stubs, or older twins.
     """
-    unmarked = file.rendered and not file.kind
-    if file.family not in (LOG, DOCUMENT) or not (file.kind == "subagent" or unmarked):
+    head = file.head
+    if not head.may_be_child:
         return None
     found: list[_File] = []
-    if file.kind == "subagent":
+    if head.kind == "subagent":
         found = mains.get((file.folder.parent, file.folder.name), [])
-    if not found and file.session_id:
-        flat = mains.get((file.folder, file.session_id), [])
-        found = [main for main in flat if main.kind or not main.rendered]
+    if not found and head.session_id:
+        flat = mains.get((file.folder, head.session_id), [])
+        found = [main for main in flat if not main.head.may_be_child]
     return max(found, key=lambda main: main.size) if found else None

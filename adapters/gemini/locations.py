@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-import re
-from hashlib import sha256
+import os
 from pathlib import Path
 
-import orjson
-
 from agentsdir.adapters.contract import Paths
+from agentsdir.adapters.gemini.projects import CHATS, TMP, Projects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentsdir.adapters.contract import Host
+
+FOLDER = ".gemini"
+
 
 def client_paths(home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
-    """Return the client's folder and the folder of `cwd`'s sessions, whether they exist or not.
-
-    A project's folder is named by the slug that ``projects.json`` registers; by the SHA-256 of
-    the path in older clients; and else by the slug that a new client would try first.
-    """
-    storage = Path(env.get("GEMINI_CLI_HOME") or home) / ".gemini"
-    project = str(cwd)
-    old = sha256(project.encode(errors="surrogateescape")).hexdigest()
-    registered = _registered(storage / "projects.json", project)
-    if registered is not None:
-        name = registered
-    elif (storage / "tmp" / old).is_dir():
-        name = old
-    else:
-        name = slug(cwd.name)
-    return Paths(storage=storage, transcripts=storage / "tmp" / name / "chats")
+    """Return the client's folder and the folder of `cwd`'s sessions, whether they exist or not."""
+    storage = Path(env.get("GEMINI_CLI_HOME") or home) / FOLDER
+    name = Projects(storage).folder(str(cwd))
+    return Paths(storage=storage, transcripts=storage / TMP / name / CHATS)
 
 
-def slug(name: str) -> str:
-    """Return a folder name for a project as the client makes it, if nobody else has it yet."""
-    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-") or "project"
+def storage_in(environment: Mapping[str, str]) -> Path | None:
+    """Return the folder of a client that runs in an environment; None where it has no home."""
+    home = environment.get("GEMINI_CLI_HOME") or environment.get("HOME")
+    return Path(home) / FOLDER if home else None
 
 
-def _registered(registry: Path, project: str) -> str | None:
-    try:
-        value = orjson.loads(registry.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    projects = value.get("projects") if isinstance(value, dict) else None
-    name = projects.get(project) if isinstance(projects, dict) else None
-    safe = isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0")
-    return name if safe else None
+def host_storage(host: Host) -> Path:
+    """Return the folder of a client that runs on `host`, in whatever home its settings give it."""
+    return storage_in({**host.variables, **host.environment}) or host.home / FOLDER
+
+
+def real_cwd(cwd: str) -> str:
+    """Return a working directory as the client, which is started in it, names it."""
+    return os.path.realpath(cwd)

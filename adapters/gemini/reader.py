@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from agentsdir.adapters.contract import Follower, Paths, SessionFiles
 from agentsdir.adapters.gemini.detection import family_of
 from agentsdir.adapters.gemini.discovery import group
 from agentsdir.adapters.gemini.locations import client_paths
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from agentsdir.adapters.contract import (
+        Adoptable,
+        Follower,
+        NativeSession,
+        Paths,
+        Refuse,
+        SessionFiles,
+    )
+    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.formats.reading.source import Source
 
 
 class GeminiReader:
@@ -38,8 +45,50 @@ class GeminiReader:
 
         read_session(session, sink)
 
+    def is_storage(self, folder: Path) -> bool:
+        """Tell whether a folder is a client's root."""
+        from agentsdir.adapters.gemini import store
+
+        return store.is_storage(folder)
+
+    def transcripts(self, storage: Path, refuse: Refuse) -> Iterator[Path]:
+        """Yield every transcript in the store."""
+        from agentsdir.adapters.gemini import store
+
+        return store.transcripts(storage, refuse)
+
+    def sessions(self, storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
+        """Yield the sessions in the store, the one written last first."""
+        from agentsdir.adapters.gemini import store
+
+        return store.sessions(storage, refuse)
+
+    def locate(self, storage: Path, native_id: str) -> list[Path]:
+        """Return the transcripts of an id, or of ids that begin so."""
+        from agentsdir.adapters.gemini import store
+
+        return store.locate(storage, native_id)
+
+    def native_id(self, main: Path) -> str:
+        """Return which session a main transcript is."""
+        from agentsdir.adapters.gemini import store
+
+        return store.native_id(main)
+
+    def files(self, main: Path) -> SessionFiles:
+        """Return a session with its children."""
+        from agentsdir.adapters.gemini import store
+
+        return store.files(main)
+
+    def adoptable(self, main: Path) -> Adoptable:
+        """Return a session with every file that is its own."""
+        from agentsdir.adapters.gemini.adopting import adoptable
+
+        return adoptable(main)
+
     def follow(self, main: Path, *, hidden: bool = False) -> Follower:
-        """Return a follower of a session."""
+        """Return a follower of one session."""
         from agentsdir.adapters.gemini.follow import SessionFollower
 
         return SessionFollower(main, hidden=hidden)

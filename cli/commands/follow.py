@@ -24,7 +24,7 @@ def run(
     ] = -1,
     as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
 ) -> int:
-    """Print a session of Claude Code while the client writes it: a page, or blocks as JSON Lines.
+    """Print a session while its client writes it: a page, or blocks as JSON Lines.
 
     \b
     Examples:
@@ -55,9 +55,9 @@ def run(
         home=env.home,
         variables=env.variables,
     )
-    if not followed.main.exists():
-        note(env, f"{session} is not there yet; waiting for {followed.main}")
-    follower = followed.reader.follow(followed.main, hidden=hidden)
+    if not followed.place.exists():
+        note(env, f"{session} is not there yet; waiting for {followed.place}")
+    follower = followed.follower(hidden=hidden)
     printer = GrowthPrinter(env, follower, events=events, plain=plain)
     until = until_idle if until_idle >= 0 else None
     return printer.run(follow(follower, time.sleep, until_idle=until))

@@ -32,8 +32,8 @@ def run(
       agentsdir list --json | jq -r 'select(.state=="suspended").agentId'
       agentsdir list --native
 
-    --native lists what Claude Code keeps below ~/.claude, or $CLAUDE_CONFIG_DIR: the session
-    written last comes first.
+    --native lists the sessions that Claude Code keeps below ~/.claude (or $CLAUDE_CONFIG_DIR) and
+    Gemini CLI below ~/.gemini (or $GEMINI_CLI_HOME/.gemini): the one written last comes first.
     """
     from agentsdir.cli.listing import print_agents, print_native
     from agentsdir.engine.agents import each_agent

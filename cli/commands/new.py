@@ -57,8 +57,8 @@ def run(
       agentsdir new --from 5f0c1a7b
 
     Nothing runs until the first `agentsdir send`. --from makes an agent of a session of Claude
-    Code, by its file, its folder or its id: its history is read, its transcript is kept, and the
-    first `send` goes on with it in the folder where it began, or in --cwd.
+    Code or Gemini CLI, by its file, its folder or its id: its history is read, its transcript is
+    kept, and the first `send` goes on with it in the folder where it began, or in --cwd.
     """
     from agentsdir.cli.made import print_made
     from agentsdir.engine.creation import Made, NewAgent, create_agent

@@ -44,7 +44,7 @@ def run(
       zcat old.jsonl.gz | agentsdir parse -
 
     A FILE is read by itself; a DIR is searched, and subagents are joined to their sessions. An ID,
-    or its first 8 characters or more, is a session in Claude Code's own store, with its subagents.
+    or its first 8 characters or more, is a session in a client's own store, with its subagents.
     Damaged input is read as far as it goes, named on stderr, and exits 3.
     """
     from agentsdir.engine.parsing import ParseReport, parse_all

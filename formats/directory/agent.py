@@ -282,10 +282,13 @@ class AgentWriter:
     def store(
         self, native: str, role: str, source: Source, *, rewrite: bool = False
     ) -> raw.Synced | None:
-        """Bring a stored transcript up to date (arguments and errors of `transcripts.store`)."""
+        """Bring a stored transcript up to date (arguments and errors of `transcripts.store`).
+
+        One that has become something else to its session is told again.
+        """
         self._held.check()
         known = self.state.transcripts.get(native)
-        recorded = known["size"] if known else None
+        recorded = known["size"] if known and known["role"] == role else None
         return raw.store(self.paths, native, role, source, recorded, self._disk, rewrite=rewrite)
 
     def finish_rewrites(self) -> list[str]:

@@ -83,6 +83,9 @@ class Provider:
     def place(self, spec):
         return []
 
+    def goes_on(self, saved, present, *, ours):
+        return ours
+
     def workspace_files(self, profile):
         return {}
 

@@ -113,7 +113,7 @@ REFUSED = {
     "no such session": (["deadbeef"], 10, "no-such-session"),
     "no such agent": (["nobody"], 10, "no-such-agent"),
     "a folder": (["."], 2, "usage"),
-    "another client's": (["gemini.json"], 2, "cannot-follow"),
+    "no client's": (["script.jsonl"], 2, "cannot-follow"),
     "no transcript": (["notes.jsonl"], 12, "not-a-transcript"),
 }
 
@@ -123,8 +123,7 @@ def test_what_cannot_be_followed_is_refused(
     shell: Any, words: list[str], code: int, kind: str
 ) -> None:
     """Rather than waited for."""
-    gemini = next((FIXTURES.parent / "gemini").glob("*.json"))
-    shutil.copy(gemini, shell.cwd / "gemini.json")
+    shutil.copy(FIXTURES.parent / "script" / "two-turns.jsonl", shell.cwd / "script.jsonl")
     (shell.cwd / "notes.jsonl").write_text('{"a":1}\n')
     done = shell("follow", *words, "--until-idle", "0", "--json")
     assert (done.code, done.error["kind"]) == (code, kind)
@@ -141,6 +140,20 @@ def test_a_file_that_is_not_there_yet_is_waited_for(shell: Any) -> None:
     done = shell("follow", "late/s.jsonl", "--until-idle", "0")
     assert (done.code, done.out) == (0, "")
     assert "not there yet" in done.err
+
+
+@pytest.mark.parametrize("name", ["s.jsonl", "s.json", "deep/s"])
+def test_whose_a_file_is_shows_when_it_is_there(shell: Any, following: Any, name: str) -> None:
+    """Its name says nothing, and neither does the first half of its first line."""
+    path = shell.cwd / name
+    path.parent.mkdir(exist_ok=True)
+    process = following(name)
+    assert b"not there yet" in process.stderr.readline()
+    rows = HELLO.splitlines(keepends=True)
+    for piece in (rows[0][:10], rows[0][10:], *rows[1:]):
+        with path.open("ab") as file:
+            file.write(piece)
+    assert read_line(process)["id"] == shell.ok("parse", str(path)).rows[0]["id"]
 
 
 @pytest.fixture

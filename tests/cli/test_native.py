@@ -54,7 +54,7 @@ def test_a_pipe_gets_json_lines_and_a_terminal_a_table(shell: Any, store: Path) 
         str(store / "projects" / "-w" / f"{name}.jsonl") for name in (TWO, ONE)
     ]
     table = shell.ok("list", "--native", tty=True).out.splitlines()
-    assert table[0].split() == ["id", "modifiedAt", "branch", "cwd", "title"]
+    assert table[0].split() == ["id", "adapter", "modifiedAt", "branch", "cwd", "title"]
     assert [line.split()[0] for line in table[1:]] == [TWO, ONE]
     assert shell.ok("list", "--native", "--json", tty=True).rows == rows
 

@@ -329,6 +329,9 @@ class Provider:
                 written.append(store / path)
         return written
 
+    def goes_on(self, saved, present, *, ours):
+        return ours
+
     def workspace_files(self, profile):
         return {{}}
 

@@ -185,7 +185,6 @@ WRONG = {
     "a name like a path": {"name": "a/b"},
     "an unknown provider": {"provider": "nobody"},
     "a provider like a path": {"provider": "../echo"},
-    "an adapter that runs nothing": {"provider": "gemini"},
     "an unknown option": {"options": {"file": "x"}},
 }
 

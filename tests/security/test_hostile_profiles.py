@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentsdir.adapters.claude.workspace import workspace_files
+from agentsdir.adapters.claude import workspace as claude
+from agentsdir.adapters.gemini import workspace as gemini
 from agentsdir.engine import profiles
 from agentsdir.engine.profiles import load_profile
 from agentsdir.formats.directory.layout import Layout
@@ -36,12 +37,16 @@ def load(top: Path, name: str = "good") -> profiles.Profile:
 
 def test_an_honest_profile_is_taken_whole(top: Path) -> None:
     """Its files have their places in the workspace."""
-    assert sorted(workspace_files(load(top))) == [
-        ".claude/agents/reader.md",
-        ".claude/skills/look/SKILL.md",
-        ".claude/skills/look/deeper/more.txt",
-        "CLAUDE.md",
-    ]
+    for client, folder, name in (
+        (claude, ".claude", "CLAUDE.md"),
+        (gemini, ".gemini", "GEMINI.md"),
+    ):
+        assert sorted(client.workspace_files(load(top))) == [
+            f"{folder}/agents/reader.md",
+            f"{folder}/skills/look/SKILL.md",
+            f"{folder}/skills/look/deeper/more.txt",
+            name,
+        ]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +83,13 @@ def test_what_no_profile_may_hold_refuses_it(top: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["hooks:", "mcpServers:", "permissionMode: x", "hooks :", "'hooks':", "x: {Hooks: y}"]
-)
+    "key",
+    [
+        "hooks:", "mcpServers:", "permissionMode: x", "hooks :", "'hooks':", "x: {Hooks: y}",
+        "mcp_servers:", "agent_card_url: http://x", "- agent_card_json: '{}'",
+        '"mcp\\x5fservers":', '{"\\u0068ooks": y}',
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 def test_front_matter_brings_nothing_that_runs(top: Path, key: str, newline: str) -> None:
     """Clients take hooks and servers from it, too."""

@@ -118,7 +118,7 @@ def test_a_kind_inside_a_message_is_not_the_kind_of_the_file():
 
 
 def test_paths_name_the_registered_the_old_or_the_new_folder(tmp_path: Path):
-    """A registered slug wins over a hash folder, and a hash folder over a slug by rule."""
+    """A registered slug in use wins over a hash folder, and a hash folder over a slug by rule."""
     cwd = Path("/w/My Project!")
     chats = READER.paths(tmp_path, cwd, {}).transcripts
     assert chats == tmp_path / ".gemini" / "tmp" / "my-project" / "chats"
@@ -127,6 +127,8 @@ def test_paths_name_the_registered_the_old_or_the_new_folder(tmp_path: Path):
     assert READER.paths(tmp_path, cwd, {}).transcripts.parent.name == old
     registry = tmp_path / ".gemini" / "projects.json"
     registry.write_text(json.dumps({"projects": {str(cwd): "my-project-1"}}))
+    assert READER.paths(tmp_path, cwd, {}).transcripts.parent.name == old
+    (tmp_path / ".gemini" / "tmp" / "my-project-1" / "chats").mkdir(parents=True)
     assert READER.paths(tmp_path, cwd, {}).transcripts.parent.name == "my-project-1"
     registry.write_text(json.dumps({"projects": {str(cwd): "../../etc"}}))
     assert READER.paths(tmp_path, cwd, {}).transcripts.parent.name == old

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.formats.directory import transcripts
+from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
@@ -55,6 +56,21 @@ def test_only_the_new_tail_is_written(paths: AgentPaths) -> None:
     modified = stored.stat().st_mtime_ns
     assert transcripts.store(paths, "a", "main", Source("t", data=b"one\ntwo\n"), 8, Disk()) is None
     assert stored.stat().st_mtime_ns == modified
+
+
+def test_a_transcript_that_becomes_another_part_of_its_session_is_told_again(agents: Any) -> None:
+    """As a document does whose client goes on in a log beside it; its bytes are the same."""
+    source = Source("t", data=b"one\n")
+    with write_agent(agents.publish()) as writer:
+        first = writer.store("a", "main", source)
+        assert first is not None
+        writer.append("transcript.synced", {"files": [first.as_entry()]}, agents.now())
+        assert writer.store("a", "main", source) is None
+        again = writer.store("a", "sidecar", source)
+        assert again is not None
+        assert again.as_entry() == {**first.as_entry(), "role": "sidecar"}
+        writer.append("transcript.synced", {"files": [again.as_entry()]}, agents.now())
+        assert writer.store("a", "sidecar", source) is None
 
 
 @pytest.mark.parametrize("native", [b"", b"on", b"One\nmore\n", b"two\n"])

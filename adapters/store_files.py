@@ -1,0 +1,149 @@
+"""Making files in a client's own store: in one step, and never over anything of the client's.
+
+Nothing is written behind a link, in a folder of another user, or outside the store.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
+from agentsdir.formats.reading.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+_CHUNK = 1024 * 1024
+
+
+def is_there(
+    path: Path, saved: Source, goes_on: Callable[[Source, Source], bool] | None = None
+) -> bool:
+    """Tell whether a file stands in its place; an empty one says that nothing does.
+
+    Args:
+        path: of the place.
+        saved: what belongs there.
+        goes_on: tells whether the second of two goes on from the first; None for a file that the
+            client may have rewritten.
+
+    Raises `UnsafePath` for what is no regular file, and `Invalid` (kind ``transcript-differs``) for
+    one that does not go on from the saved one.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UnsafePath(f"{path} is no regular file: {error.strerror}") from error
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsafePath(f"{path} is no regular file")
+    if not status.st_size:
+        return not size_of(saved)
+    if goes_on is not None and not goes_on(saved, Source(str(path), path=path)):
+        raise Invalid(
+            f"{path} is shorter than the saved transcript, or differs from it",
+            hint="nothing was overwritten; compare the two, and move that one away",
+            kind="transcript-differs",
+        )
+    return True
+
+
+def begins_with(saved: Source, present: Source) -> bool:
+    """Tell whether all bytes of `saved` stand at the beginning of `present`."""
+    with saved.open() as one, present.open() as other:
+        while piece := one.read(_CHUNK):
+            here = b""
+            while len(here) < len(piece) and (more := other.read(len(piece) - len(here))):
+                here += more
+            if here != piece:
+                return False
+    return True
+
+
+def make_folders(storage: Path, folder: Path) -> None:
+    """Make what is missing of the folders from the storage on; it may itself be behind a link.
+
+    Raises `UnsafePath`, and `AgentsdirError` where the system refuses.
+    """
+    try:
+        storage.mkdir(mode=0o700, parents=True, exist_ok=True)
+        inner = folder.relative_to(storage)
+        for part in (*reversed(inner.parents[:-1]), inner):
+            path = storage / part
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            status = path.lstat()
+            if not stat.S_ISDIR(status.st_mode):
+                raise UnsafePath(f"{path} is no folder; nothing is written behind a link")
+            if status.st_uid != os.geteuid():
+                raise UnsafePath(f"{path} belongs to another user; nothing is written there")
+    except OSError as error:
+        raise AgentsdirError(f"cannot make {error.filename}: {error.strerror}") from error
+
+
+def write_new(path: Path, source: Source, *, lines: bool, more: Iterable[bytes] = ()) -> None:
+    """Make a file with the saved bytes, and then `more`, in whose place nothing stands.
+
+    Args:
+        path: of the new file, in a folder that is there.
+        source: the saved bytes.
+        lines: whether the file is of lines, of which the last one is to end.
+        more: lines to add.
+
+    Raises `Invalid` (kind ``transcript-differs``) when somebody else made it just now, and
+    `AgentsdirError` where the system refuses.
+    """
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as stream, source.open() as saved:
+            last = b"\n"
+            while piece := saved.read(_CHUNK):
+                stream.write(piece)
+                last = piece[-1:]
+            if lines and last != b"\n":
+                # Some clients append straight on, and lose the last record and their own.
+                stream.write(b"\n")
+            stream.writelines(more)
+            stream.flush()
+            os.fsync(stream.fileno())
+        _name(temporary, path)
+    except FileExistsError as error:
+        raise Invalid(
+            f"{path} was made by somebody else just now", kind="transcript-differs"
+        ) from error
+    except OSError as error:
+        raise AgentsdirError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _name(temporary: Path, path: Path) -> None:
+    """Give a file its name, in whose place nothing may stand but an empty file."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        if path.lstat().st_size:
+            raise
+        temporary.rename(path)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def size_of(source: Source) -> int:
+    """Return how many bytes a source has."""
+    with source.open() as stream:
+        return stream.seek(0, os.SEEK_END)
