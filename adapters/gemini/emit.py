@@ -29,6 +29,7 @@ from agentsdir.adapters.gemini.shelf import Later, Shelf
 from agentsdir.formats import times
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import DROPPED, BlockSink
+from agentsdir.formats.reading.usage import Usage, add_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,14 +90,16 @@ class Emitter:
         self.conversation = conversation
         self.children = children
         self.outputs = outputs
-        self._settled = settled
         # The handles of the message's blocks, and the last one that shows what it is now.
         self._handles: list[int] = []
+        self._settled = settled
         self._last = DROPPED
         # The last timestamp, as it stands and as we write it: most blocks share it with others.
         self._time: tuple[Any, str | None] = (None, None)
         # The numbers of the rows that gave a block, inverted where it is a hidden one.
         self.marks = array("q")
+        # Whether any block so far is one to be seen.
+        self.visible = False
 
     def message(self, message: Message) -> None:
         """Add all blocks of a message, say which are replaced, and count its tokens."""
@@ -106,6 +109,7 @@ class Emitter:
                 self._sink.supersede(handle)
         if message.usage is not None:
             self._sink.use(self.conversation, message.usage)
+            self.note_copy(message, message.usage)
 
     def write(self, message: Message) -> None:
         """Add all blocks of a message.
@@ -131,6 +135,15 @@ class Emitter:
         if message.usage is not None:
             self._sink.amend(self._last, usage=message.usage)
 
+    def note_copy(self, message: Message, used: Usage) -> None:
+        """Keep apart what another session counted: twins and copies have the same messages."""
+        counted = self._sink.counted
+        if counted is not None:
+            key = hash((message.id, used["totalTokens"], used["inputTokens"]))
+            if key in counted:
+                self._sink.repeated = add_usage(self._sink.repeated, used)
+            counted.add(key)
+
     def _add(
         self,
         kind: str,
@@ -144,7 +157,9 @@ class Emitter:
         number = place[0]
         hidden = "hidden" in fields
         self.marks.append(~number if hidden else number)
-        if hidden and not self._sink.wants_hidden:
+        if not hidden:
+            self.visible = True
+        elif not self._sink.wants_hidden:
             return
         if number in self._index.lossy:
             fields["lossy"] = list(self._index.lossy[number])

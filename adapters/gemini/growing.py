@@ -149,7 +149,7 @@ class GrowingThread(Thread):
         session = self.fold.session_id
         for row in self._feed.rows(line):
             self.fold.take(row)
-            self._fresh[len(self.fold.index.line) - 1] = row.value
+            self._fresh[len(self.fold.index) - 1] = row.value
         if session != self.fold.session_id:
             self._touched.update(dict.fromkeys(self.fold.index.messages, True))
 
@@ -170,7 +170,9 @@ class GrowingThread(Thread):
         index.settle_orphans()
         settled = final or self.is_document
         if final:
-            self._touched.update({one.id: True for one in index.orphaned if one.orphans})
+            for one in index.orphaned:
+                if one.orphans:
+                    index.touch(one.id)
         shelf = _FreshShelf(stream, self.file, index, self._fresh)
         outputs = Outputs(Path(self.file), self.fold.session_id, sink.finding)
         emitter = Emitter(
@@ -192,7 +194,7 @@ class GrowingThread(Thread):
                 yield from told.restate(block)
             if sink.held is not None:
                 self._held = message_id, *sink.held
-        self._visible = self._visible or any(mark >= 0 for mark in emitter.marks)
+        self._visible = self._visible or emitter.visible
         self._touched.clear()
         index.begun.clear()
         self._fresh.clear()

@@ -154,6 +154,10 @@ class Index:
         self.orphaned: list[Message] = []
         self._repeats: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        """Return how many rows were added."""
+        return len(self.line)
+
     def add_row(self, row: Row) -> int:
         """Note where a row stands; return its number."""
         number = len(self.line)

@@ -162,6 +162,10 @@ class ReadThread(Thread):
         used = total_usage(message.usage for message in index.messages.values())
         if used is not None:
             sink.use(self.conversation, used)
+        if sink.counted is not None:
+            for message in index.messages.values():
+                if message.usage is not None:
+                    emitter.note_copy(message, message.usage)
         if self.counts_are_partial():
             sink.use(self.conversation, usage(0, 0, exact=False))
 

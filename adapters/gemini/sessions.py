@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def read_session(session: SessionFiles, sink: ParseSink) -> None:
     """Read a session into `sink`: the main thread, then its subagents' in the order given."""
+    for remark in session.remarks:
+        sink.finding(remark)
     first = session.transcripts[0].source
     family = family_of(first.head())
     if family in (STREAM, REPORT):

@@ -60,8 +60,14 @@ def test_a_failed_turn_says_which_kind_of_failure_it_was(line: dict[str, Any], k
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [(145, "bad-key"), (148, "no-model"), (173, "rate-limited"), (247, "overloaded")]
-    + [(144, "api-error"), (244, "api-error"), (0, "api-error"), (None, "api-error")],
+    [
+        (145, "bad-key"),
+        (148, "no-model"),
+        (173, "rate-limited"),
+        (247, "overloaded"),
+        (144, "api-error"),
+        (None, "api-error"),
+    ],
 )
 def test_where_the_reason_has_no_status_the_exit_code_has_what_is_left_of_it(
     code: int | None, kind: str
