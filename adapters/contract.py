@@ -48,10 +48,12 @@ class Transcript(NamedTuple):
 class SessionFiles(NamedTuple):
     """The files that together hold one session: the main transcript first, then its children.
 
-    There may be no main one: a subagent's file can be read alone.
+    There may be no main one: a subagent's file can be read alone. `remarks` are what only a look at
+    all files told; the reader reports them with its own findings.
     """
 
     transcripts: tuple[Transcript, ...]
+    remarks: tuple[Finding, ...] = ()
 
 
 class Paths(NamedTuple):

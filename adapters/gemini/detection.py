@@ -18,6 +18,8 @@ _SESSION = re.compile(rb'(?<!\\)"sessionId"\s*:')
 _PROJECT = re.compile(rb'(?<!\\)"projectHash"\s*:')
 _REPORT = re.compile(rb'\{\s*"session_id"\s*:\s*"[^"]*"\s*,\s*"(?:response|stats|error)"\s*:')
 _OPERATION = re.compile(rb'\{\s*"\$(?:set"\s*:\s*\{|rewindTo"\s*:\s*")')
+# A header that breaks off, as one line; what its second key is, as far as it goes.
+_CUT_HEADER = re.compile(rb'\{"sessionId":(?:"(?:[^"\n]*|[^"\n]*",?("[^\n\[]*)?))?')
 _STREAM_FIELDS = {
     "init": ("session_id", "model"),
     "message": ("role", "content"),
@@ -48,8 +50,14 @@ def family_of(head: bytes) -> str | None:
     if first.startswith(b"{") and _SESSION.search(first) and _PROJECT.search(first):
         newline = text.find(b"\n")
         line_is_whole = newline >= 0 and _is_json(text[:newline])
-        return LOG if line_is_whole else DOCUMENT
-    return LOG if _OPERATION.match(first) else None
+        return LOG if line_is_whole or _is_cut_header(text) else DOCUMENT
+    return LOG if _OPERATION.match(first) or _is_cut_header(text) else None
+
+
+def _is_cut_header(text: bytes) -> bool:
+    """Tell whether this is all that a full disk left of a log: the beginning of its first line."""
+    found = _CUT_HEADER.fullmatch(text)
+    return found is not None and b'"projectHash":'.startswith((found[1] or b'"')[:14])
 
 
 def _one_line_document(row: dict[str, Any], text: bytes) -> str | None:

@@ -11,7 +11,9 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from agentsdir.adapters.contract import SessionFiles, Transcript
+from agentsdir.adapters.gemini.detection import DOCUMENT, LOG
 from agentsdir.adapters.gemini.heads import Head, look_at, read_ends
+from agentsdir.adapters.gemini.sharing import shared_ids
 from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
@@ -27,6 +29,12 @@ class _File(NamedTuple):
     size: int
 
     @property
+    def is_main(self) -> bool:
+        """Whether it is a session's own file, as far as it says."""
+        head = self.head
+        return head.family in (LOG, DOCUMENT) and head.kind != "subagent" and not head.rendered
+
+    @property
     def folder(self) -> PurePath:
         return PurePath(self.source.name).parent
 
@@ -38,6 +46,7 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
     for file in files:
         if file.head.kind != "subagent":
             mains.setdefault((file.folder, file.head.session_id), []).append(file)
+    remarks = shared_ids((one.source.name, one.head.session_id) for one in files if one.is_main)
     children: dict[int, list[_File]] = {}
     taken: set[int] = set()
     for file in files:
@@ -50,7 +59,8 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
             (
                 Transcript(file.source, "subagent" if file.head.kind == "subagent" else "main"),
                 *(Transcript(child.source, "subagent") for child in children.get(id(file), ())),
-            )
+            ),
+            remarks.get(file.source.name, ()),
         )
         for file in files
         if id(file) not in taken

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from agentsdir.adapters.contract import SessionFiles
 from agentsdir.adapters.gemini.detection import REPORT, STREAM, family_of
+from agentsdir.adapters.gemini.reading import ReadThread
 from agentsdir.adapters.gemini.stdout import read_report, read_stream
-from agentsdir.adapters.gemini.threads import ReadThread, Thread, link_children
+from agentsdir.adapters.gemini.threads import Thread, link_children
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import ParseSink
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 def read_session(session: SessionFiles, sink: ParseSink) -> None:
     """Read a session into `sink`: the main thread, then its subagents' in the order given."""
+    for remark in session.remarks:
+        sink.finding(remark)
     first = session.transcripts[0].source
     family = family_of(first.head())
     if family in (STREAM, REPORT):

@@ -38,7 +38,9 @@ KINDS: dict[str, tuple[str, str]] = {
     "orphan-subagent": (INFO, "a subagent transcript could not be linked to a call"),
     "missing-parent": (INFO, "a row names a parent that is not in the file"),
     "mixed-sessions": (INFO, "rows of another session stand in a transcript"),
+    "shared-id": (INFO, "several transcripts bear the id of one session"),
     "unrecorded-usage": (INFO, "the client counted tokens that no row of its transcript shows"),
+    "unread-output": (INFO, "the whole of an output stands in a file that is not read"),
     "parent-cycle": (INFO, "rows name each other as parents"),
 }
 
