@@ -47,6 +47,8 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
     storage, cwd = host_storage(spec.host), real_cwd(spec.cwd)
     folder = storage / TMP / (hashed(cwd) if by_hash else Projects(storage).folder(cwd))
     main, *rest = saved
+    # A stub has nothing, and a client that finds one deletes it with all files of its short id.
+    rest = [own for own in rest if own.talks or own.role != "sidecar"]
     # Whatever is in the way of one is known before anything is made.
     missing = [own for own in (*rest, main) if not _stands(folder, own)]
     if main in missing:
