@@ -36,8 +36,7 @@ MIN_NATIVE_PREFIX = 8
 class Transcript(NamedTuple):
     """One transcript file of a session; `role` is "main" or "subagent".
 
-    `sidecar` is a small file beside it that describes it (Claude's ``agent-*.meta.json``). `told`
-    are the sessions in a file of several that other files tell better.
+    `sidecar` is a small file that describes it; `told` are sessions in it that others tell better.
     """
 
     source: Source
