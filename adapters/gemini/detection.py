@@ -12,7 +12,7 @@ from agentsdir.formats import times
 
 # The families, and None for what is not ours.
 LOG, DOCUMENT, STREAM, REPORT = "log", "document", "stream", "report"
-PROMPTS, CHECKPOINT = "prompts", "checkpoint"
+PROMPTS, CHECKPOINT, QWEN = "prompts", "checkpoint", "qwen"
 
 _LOOKED_AT = 64
 _TYPES = ("user", "gemini", "info", "warning", "error")
@@ -33,6 +33,10 @@ _STREAM_FIELDS = {
     "error": ("severity", "message"),
     "result": ("status", "stats"),
 }
+
+
+# Keys at the top of Qwen Code's rows that no other client has.
+_QWEN = frozenset({"systemPayload", "usageMetadata", "toolCallResult"})
 
 
 def family_of(head: bytes) -> str | None:
@@ -98,9 +102,19 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
+def is_qwen(row: dict[str, Any]) -> bool:
+    """Tell whether a row is Qwen Code's: a row as Claude's, around a turn as Gemini's."""
+    if not isinstance(row.get("uuid"), str) or not isinstance(row.get("sessionId"), str):
+        return False
+    message = row.get("message")
+    return not _QWEN.isdisjoint(row) or (isinstance(message, dict) and "parts" in message)
+
+
 def _family_of_row(row: dict[str, Any]) -> str | None:
     if isinstance(row.get("sessionId"), str) and isinstance(row.get("projectHash"), str):
         return LOG
+    if is_qwen(row):
+        return QWEN
     if isinstance(row.get("$set"), dict) or isinstance(row.get("$rewindTo"), str):
         return LOG
     kind, timestamp = row.get("type"), row.get("timestamp")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.checkpoints import read_checkpoint
-from agentsdir.adapters.gemini.detection import CHECKPOINT, PROMPTS, REPORT, STREAM, family_of
+from agentsdir.adapters.gemini.detection import CHECKPOINT, PROMPTS, QWEN, REPORT, STREAM, family_of
 from agentsdir.adapters.gemini.prompt_log import read_prompt_log
+from agentsdir.adapters.gemini.qwen import read_qwen
 from agentsdir.adapters.gemini.stdout import read_report, read_stream
 from agentsdir.adapters.gemini.threads import ReadThread, Thread, link_children
 from agentsdir.formats.reading.blocks import MAIN
@@ -25,6 +26,7 @@ _READ_ALONE: dict[str, Callable[[Transcript, ParseSink], None]] = {
     REPORT: read_report,
     PROMPTS: read_prompt_log,
     CHECKPOINT: read_checkpoint,
+    QWEN: read_qwen,
 }
 
 

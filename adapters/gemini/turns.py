@@ -31,13 +31,17 @@ if TYPE_CHECKING:
 
 
 class Turn(NamedTuple):
-    """One turn: the beginning of its blocks' ids, its row, and what stands in it."""
+    """One turn: the beginning of its blocks' ids, its row, and what stands in it.
+
+    `display` is what the client showed of the result in it.
+    """
 
     key: str
     row: Row
     parts: list[Part]
     timestamp: str | None = None
     model: str | None = None
+    display: Any = None
 
 
 class TurnWriter:
@@ -59,6 +63,8 @@ class TurnWriter:
         self._answered: set[str] = set()
         self._last = DROPPED
         self.visible = False
+        # Of all blocks so far, in order.
+        self.handles: list[int] = []
 
     def unique(self, name: str) -> str:
         """Return a name for a turn or block that no other has."""
@@ -109,10 +115,6 @@ class TurnWriter:
             metadata=metadata,
         )  # fmt: skip
 
-    def note(self, turn: Turn, subtype: str, message: str, metadata: dict[str, Any]) -> None:
-        """Write a system block."""
-        self._add("system", "n", turn, subtype=subtype, message=message, metadata=metadata)
-
     def end(self) -> None:
         """State of every call that got no result that it is pending."""
         for handle, _, _ in self._open.values():
@@ -148,9 +150,11 @@ class TurnWriter:
             self._answered.add(bare)
             self._sink.amend(call[0], status="error" if failed else "success")
             call_id = call[1]
+        output = result_output(result)
+        shown = {} if turn.display in (None, "", output) else {"display": turn.display}
         self._add(
             "tool_result", f"r{call_id.replace(':', '%3A')}", turn, toolUseId=call_id,
-            output=result_output(result), isError=failed,
+            output=output, isError=failed, **shown,
         )  # fmt: skip
         if call is None:
             row = turn.row
@@ -175,6 +179,7 @@ class TurnWriter:
         handle = self._sink.add(
             make_block(kind, block_id, MAIN, self.session, turn.timestamp, source, **fields)
         )
+        self.handles.append(handle)
         if not hidden:
             self._last = handle
         return handle
