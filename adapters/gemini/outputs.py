@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import orjson
 
@@ -53,6 +52,11 @@ class _Elsewhere(Exception):
     """The file that a text names is not one of the session's."""
 
 
+def is_cut(output: Any) -> TypeGuard[str]:
+    """Tell whether an output begins as those do that are cut or masked."""
+    return isinstance(output, str) and output.startswith((MASKED, *_CUT))
+
+
 class Outputs:
     """The files in which one transcript's outputs stand whole.
 
@@ -80,7 +84,7 @@ class Outputs:
 
         Where the file is not the session's own, or cannot be read, that is remarked on.
         """
-        if not isinstance(output, str) or not output.startswith((MASKED, *_CUT)):
+        if not is_cut(output):
             return None
         found = _POINTER.search(output)
         if found is None:
@@ -111,6 +115,8 @@ class Outputs:
         """Return a file's bytes (None of a very long one), their SHA-256, and how many they are."""
         if self._project is None:
             raise _Elsewhere("the transcript stands in no project's folder of the client's")
+        from hashlib import sha256  # loads OpenSSL; most transcripts have no such file
+
         digest, size, pieces = sha256(), 0, []
         with os.fdopen(_open(self._project, inner), "rb") as stream:
             while piece := stream.read(_PIECE):

@@ -9,8 +9,9 @@ from agentsdir.adapters.gemini.checkpoints import read_checkpoint
 from agentsdir.adapters.gemini.detection import CHECKPOINT, PROMPTS, QWEN, REPORT, STREAM, family_of
 from agentsdir.adapters.gemini.prompt_log import read_prompt_log
 from agentsdir.adapters.gemini.qwen import read_qwen
+from agentsdir.adapters.gemini.reading import ReadThread
 from agentsdir.adapters.gemini.stdout import read_report, read_stream
-from agentsdir.adapters.gemini.threads import ReadThread, Thread, link_children
+from agentsdir.adapters.gemini.threads import Thread, link_children
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import ParseSink
