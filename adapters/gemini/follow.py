@@ -177,7 +177,7 @@ class SessionFollower:
             file.tail.rewind()
             thread = self._begin(file, file.head)
         yield from self._read_lines(file, thread)
-        if thread.child and thread.own_id() != file.own_id:
+        if thread.child and file.own_id not in ("", thread.own_id()):
             # Its header came late, and what was told bears another name.
             self._name(file, thread)
             file.tail.rewind()
@@ -219,7 +219,7 @@ class SessionFollower:
         *,
         final: bool = False,
     ) -> Iterator[StreamEvent]:
-        if not (thread.has_news or final):
+        if not (thread.has_news or final or (thread.child and thread.fold.header)):
             return
         if thread.child:
             if not file.own_id:
@@ -251,7 +251,7 @@ class SessionFollower:
         children = [
             (file, thread)
             for file, thread in self._threads()
-            if file is not self._main and file.conversation
+            if file is not self._main and file.conversation == thread.conversation
         ]
         linked = link_children(main, [thread for _, thread in children])
         for file, thread in children:
