@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from agentsdir.adapters.gemini.index import Call
+from agentsdir.adapters.gemini.outputs import Outputs
 from agentsdir.adapters.gemini.shapes import (
     answer_parts,
     as_text,
@@ -23,6 +24,7 @@ from agentsdir.adapters.gemini.shapes import (
 from agentsdir.adapters.gemini.shelf import Shelf
 from agentsdir.adapters.gemini.spawns import asked_of
 from agentsdir.formats import times
+from agentsdir.formats.reading.blocks import Source
 
 _STATUS = {
     "validating": "pending",
@@ -87,9 +89,12 @@ class CallRecord:
                 fields[name] = self.record[name]
         return fields
 
-    def result_fields(self) -> dict[str, Any]:
-        """Return the fields of a tool_result block."""
+    def result_fields(self, outputs: Outputs, source: Source) -> dict[str, Any]:
+        """Return the fields of a tool_result block, whose `source` is given."""
         output = result_output(self.result) if self.answer_place else None
+        whole = outputs.whole(output, source)
+        if whole is not None and whole.output is not None:
+            output = whole.output
         fields: dict[str, Any] = {
             "toolUseId": self.id,
             "output": output,
@@ -98,6 +103,8 @@ class CallRecord:
         duration = self.duration()
         if duration is not None:
             fields["durationMs"] = duration
+        if whole is not None:
+            fields["overflow"] = whole.overflow
         return fields | self.display_fields(output)
 
     def display_fields(self, output: Any) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from itertools import pairwise
 from typing import Any
 
 from agentsdir.adapters.gemini.calls import CallRecord
 from agentsdir.adapters.gemini.fold import Fold
 from agentsdir.adapters.gemini.index import Call, Message, Place
+from agentsdir.adapters.gemini.outputs import Outputs
 from agentsdir.adapters.gemini.prompts import Piece, prompt_pieces
 from agentsdir.adapters.gemini.shapes import (
     answer_parts,
@@ -23,11 +25,11 @@ from agentsdir.adapters.gemini.shapes import (
     text_of,
     thought_text,
 )
-from agentsdir.adapters.gemini.shelf import Shelf
+from agentsdir.adapters.gemini.shelf import Later, Shelf
 from agentsdir.formats import times
-from agentsdir.formats.reading.blocks import make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import DROPPED, BlockSink
+from agentsdir.formats.reading.usage import Usage, add_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +42,7 @@ def in_order(fold: Fold) -> Iterable[Message]:
     What is no longer live keeps its place behind the message that it followed.
     """
     messages = fold.index.messages
-    position = {message_id: at for at, message_id in enumerate(messages)}
-    live = [position[message_id] for message_id in fold.live]
+    live = (messages[message_id].number for message_id in fold.live)
     if all(one < other for one, other in pairwise(live)):
         return messages.values()
     followers: dict[str | None, list[Message]] = {}
@@ -65,7 +66,9 @@ class Emitter:
         shelf: the way back to its rows.
         sink: takes blocks, usage and findings.
         conversation: the thread's id.
-        children: (message id, call id) → the child thread's id and how long it ran, where linked.
+        children: (message id, call id) → the child thread's id and how long it ran, where linked;
+            None while that is unknown.
+        outputs: the files that the client put long outputs into.
         settled: no row will follow, so a result without a call is an orphan.
     """
 
@@ -75,7 +78,8 @@ class Emitter:
         shelf: Shelf,
         sink: BlockSink,
         conversation: str,
-        children: Mapping[tuple[str, str], tuple[str, int | None]],
+        children: Mapping[tuple[str, str], tuple[str, int | None]] | None,
+        outputs: Outputs,
         *,
         settled: bool = True,
     ) -> None:
@@ -83,20 +87,37 @@ class Emitter:
         self._index = fold.index
         self._shelf = shelf
         self._sink = sink
-        self._conversation = conversation
-        self._children = children
+        self.conversation = conversation
+        self.children = children
+        self.outputs = outputs
+        # The handles of the message's blocks, and the last one that shows what it is now.
+        self._handles: list[int] = []
         self._settled = settled
-        self._live = True
         self._last = DROPPED
         # The last timestamp, as it stands and as we write it: most blocks share it with others.
         self._time: tuple[Any, str | None] = (None, None)
+        # The numbers of the rows that gave a block, inverted where it is a hidden one.
+        self.marks = array("q")
         # Whether any block so far is one to be seen.
         self.visible = False
 
     def message(self, message: Message) -> None:
-        """Add all blocks of a message, and count its tokens."""
-        # A row that is no message is nothing that a fold could drop.
-        self._live = message.role == "unknown" or message.id in self._fold.live
+        """Add all blocks of a message, say which are replaced, and count its tokens."""
+        self.write(message)
+        if not self._fold.is_live(message):
+            for handle in self._handles:
+                self._sink.supersede(handle)
+        if message.usage is not None:
+            self._sink.use(self.conversation, message.usage)
+            self.note_copy(message, message.usage)
+
+    def write(self, message: Message) -> None:
+        """Add all blocks of a message.
+
+        Raises `Later` where the shelf, the children or the outputs are not there yet; blocks that
+        were added by then are to be written again.
+        """
+        self._handles.clear()
         self._last = DROPPED
         if message.role == "model":
             self._model(message)
@@ -113,7 +134,15 @@ class Emitter:
             self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
         if message.usage is not None:
             self._sink.amend(self._last, usage=message.usage)
-            self._sink.use(self._conversation, message.usage)
+
+    def note_copy(self, message: Message, used: Usage) -> None:
+        """Keep apart what another session counted: twins and copies have the same messages."""
+        counted = self._sink.counted
+        if counted is not None:
+            key = hash((message.id, used["totalTokens"], used["inputTokens"]))
+            if key in counted:
+                self._sink.repeated = add_usage(self._sink.repeated, used)
+            counted.add(key)
 
     def _add(
         self,
@@ -121,47 +150,51 @@ class Emitter:
         block_id: str,
         place: Place,
         timestamp: Any,
+        fields: dict[str, Any],
         *,
         replaced: bool = False,
-        **fields: Any,
     ) -> None:
-        hidden = bool(fields.get("hidden"))
-        self._index.mark(place[0], visible=not hidden)
-        self.visible = self.visible or not hidden
-        if hidden and not self._sink.wants_hidden:
+        number = place[0]
+        hidden = "hidden" in fields
+        self.marks.append(~number if hidden else number)
+        if not hidden:
+            self.visible = True
+        elif not self._sink.wants_hidden:
             return
-        lossy = self._index.lossy.get(place[0])
-        if lossy:
-            fields["lossy"] = list(lossy)
+        if number in self._index.lossy:
+            fields["lossy"] = list(self._index.lossy[number])
         if timestamp != self._time[0]:
             self._time = timestamp, times.native(timestamp)
-        handle = self._sink.add(
-            make_block(
-                kind,
-                block_id,
-                self._conversation,
-                self._fold.session_id,
-                self._time[1],
-                self._shelf.source(place),
-                **fields,
-            )
-        )
-        if replaced or not self._live:
+        # Spelled out, for this runs once per block: `make_block` would copy `fields` twice.
+        block = {
+            "type": kind,
+            "id": block_id,
+            "conversationId": self.conversation,
+            "sessionId": self._fold.session_id,
+            "timestamp": self._time[1],
+            **fields,
+            "source": self._shelf.source(place),
+        }
+        handle = self._sink.add(block)
+        self._handles.append(handle)
+        if replaced:
             self._sink.supersede(handle)
-        if not replaced and not hidden:
+        elif not hidden:
             self._last = handle
 
     def _log(self, block_id: str, message: Message, place: Place, value: Any) -> None:
         if not self._sink.wants_hidden:
-            self._index.mark(place[0], visible=False)
+            self.marks.append(~place[0])
             return
         kind = dict_of(value).get("type")
         metadata = {"rowType": kind if isinstance(kind, str) else None, "row": value}
-        self._add(
-            "system", block_id, place, message.timestamp,
-            subtype="log", message=f"{kind if isinstance(kind, str) else 'unknown'} row",
-            hidden=True, metadata=metadata,
-        )  # fmt: skip
+        fields = {
+            "subtype": "log",
+            "message": f"{kind if isinstance(kind, str) else 'unknown'} row",
+            "hidden": True,
+            "metadata": metadata,
+        }
+        self._add("system", block_id, place, message.timestamp, fields)
 
     def _user(self, message: Message) -> None:
         best = message.best_text()
@@ -178,17 +211,22 @@ class Emitter:
     def _piece(self, message: Message, piece: Piece, place: Place, variant: str) -> None:
         self._add(
             piece.kind, f"{message.id}:{piece.key}{variant}", place, message.timestamp,
-            replaced=bool(variant), **piece.fields,
+            piece.fields, replaced=bool(variant),
         )  # fmt: skip
 
     def _orphan(self, message: Message, bare: str, place: Place, result: list[Any]) -> None:
+        if self.children is None:
+            raise Later  # the call may be in a file that is read later
         response = dict_of(result[0].get("functionResponse"))
         source = self._shelf.source(place)
+        fields = {
+            "toolUseId": text_of(response.get("id")),
+            "output": result_output(result),
+            "isError": is_error_response(result),
+        }
         self._add(
-            "tool_result", f"{message.id}:r{call_key(bare)}", place, message.timestamp,
-            toolUseId=text_of(response.get("id")), output=result_output(result),
-            isError=is_error_response(result),
-        )  # fmt: skip
+            "tool_result", f"{message.id}:r{call_key(bare)}", place, message.timestamp, fields
+        )
         why = f"no call has the id {text_of(response.get('id'))!r}"
         self._sink.finding(
             Finding(
@@ -216,8 +254,8 @@ class Emitter:
                 fields["hidden"] = True
             fields["metadata"] = {"level": value.get("type")} | ({"parts": rest} if rest else {})
             self._add(
-                "system", f"{message.id}:n{variant}", place, message.timestamp,
-                replaced=bool(variant), **fields,
+                "system", f"{message.id}:n{variant}", place, message.timestamp, fields,
+                replaced=bool(variant),
             )  # fmt: skip
 
     def _model(self, message: Message) -> None:
@@ -228,18 +266,18 @@ class Emitter:
         if best is not None:
             place = message.texts[best][1]
             longest = plain_text(self._shelf.message(place).get("content"))
-            model: dict[str, Any] = {} if message.model is None else {"model": message.model}
-            self._add(
-                "assistant_text", f"{message.id}:x", place, message.timestamp,
-                content=longest, **model, **own,
-            )  # fmt: skip
+            fields: dict[str, Any] = {"content": longest}
+            if message.model is not None:
+                fields["model"] = message.model
+            fields["messageId"] = message.id
+            self._add("assistant_text", f"{message.id}:x", place, message.timestamp, fields)
         for sign, (_, place) in message.texts.items():
             text = "" if sign == best else plain_text(self._shelf.message(place).get("content"))
             # A text that merely grew is no other text.
             if text and not longest.startswith(text.strip()):
                 self._add(
                     "assistant_text", f"{message.id}:x~{content_id(text)[1:9]}", place,
-                    message.timestamp, replaced=True, content=text, **own,
+                    message.timestamp, {"content": text, **own}, replaced=True,
                 )  # fmt: skip
         for bare, call in message.calls.items():
             self._call(message, bare, call, own)
@@ -266,18 +304,20 @@ class Emitter:
             after = thought_text(*found[at + 1][1:3]) if at + 1 < len(found) else ""
             if after.startswith(text) and text != after:
                 continue  # some forks write a thought again and again as it grows
-            summary: dict[str, Any] = {"summary": subject} if subject else {}
-            self._add(
-                "thinking", f"{message.id}:t{number}", place, timestamp,
-                content=description, **summary, **own,
-            )  # fmt: skip
+            fields = {"content": description}
+            if subject:
+                fields["summary"] = subject
+            fields["messageId"] = message.id
+            self._add("thinking", f"{message.id}:t{number}", place, timestamp, fields)
             number += 1
 
     def _call(self, message: Message, bare: str, call: Call, own: dict[str, Any]) -> None:
         record = CallRecord(call, self._shelf)
         key = call_key(bare)
         if call.spawn is not None:
-            child, took = self._children.get((message.id, bare), (call.spawn.agent_id, None))
+            if self.children is None:
+                raise Later
+            child, took = self.children.get((message.id, bare), (call.spawn.agent_id, None))
             fields: dict[str, Any] = {
                 "subagentId": child,
                 "name": call.spawn.name,
@@ -295,17 +335,20 @@ class Emitter:
             if link is not None:
                 fields["link"] = link
             place = record.answer_place or record.place
-            self._add("subagent", f"{message.id}:c{key}", place, message.timestamp, **fields, **own)
+            self._add(
+                "subagent", f"{message.id}:c{key}", place, message.timestamp, {**fields, **own}
+            )
             return
         self._add(
             "tool_use", f"{message.id}:c{key}", record.place, message.timestamp,
-            **record.use_fields(), **own,
+            {**record.use_fields(), **own},
         )  # fmt: skip
         if record.has_result:
             place = record.answer_place or record.place
+            fields = record.result_fields(self.outputs, self._shelf.source(place))
             self._add(
                 "tool_result", f"{message.id}:r{key}", place,
-                record.ended or message.timestamp, **record.result_fields(), **own,
+                record.ended or message.timestamp, {**fields, **own},
             )  # fmt: skip
 
     def _link_of(self, child: str | None) -> dict[str, str] | None:

@@ -64,12 +64,19 @@ class Fold:
             self.session_id = value["sessionId"]
 
     def take_record(self, row: Row) -> None:
-        """Take one record of a whole-file document, where only messages are expected."""
+        """Take one record of a whole-file document: its header, which begins it, or a message."""
         number = self.index.add_row(row)
+        if row.offset == 0:
+            self.take_header(row.value)
+            return
         if not isinstance(row.value, dict):
             self.index.add_unknown(row.value, number)
             return
         self._insert(row.value, _id_of(row.value), (number, -1))
+
+    def is_live(self, message: Message) -> bool:
+        """Tell whether a resume would load a message; what is none, nothing can drop."""
+        return message.role == "unknown" or message.id in self.live
 
     def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
         message_id = self._alias.get(message_id, message_id)
@@ -80,7 +87,7 @@ class Fold:
         self.index.see(value, message_id, place)
         if message_id not in self.live:
             self.live[message_id] = None
-            self.index.touch(message_id)
+            self.index.move((message_id,))
 
     def _set(self, patch: dict[str, Any], number: int) -> None:
         self.take_header(patch)
@@ -88,10 +95,8 @@ class Fold:
         if isinstance(messages, list):
             before, self.live = self.live, {}
             self._insert_all(messages, number, before)
-            if self.index.touched is not None:
-                gone = [message_id for message_id in before if message_id not in self.live]
-                back = [message_id for message_id in self.live if message_id not in before]
-                self.index.touched.update(dict.fromkeys([*gone, *back]))
+            self.index.move(message_id for message_id in before if message_id not in self.live)
+            self.index.move(message_id for message_id in self.live if message_id not in before)
 
     def _insert_all(
         self, messages: list[Any], number: int, before: dict[str, None] | None = None
@@ -170,8 +175,7 @@ class Fold:
         ids = list(self.live)
         cut = ids.index(target) if target in self.live else 0
         self.live = dict.fromkeys(ids[:cut])
-        if self.index.touched is not None:
-            self.index.touched.update(dict.fromkeys(ids[cut:]))
+        self.index.move(ids[cut:])
 
 
 def _id_of(value: dict[str, Any]) -> str:

@@ -6,12 +6,14 @@ as it stands then, and only what differs from what was told of it is news.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import Emitter
+from agentsdir.adapters.gemini.outputs import Outputs
 from agentsdir.adapters.gemini.shelf import Shelf
-from agentsdir.adapters.gemini.threads import Thread, take_document
+from agentsdir.adapters.gemini.threads import Thread
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.live import LiveSink
 from agentsdir.formats.reading.rows import LineFeed
@@ -116,8 +118,7 @@ class GrowingThread(Thread):
         # (message id, call id) → the child thread's id and how long it ran.
         self.children: dict[tuple[str, str], tuple[str, int | None]] = {}
         self.sink = _Gathering(hidden=hidden, conversations=conversations)
-        self._touched: dict[str, None] = {}
-        self.fold.index.touched = self._touched
+        self._touched = self.fold.index.touched
         self._told = told
         self._feed = LineFeed(file, self.sink.tally, self.sink.finding)
         self._fresh: dict[int, Any] = {}
@@ -148,14 +149,15 @@ class GrowingThread(Thread):
         session = self.fold.session_id
         for row in self._feed.rows(line):
             self.fold.take(row)
-            self._fresh[len(self.fold.index.status) - 1] = row.value
+            self._fresh[len(self.fold.index) - 1] = row.value
         if session != self.fold.session_id:
-            self._touched.update(dict.fromkeys(self.fold.index.messages))
+            self._touched.update(dict.fromkeys(self.fold.index.messages, True))
 
     def take_document(self, data: bytes) -> None:
         """Read a whole document."""
         sink = self.sink
-        take_document(self.fold, document_rows(data, self.file, sink.tally, sink.finding))
+        for row in document_rows(data, self.file, sink.tally, sink.finding):
+            self.fold.take_record(row)
 
     def tell(self, stream: BinaryIO, *, final: bool = False) -> Iterator[StreamEvent]:
         """Write out every message that is not what was told of it; yield what is new.
@@ -168,9 +170,14 @@ class GrowingThread(Thread):
         index.settle_orphans()
         settled = final or self.is_document
         if final:
-            self._touched.update(dict.fromkeys(one.id for one in index.orphaned if one.orphans))
+            for one in index.orphaned:
+                if one.orphans:
+                    index.touch(one.id)
         shelf = _FreshShelf(stream, self.file, index, self._fresh)
-        emitter = Emitter(self.fold, shelf, sink, self.conversation, self.children, settled=settled)
+        outputs = Outputs(Path(self.file), self.fold.session_id, sink.finding)
+        emitter = Emitter(
+            self.fold, shelf, sink, self.conversation, self.children, outputs, settled=settled
+        )
         last = next(reversed(index.messages), None)
         if self._held is not None:
             message_id, key, used = self._held
@@ -189,6 +196,7 @@ class GrowingThread(Thread):
                 self._held = message_id, *sink.held
         self._visible = self._visible or emitter.visible
         self._touched.clear()
+        index.begun.clear()
         self._fresh.clear()
         yield from self.tell_bounds(end=True)
 

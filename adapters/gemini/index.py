@@ -35,13 +35,12 @@ from agentsdir.formats.reading.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agentsdir.formats.reading.rows import Row
 
 # A row's number, and the message's index in the row's list (-1: the row is the message).
 Place: TypeAlias = tuple[int, int]
-
-FOLDED, HIDDEN, PARSED, DAMAGED = range(4)
-
 
 # Stands for a mapping that nothing was put into yet; never written to.
 _NONE: dict[Any, Any] = {}
@@ -86,14 +85,15 @@ class Message:
 
     `texts` has every text that ever stood there (by hash) with its length and place; `thoughts`
     and `extras` (parts nobody knows) likewise. `orphans` are results whose call is not here.
-    `asks` is set where somebody typed something.
+    `asks` is set where somebody typed something. `number` counts messages from 0.
     """
 
-    __slots__ = ("asks", "calls", "extras", "id", "model", "orphans", "place", "role", "texts",
-                 "thoughts", "timestamp", "tokens", "usage")  # fmt: skip
+    __slots__ = ("asks", "calls", "extras", "id", "model", "number", "orphans", "place", "role",
+                 "texts", "thoughts", "timestamp", "tokens", "usage")  # fmt: skip
 
     def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
         self.id = message_id
+        self.number = 0
         self.role = role
         self.place = place
         self.timestamp = timestamp
@@ -136,15 +136,17 @@ class Message:
 class Index:
     """Everything the second pass must know about one transcript, small per row.
 
-    `touched` has the ids of messages that say something new since somebody last emptied it, in
-    order; only who follows a growing transcript puts a dict there.
+    `begun` has the messages that were new, and `touched` the ids of those that say something new
+    (or, False, are merely live or no longer so), since whoever reads them last emptied them.
     """
 
     def __init__(self) -> None:
-        self.touched: dict[str, None] | None = None
+        self.begun: list[Message] = []
+        self.touched: dict[str, bool] = {}
         self.line, self.offset, self.length = array("q"), array("q"), array("q")
         self.lossy: dict[int, tuple[str, ...]] = {}
-        self.status = bytearray()
+        # Rows that stood on a damaged line, which is counted already.
+        self.salvaged: set[int] = set()
         self.messages: dict[str, Message] = {}
         # Call id (bare) → the call and the message that made it last.
         self.calls: dict[str, tuple[Message, Call]] = {}
@@ -152,42 +154,50 @@ class Index:
         self.orphaned: list[Message] = []
         self._repeats: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        """Return how many rows were added."""
+        return len(self.line)
+
     def add_row(self, row: Row) -> int:
         """Note where a row stands; return its number."""
-        number = len(self.status)
+        number = len(self.line)
         self.line.append(row.line)
         self.offset.append(row.offset)
         self.length.append(row.length)
-        self.status.append(DAMAGED if row.salvaged else FOLDED)
+        if row.salvaged:
+            self.salvaged.add(number)
         if row.lossy:
             self.lossy[number] = row.lossy
         return number
 
     def touch(self, message_id: str) -> None:
         """Note that a message is not what it was."""
-        if self.touched is not None:
-            self.touched[message_id] = None
+        self.touched[message_id] = True
 
-    def mark(self, number: int, *, visible: bool) -> None:
-        """Note that a row gave a visible block, or a hidden one."""
-        if self.status[number] != DAMAGED:
-            self.status[number] = max(self.status[number], PARSED if visible else HIDDEN)
+    def move(self, message_ids: Iterable[str]) -> None:
+        """Note that messages became live, or are no longer so."""
+        for message_id in message_ids:
+            self.touched.setdefault(message_id, False)
 
     def add_unknown(self, value: Any, number: int, at: int = -1) -> None:
         """Keep a row (or the list entry `at` of one) that is no message, for a hidden block."""
         name = content_id(value)
         count = self._repeats[name] = self._repeats.get(name, 0) + 1
         unique = f"{name}:row" if count == 1 else f"{name}:row.{count}"
-        self.messages[unique] = Message(unique, "unknown", (number, at), None)
-        self.touch(unique)
+        self._begin(Message(unique, "unknown", (number, at), None))
+
+    def _begin(self, message: Message) -> None:
+        message.number = len(self.messages)
+        self.messages[message.id] = message
+        self.begun.append(message)
+        self.touched[message.id] = True
 
     def see(self, value: dict[str, Any], message_id: str, place: Place) -> Message:
         """Take in one version of a message."""
         message = self.messages.get(message_id)
         if message is None:
             message = Message(message_id, role_of(value), place, value.get("timestamp"))
-            self.messages[message_id] = message
-            self.touch(message_id)
+            self._begin(message)
         elif message.timestamp is None and value.get("timestamp") is not None:
             message.timestamp = value["timestamp"]
             self.touch(message_id)
@@ -211,7 +221,9 @@ class Index:
                 owner = self.calls.get(bare)
                 if owner is None:
                     left.append(orphan)
-                elif owner[1].offer_answer(1, place, ("content", at)):
+                    continue
+                self.touch(message.id)
+                if owner[1].offer_answer(1, place, ("content", at)):
                     self.touch(owner[0].id)
             message.orphans = left
 
@@ -264,8 +276,10 @@ class Index:
         elif message.orphans is None:
             message.orphans = [(bare, place, at)]
             self.orphaned.append(message)
+            self.touch(message.id)
         elif all(orphan[0] != bare for orphan in message.orphans):
             message.orphans.append((bare, place, at))
+            self.touch(message.id)
 
     def _see_model(self, message: Message, value: dict[str, Any], place: Place) -> None:
         content = value.get("content")

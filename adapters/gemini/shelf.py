@@ -1,4 +1,4 @@
-"""The second pass's way back to rows: re-read by place, the last two kept decoded."""
+"""The way back from blocks to rows: by place, those last read kept decoded."""
 
 from __future__ import annotations
 
@@ -12,25 +12,48 @@ from agentsdir.formats.reading import blocks
 from agentsdir.formats.reading.salvage import salvage
 
 
+class Later(Exception):
+    """What a block needs is not at hand while the transcript is being read."""
+
+
 class Shelf:
-    """Rows of one transcript by number.
+    """Rows of one transcript by number: the ones last read are at hand, all others are read again.
 
     Args:
-        stream: the transcript's bytes, seekable.
+        stream: the transcript's bytes, seekable; None while they are read for the first time.
         file: its name, for `source`.
         index: where each row stands.
     """
 
-    def __init__(self, stream: BinaryIO, file: str, index: Index) -> None:
+    def __init__(self, stream: BinaryIO | None, file: str, index: Index) -> None:
         self._stream = stream
         self._file = file
         self._index = index
         self._kept: dict[int, Any] = {}
 
+    def hold(self, value: Any) -> None:
+        """Keep the row that the index took last at hand, until `release`."""
+        self._kept[len(self._index.line) - 1] = value
+
+    def release(self) -> None:
+        """Let go of all rows but the last one."""
+        last = len(self._index.line) - 1
+        self._kept = {last: self._kept[last]}
+
+    def read_from(self, stream: BinaryIO) -> None:
+        """Read rows again from here on."""
+        self._stream = stream
+        self._kept.clear()
+
     def row(self, number: int) -> Any:
-        """Return the value of a row; None if the file was changed under our hands."""
+        """Return the value of a row; None if the file was changed under our hands.
+
+        Raises `Later` for one that is not at hand before it can be read again.
+        """
         if number in self._kept:
             return self._kept[number]
+        if self._stream is None:
+            raise Later
         self._stream.seek(self._index.offset[number])
         data = self._stream.read(self._index.length[number])
         try:

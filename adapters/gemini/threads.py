@@ -6,29 +6,19 @@ from datetime import datetime, timedelta
 from pathlib import PurePath
 from typing import Any
 
-from agentsdir.adapters.contract import Transcript
-from agentsdir.adapters.gemini.detection import DOCUMENT, family_of
-from agentsdir.adapters.gemini.documents import document_rows
-from agentsdir.adapters.gemini.emit import Emitter, in_order
 from agentsdir.adapters.gemini.fold import Fold
-from agentsdir.adapters.gemini.index import FOLDED, HIDDEN, PARSED, Message
+from agentsdir.adapters.gemini.index import Message
 from agentsdir.adapters.gemini.shapes import moment_of, text_of
-from agentsdir.adapters.gemini.shelf import Shelf
 from agentsdir.formats import times
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN, make_block
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.rows import read_rows
-from agentsdir.formats.reading.sink import Link, ParseSink
-from agentsdir.formats.reading.source import Source
-from agentsdir.formats.reading.usage import usage
+from agentsdir.formats.reading.sink import Link
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from agentsdir.formats.reading.blocks import Block
-    from agentsdir.formats.reading.rows import Row
 
 # The ids of the first agents with files of their own were this short; a longer one in a document
 # is the parent's.
@@ -138,65 +128,6 @@ class Thread:
                     return True
                 waiting = True
         return waiting
-
-
-class ReadThread(Thread):
-    """A transcript that is read as it stands: once for its index, and again for its blocks."""
-
-    def __init__(self, transcript: Transcript, sink: ParseSink) -> None:
-        source = transcript.source
-        with source.open() as stream:
-            is_document = family_of(stream.read(65536)) == DOCUMENT
-            child = transcript.role == "subagent"
-            super().__init__(source.name, child=child, is_document=is_document)
-            stream.seek(0)
-            if is_document:
-                data = stream.read()
-                take_document(self.fold, document_rows(data, self.file, sink.tally, sink.finding))
-                # Clients replace a document as a whole, so the second pass reads these very bytes.
-                self._bytes = Source(self.file, data=data)
-            else:
-                for row in read_rows(stream, self.file, sink.tally, sink.finding):
-                    self.fold.take(row)
-                self._bytes = source
-        self.fold.index.settle_orphans()
-        self.conversation = self.own_id()
-
-    def write(
-        self, sink: ParseSink, children: Mapping[tuple[str, str], tuple[str, int | None]]
-    ) -> None:
-        """Add all blocks, settle all rows, and count all tokens."""
-        index = self.fold.index
-        with self._bytes.open() as stream:
-            shelf = Shelf(stream, self.file, index)
-            emitter = Emitter(self.fold, shelf, sink, self.conversation, children)
-            if self.child:
-                sink.add(self.bound("start"))
-            for message in in_order(self.fold):
-                emitter.message(message)
-            if self.child:
-                sink.add(self.bound("end"))
-        tally = sink.tally
-        tally.folded += index.status.count(FOLDED)
-        tally.hidden += index.status.count(HIDDEN)
-        tally.parsed += index.status.count(PARSED)
-        if not emitter.visible:
-            why = "the transcript holds no conversation"
-            sink.finding(Finding("no-messages", self.file, None, None, None, why))
-        if self.counts_are_partial():
-            sink.use(self.conversation, usage(0, 0, exact=False))
-
-
-def take_document(fold: Fold, rows: Iterable[Row]) -> None:
-    """Fold the rows of a whole-file session: its header, where it has one, and its messages."""
-    header = True
-    for row in rows:
-        if header and row.offset == 0:
-            fold.index.add_row(row)
-            fold.take_header(row.value)
-        else:
-            fold.take_record(row)
-        header = False
 
 
 def link_children(

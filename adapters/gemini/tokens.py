@@ -7,6 +7,10 @@ from typing import Any
 from agentsdir.adapters.gemini.shapes import dict_of
 from agentsdir.formats.reading.usage import Usage, usage
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 def count_of(value: Any) -> int:
     """Return a token count; anything that is none counts as 0."""
@@ -37,6 +41,21 @@ def message_usage(tokens: dict[str, Any]) -> Usage:
         thoughts,
         exact="total" in tokens and total == known,
     )
+
+
+def total_usage(usages: Iterable[Usage | None]) -> Usage | None:
+    """Return the sum of what messages used; None where none says what it used."""
+    sent = got = cached = thoughts = counted = 0
+    exact = True
+    for used in usages:
+        if used is not None:
+            counted += 1
+            sent += used["inputTokens"]
+            got += used["outputTokens"]
+            cached += used["cacheReadTokens"]
+            thoughts += used["thinkingTokens"]
+            exact = exact and used["exact"]
+    return usage(sent, got, cached, 0, thoughts, exact=exact) if counted else None
 
 
 def stream_usage(stats: Any) -> Usage | None:

@@ -107,6 +107,7 @@ class ToolResultBlock(_Common):
     isError: bool
     durationMs: NotRequired[int]
     display: NotRequired[Any]
+    overflow: NotRequired[dict[str, Any]]
     synthetic: NotRequired[bool]
 
 
@@ -164,6 +165,7 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "name": _TEXT,
     "output": (object,),
     "link": (dict,),
+    "overflow": (dict,),
 }
 
 

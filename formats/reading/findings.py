@@ -34,11 +34,14 @@ KINDS: dict[str, tuple[str, str]] = {
     "skipped-file": (INFO, "a file in a folder is no transcript"),
     "empty-file": (INFO, "a file in a folder is empty"),
     "no-messages": (INFO, "a transcript holds no conversation"),
+    "last-resort": (INFO, "a source that holds a part of a session only, for want of a better"),
     "orphan-result": (INFO, "a tool result answers no call in its conversation"),
     "orphan-subagent": (INFO, "a subagent transcript could not be linked to a call"),
     "missing-parent": (INFO, "a row names a parent that is not in the file"),
     "mixed-sessions": (INFO, "rows of another session stand in a transcript"),
+    "shared-id": (INFO, "several transcripts bear the id of one session"),
     "unrecorded-usage": (INFO, "the client counted tokens that no row of its transcript shows"),
+    "unread-output": (INFO, "the whole of an output stands in a file that is not read"),
     "parent-cycle": (INFO, "rows name each other as parents"),
 }
 

@@ -8,6 +8,7 @@ memory independent of its size, and no second look at a file that somebody may b
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
@@ -122,6 +123,8 @@ class ParseSink:
         self._spool = LineSpool()
         self._late: dict[int, bytes] = {}
         self._superseded: set[int] = set()
+        # What was arranged: runs of handles, in the order in which they are shown.
+        self._runs: list[range] | None = None
         # For each block, an index into `_kinds`: its (conversation, type), for the counts.
         self._kind_of: list[int] = []
         self._kinds: dict[tuple[str, str], int] = {}
@@ -161,6 +164,21 @@ class ParseSink:
         if handle != DROPPED:
             self._superseded.add(handle)
 
+    def arrange(self, runs: Iterable[range]) -> None:
+        """Show these runs of blocks next; what no call names is not shown, having been replaced.
+
+        For who writes blocks before the end of the input tells their order. Without any call all
+        blocks are shown as they were added.
+        """
+        self._runs = [*(self._runs or ()), *runs]
+
+    def __len__(self) -> int:
+        """Return how many blocks were added, which is the handle of the next one."""
+        return len(self._kind_of)
+
+    def _shown(self) -> list[range]:
+        return [range(len(self))] if self._runs is None else self._runs
+
     def finding(self, finding: Finding) -> None:
         """Record a remark about the input."""
         self.findings.append(finding)
@@ -184,7 +202,9 @@ class ParseSink:
     def lines(self, view: View = "live") -> Iterator[bytes]:
         """Yield each block of the view as one line of JSON, LF included."""
         late, superseded = self._late, self._superseded
-        for handle, line in enumerate(self._spool.lines()):
+        for handle, line in chain.from_iterable(
+            zip(run, self._spool.lines(run.start, run.stop), strict=True) for run in self._shown()
+        ):
             if handle in superseded:
                 if view == "live":
                     continue
@@ -203,11 +223,14 @@ class ParseSink:
 
     def counts(self, view: View = "live") -> dict[tuple[str, str], int]:
         """Return how many blocks of the view each (conversation, type) has."""
-        totals = [0] * len(self._kinds)
-        for handle, kind in enumerate(self._kind_of):
-            if view == "all" or handle not in self._superseded:
-                totals[kind] += 1
-        return {key: totals[kind] for key, kind in self._kinds.items() if totals[kind]}
+        totals: dict[int, int] = {}
+        for run in self._shown():
+            for handle, kind in zip(run, self._kind_of[run.start : run.stop], strict=True):
+                known = totals.setdefault(kind, 0)
+                if view == "all" or handle not in self._superseded:
+                    totals[kind] = known + 1
+        keys = list(self._kinds)
+        return {keys[kind]: total for kind, total in totals.items() if total}
 
     @property
     def damaged(self) -> bool:

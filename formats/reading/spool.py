@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-from itertools import chain
+from array import array
+from bisect import bisect_right
 from typing import BinaryIO, Protocol
 
 from agentsdir.formats.errors import AgentsdirError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 CHUNK = 1024 * 1024
 LIMIT = 16 * CHUNK
@@ -102,17 +103,27 @@ class LineSpool:
         self._kept: list[bytes] = []
         self._late: list[bytes] = []
         self._late_size = 0
+        # Where each line of the scratch file ends.
+        self._ends = array("q")
+        self._end = 0
         self._scratch = _Scratch()
+
+    def __len__(self) -> int:
+        """Return how many lines there are."""
+        return len(self._kept) + len(self._ends)
 
     def add(self, line: bytes) -> None:
         """Append a line, its LF included. Raises `AgentsdirError` when the disk refuses."""
+        size = len(line)
         if self._room > 0:
-            self._room -= len(line)
+            self._room -= size
             # A copy is as large as it has to be; what an encoder returns often is far larger.
             self._kept.append(bytes(memoryview(line)))
             return
         self._late.append(line)
-        self._late_size += len(line)
+        self._late_size += size
+        self._end += size
+        self._ends.append(self._end)
         if self._late_size > CHUNK:
             self._flush()
 
@@ -122,12 +133,25 @@ class LineSpool:
         self._late = []
         self._late_size = 0
 
-    def lines(self) -> Iterable[bytes]:
-        """Return all lines; nothing may be added while they are read."""
-        if self._room > 0:
-            return self._kept
+    def lines(self, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the lines from number `begin` to before `end`; all lines, if none is given.
+
+        Nothing may be added while they are read.
+        """
         self._flush()
-        return chain(self._kept, self._scratch.open())
+        kept, ends = len(self._kept), self._ends
+        end = len(self) if end is None else end
+        if begin == 0 and end >= kept:
+            yield from self._kept
+        elif begin < kept:
+            yield from self._kept[begin:end]
+        at, end = max(0, begin - kept), end - kept
+        while at < end:
+            start = ends[at - 1] if at else 0
+            # As many lines as a chunk holds, and one at least.
+            after = min(end, max(at + 1, bisect_right(ends, start + CHUNK)))
+            yield from io.BytesIO(self._scratch.read(start, ends[after - 1] - start))
+            at = after
 
 
 # A record that is kept: its bytes, or its offset and length in the scratch file.

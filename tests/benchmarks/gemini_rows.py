@@ -89,7 +89,7 @@ class Session:
         message["thoughts"] = [
             {
                 "subject": self._text(10, 40).strip(),
-                "description": self._text(60, 400),
+                "description": self._text(60, 400).strip(),
                 "timestamp": message["timestamp"],
             }
             for _ in range(self._random.choice((0, 0, 1, 1, 2)))
@@ -118,7 +118,7 @@ class Session:
         if name == "run_shell_command":
             given = {"command": f"grep -rn {word} src", "description": "look"}
             display = output
-            output = f"<untrusted_context>\nOutput: {output}\nProcess Group PGID: 2224\n</untrusted_context>"
+            output = f"<untrusted_context>\nOutput: {output}\n</untrusted_context>"
         elif name == "replace":
             quarter = len(output) // 4
             old, new = output[:quarter], output[quarter : 2 * quarter]

@@ -259,6 +259,37 @@ def no_messages(bench: Bench) -> Remarks:
 
 
 @case
+def last_resort(bench: Bench) -> Remarks:
+    """The prompts of a session whose own file is gone."""
+    entry = b'{"sessionId":"s","messageId":0,"type":"user","message":"hi"}'
+    return bench.parse(bench.write("logs.json", b"[" + entry + b"]"))
+
+
+@case
+def shared_id(bench: Bench) -> Remarks:
+    """A document, and the log with which a newer client went on from it."""
+    message = b'{"id":"u","type":"user","content":"hi"}'
+    head = b'{"sessionId":"s","projectHash":"p"'
+    bench.write("p/session-a.json", head + b',"messages":[' + message + b"]}")
+    bench.write("p/session-a.jsonl", head + b"}\n" + message + b"\n")
+    return bench.parse("p")
+
+
+@case
+def unread_output(bench: Bench) -> Remarks:
+    """A call whose output points to a file that is not its session's."""
+    said = "Output too large. Showing first 1 characters. For full output see: /etc/x\\na"
+    return bench.parse(
+        bench.write(
+            "session-a.jsonl",
+            b'{"sessionId":"s","projectHash":"p","kind":"main"}\n'
+            b'{"id":"g","type":"gemini","content":"","toolCalls":[{"id":"c","name":"ls",'
+            b'"status":"success","result":"' + said.encode() + b'"}]}\n',
+        )
+    )
+
+
+@case
 def skipped_file(bench: Bench) -> Remarks:
     """A file of another kind in a folder."""
     bench.write("p/a.jsonl", claude(user("u1", None, "a")))

@@ -164,6 +164,36 @@ def test_a_spool_gives_back_its_lines_whether_or_not_it_spilled(limit: int) -> N
     assert list(spool.lines()) == list(spool.lines()) == [b"abc\n", b"de\n"]
 
 
+@pytest.mark.parametrize("limit", [0, 6, 1000])
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+def test_a_spool_gives_back_any_run_of_lines(
+    limit: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From memory, from a file, from both."""
+    monkeypatch.setattr(spool_module, "CHUNK", chunk)
+    spool = LineSpool(limit)
+    given = [b"a" * size + b"\n" for size in (3, 1, 9, 2, 0, 7)]
+    for line in given:
+        spool.add(line)
+    assert len(spool) == len(given)
+    for begin in range(len(given) + 1):
+        for end in range(begin, len(given) + 1):
+            assert list(spool.lines(begin, end)) == given[begin:end]
+
+
+def test_arranged_blocks_are_shown_in_their_order_and_no_others() -> None:
+    """A block that was written again is not counted twice."""
+    sink = ParseSink()
+    for name in ("1", "2 as it was", "3", "2"):
+        sink.add(block(name))
+    sink.supersede(2)
+    sink.arrange([range(1), range(3, 4)])
+    assert ids(sink) == ["1", "2"]
+    sink.arrange([range(2, 3)])
+    assert ids(sink, "all") == ["1", "2", "3"]
+    assert sink.counts() == {("main", "assistant_text"): 2}
+
+
 @pytest.mark.parametrize("limit", [0, 1, 9, 10, 1000])
 def test_a_byte_spool_can_be_opened_again(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """From memory or from a file."""
