@@ -18,7 +18,6 @@ from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN, Block, Source, make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Row, read_rows
-from agentsdir.formats.reading.source import Source as Bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
