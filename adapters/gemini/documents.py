@@ -55,7 +55,7 @@ def document_rows(
     for begin, end in layout.elements:
         line, at = line + data.count(b"\n", at, begin), begin
         tally.lines += 1
-        yield from _element(data[begin:end], line, begin, file, tally, report)
+        yield from element_rows(data[begin:end], line, begin, file, tally, report)
     last = layout.elements[-1][1] if layout.elements else layout.begin or 0
     if layout.end is not None:
         last = layout.end + 1
@@ -120,7 +120,7 @@ def _header(data: bytes, layout: _Layout) -> dict[str, Any]:
     return {}
 
 
-def _element(
+def element_rows(
     data: bytes,
     line: int,
     offset: int,
@@ -128,6 +128,7 @@ def _element(
     tally: Tally,
     report: Callable[[Finding], None],
 ) -> Iterator[Row]:
+    """Yield the record that stands in the bytes of one element, or what can be saved of it."""
     try:
         yield Row(orjson.loads(data), line, offset, len(data), data, salvaged=False, lossy=())
         return

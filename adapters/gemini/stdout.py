@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from agentsdir.adapters.contract import Transcript
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.tokens import report_usage, stream_usage
 from agentsdir.formats import times
@@ -17,7 +18,6 @@ from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN, Block, Source, make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Row, read_rows
-from agentsdir.formats.reading.source import Source as Bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -198,8 +198,9 @@ class StreamReader:
 _KINDS = ("init", "message", "tool_use", "tool_result", "error", "result")
 
 
-def read_stream(source: Bytes, sink: ParseSink) -> None:
+def read_stream(transcript: Transcript, sink: ParseSink) -> None:
     """Read a recorded ``stream-json`` run."""
+    source = transcript.source
     reader = StreamReader(source.name, sink)
     with source.open() as stream:
         for row in read_rows(stream, source.name, sink.tally, sink.finding):
@@ -207,8 +208,9 @@ def read_stream(source: Bytes, sink: ParseSink) -> None:
     reader.finish()
 
 
-def read_report(source: Bytes, sink: ParseSink) -> None:
+def read_report(transcript: Transcript, sink: ParseSink) -> None:
     """Read the one object that ``--output-format json`` prints: an answer and statistics."""
+    source = transcript.source
     with source.open() as stream:
         data = stream.read()
     tally = sink.tally
