@@ -54,6 +54,7 @@ def document_rows(
         until = len(data) if layout.begin is None else layout.begin
         yield Row(header, 1, 0, until, b"", salvaged=False, lossy=())
     line, at, last = 1, 0, layout.begin or 0
+    surveyed = False
     pending = iter(layout.elements)
     while element := next(pending, None):
         begin, last = element
@@ -61,10 +62,10 @@ def document_rows(
         try:
             value = orjson.loads(data[begin:last])
         except orjson.JSONDecodeError:
-            if last != _end_of(data, begin):
+            if not surveyed and last != _end_of(data, begin):
                 # It is not laid out as it seemed to be.
+                surveyed, last = True, begin
                 layout = _survey(data, begin, layout.begin)
-                last = begin
                 pending = iter(layout.elements)
                 continue
             tally.lines += 1
