@@ -34,22 +34,21 @@ MIN_NATIVE_PREFIX = 8
 
 
 class Transcript(NamedTuple):
-    """One transcript file of a session.
+    """One transcript file of a session; `role` is "main" or "subagent".
 
-    `role` is "main" or "subagent". `sidecar` is a small file beside it that describes it (Claude's
-    ``agent-*.meta.json``), if there is one.
+    `sidecar` is a small file that describes it; `told` are sessions in it that others tell better.
     """
 
     source: Source
     role: str
     sidecar: Source | None = None
+    told: frozenset[str] = frozenset()
 
 
 class SessionFiles(NamedTuple):
-    """The files that together hold one session: the main transcript first, then its children.
+    """The files of one session: the main transcript first, or none, then its children.
 
-    There may be no main one: a subagent's file can be read alone. `remarks` are what only a look at
-    all files told; the reader reports them with its own findings.
+    `remarks` are findings that only a look at all files gave.
     """
 
     transcripts: tuple[Transcript, ...]

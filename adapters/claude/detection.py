@@ -17,7 +17,17 @@ _BOM = b"\xef\xbb\xbf"
 _MAX_ROWS = 64
 _MAX_SALVAGED = 4
 # Keys at the top of other programs' rows, and of our own stream events and blocks.
-_FOREIGN = frozenset({"projectHash", "payload", "conversationId", "blockId"})
+_FOREIGN = frozenset(
+    {
+        "projectHash",
+        "payload",
+        "conversationId",
+        "blockId",
+        "systemPayload",
+        "usageMetadata",
+        "toolCallResult",
+    }
+)
 _STREAMED = frozenset(
     [
         "system",
@@ -86,6 +96,9 @@ def head_rows(head: bytes) -> Iterator[dict[str, Any]]:
 def _judge(row: dict[str, Any]) -> bool | None:
     """Say whether a row shows its file to be Claude's, or not; None if it shows nothing."""
     if not _FOREIGN.isdisjoint(row):
+        return False
+    message = row.get("message")
+    if isinstance(message, dict) and "parts" in message:  # the turns of a Gemini fork
         return False
     kind = row.get("type")
     if not isinstance(kind, str):

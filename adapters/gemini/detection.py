@@ -1,7 +1,8 @@
-"""What a file is, told by its first bytes: a log, a document, or recorded standard output."""
+"""What a file is, told by its first bytes: a log, a document, recorded output, a last resort."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -9,8 +10,9 @@ import orjson
 
 from agentsdir.formats import times
 
-# The four families, and None for what is not ours.
+# The families, and None for what is not ours.
 LOG, DOCUMENT, STREAM, REPORT = "log", "document", "stream", "report"
+PROMPTS, CHECKPOINT, QWEN = "prompts", "checkpoint", "qwen"
 
 _LOOKED_AT = 64
 _TYPES = ("user", "gemini", "info", "warning", "error")
@@ -18,6 +20,9 @@ _SESSION = re.compile(rb'(?<!\\)"sessionId"\s*:')
 _PROJECT = re.compile(rb'(?<!\\)"projectHash"\s*:')
 _REPORT = re.compile(rb'\{\s*"session_id"\s*:\s*"[^"]*"\s*,\s*"(?:response|stats|error)"\s*:')
 _OPERATION = re.compile(rb'\{\s*"\$(?:set"\s*:\s*\{|rewindTo"\s*:\s*")')
+# A list, bare or the first value of an object under a checkpoint's name for it.
+_LIST = re.compile(rb'(?:\[|\{\s*"(?:history|clientHistory)"\s*:\s*\[)\s*\{')
+_LONG_TURN = re.compile(rb'\{\s*"role"\s*:\s*"(?:user|model)"\s*,\s*"parts"\s*:\s*\[')
 # A header that breaks off, as one line; what its second key is, as far as it goes.
 _CUT_HEADER = re.compile(rb'\{"sessionId":(?:"(?:[^"\n]*|[^"\n]*",?("[^\n\[]*)?))?')
 _STREAM_FIELDS = {
@@ -30,12 +35,18 @@ _STREAM_FIELDS = {
 }
 
 
+# Keys at the top of Qwen Code's rows that no other client has.
+_QWEN = frozenset({"systemPayload", "usageMetadata", "toolCallResult"})
+
+
 def family_of(head: bytes) -> str | None:
     """Return the family of a file that begins with `head`, or None where it is none of ours."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     first = text[:4096]
     if _REPORT.match(first):
         return REPORT
+    if found := _LIST.match(first):
+        return _family_of_list(text[found.end() - 1 :])
     for line in text.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]:
         if not line.startswith(b"{") or line.rstrip() == b"{":
             continue
@@ -60,6 +71,20 @@ def _is_cut_header(text: bytes) -> bool:
     return found is not None and b'"projectHash":'.startswith((found[1] or b'"')[:14])
 
 
+def _family_of_list(text: bytes) -> str | None:
+    """Return the family of a file whose list begins with the object that `text` begins with."""
+    try:
+        entry, _ = json.JSONDecoder().raw_decode(text.decode(errors="replace"))
+    except ValueError:  # longer than the head
+        return CHECKPOINT if _LONG_TURN.match(text) else None
+    if isinstance(entry.get("parts"), list) and entry.get("role") in ("user", "model"):
+        return CHECKPOINT
+    if isinstance(entry.get("sessionId"), str) and type(entry.get("messageId")) is int:
+        return PROMPTS if isinstance(entry.get("message"), str) else None
+    shown = isinstance(entry.get("text"), str) and entry.get("type") == "user"
+    return CHECKPOINT if shown and type(entry.get("id")) is int else None
+
+
 def _one_line_document(row: dict[str, Any], text: bytes) -> str | None:
     """A session in one line is a document if nothing follows, and an old record in a log if so."""
     if isinstance(row.get("messages"), list) and "sessionId" in row:
@@ -77,9 +102,19 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
+def is_qwen(row: dict[str, Any]) -> bool:
+    """Tell whether a row is Qwen Code's: a row as Claude's, around a turn as Gemini's."""
+    if not isinstance(row.get("uuid"), str) or not isinstance(row.get("sessionId"), str):
+        return False
+    message = row.get("message")
+    return not _QWEN.isdisjoint(row) or (isinstance(message, dict) and "parts" in message)
+
+
 def _family_of_row(row: dict[str, Any]) -> str | None:
     if isinstance(row.get("sessionId"), str) and isinstance(row.get("projectHash"), str):
         return LOG
+    if is_qwen(row):
+        return QWEN
     if isinstance(row.get("$set"), dict) or isinstance(row.get("$rewindTo"), str):
         return LOG
     kind, timestamp = row.get("type"), row.get("timestamp")

@@ -6,12 +6,11 @@ and each is a session of its own. Only subagents join the file that called them.
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePath
 from typing import NamedTuple
 
 from agentsdir.adapters.contract import SessionFiles, Transcript
-from agentsdir.adapters.gemini.detection import DOCUMENT, LOG
+from agentsdir.adapters.gemini.detection import CHECKPOINT, DOCUMENT, LOG, PROMPTS
 from agentsdir.adapters.gemini.heads import Head, look_at, read_ends
 from agentsdir.adapters.gemini.sharing import shared_ids
 from agentsdir.formats.reading.source import Source
@@ -20,7 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SIDECARS = re.compile(r"logs\.json|projects\.json|checkpoint-.*\.json|\.project_root")
+
+_LAST_RESORTS = (PROMPTS, CHECKPOINT)
 
 
 class _File(NamedTuple):
@@ -40,8 +40,12 @@ class _File(NamedTuple):
 
 
 def group(sources: Sequence[Source]) -> list[SessionFiles]:
-    """Return sessions in the order of their first files, each subagent behind its main file."""
-    files = [_look_at(one) for one in sources if not _is_sidecar(one)]
+    """Return sessions in the order of their first files, each subagent behind its main file.
+
+    What only a prompt log or a saved chat has of a session comes behind all others.
+    """
+    every = [_look_at(one) for one in sources if "tool-outputs" not in PurePath(one.name).parts]
+    files = [one for one in every if one.head.family not in _LAST_RESORTS]
     mains: dict[tuple[PurePath, str], list[_File]] = {}
     for file in files:
         if file.head.kind != "subagent":
@@ -54,7 +58,7 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
         if owner is not None:
             children.setdefault(id(owner), []).append(file)
             taken.add(id(file))
-    return [
+    sessions = [
         SessionFiles(
             (
                 Transcript(file.source, "subagent" if file.head.kind == "subagent" else "main"),
@@ -65,11 +69,21 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
         for file in files
         if id(file) not in taken
     ]
+    return _with_last_resorts(sessions, every) if len(files) < len(every) else sessions
 
 
-def _is_sidecar(source: Source) -> bool:
-    name = PurePath(source.name)
-    return _SIDECARS.fullmatch(name.name) is not None or "tool-outputs" in name.parts
+def _with_last_resorts(sessions: list[SessionFiles], files: list[_File]) -> list[SessionFiles]:
+    # Few folders have any: who has none need not pay for this.
+    from agentsdir.adapters.gemini.last_resorts import needed, project_of
+
+    known: dict[PurePath, set[str]] = {}
+    for file in files:
+        if file.is_main and file.head.talks:
+            known.setdefault(project_of(file.source.name), set()).add(file.head.session_id)
+    last = [(one.source, one.head.family) for one in files if one.head.family in _LAST_RESORTS]
+    chosen, passed = needed(last, known)
+    first, *rest = sessions + chosen
+    return [first._replace(remarks=first.remarks + passed), *rest]
 
 
 def _look_at(source: Source) -> _File:

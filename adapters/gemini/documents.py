@@ -69,7 +69,7 @@ def document_rows(
                 pending = iter(layout.elements)
                 continue
             tally.lines += 1
-            yield from _damaged(data[begin:last], line, begin, file, tally, report)
+            yield from element_rows(data[begin:last], line, begin, file, tally, report)
         else:
             tally.lines += 1
             length = last - begin
@@ -167,7 +167,7 @@ def _header(data: bytes, layout: _Layout) -> dict[str, Any]:
     return {}
 
 
-def _damaged(
+def element_rows(
     data: bytes,
     line: int,
     offset: int,
@@ -175,7 +175,12 @@ def _damaged(
     tally: Tally,
     report: Callable[[Finding], None],
 ) -> Iterator[Row]:
-    found = salvage(data)
+    """Yield the record that stands in the bytes of one element, or what can be saved of it."""
+    try:
+        yield Row(orjson.loads(data), line, offset, len(data), data, salvaged=False, lossy=())
+        return
+    except orjson.JSONDecodeError:
+        found = salvage(data)
     if found.finding is None and len(found.values) == 1:
         yield Row(
             found.values[0][0], line, offset, len(data), data, salvaged=False, lossy=found.lossy

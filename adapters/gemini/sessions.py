@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from agentsdir.adapters.contract import SessionFiles
-from agentsdir.adapters.gemini.detection import REPORT, STREAM, family_of
+from collections.abc import Callable
+
+from agentsdir.adapters.contract import SessionFiles, Transcript
+from agentsdir.adapters.gemini.checkpoints import read_checkpoint
+from agentsdir.adapters.gemini.detection import CHECKPOINT, PROMPTS, QWEN, REPORT, STREAM, family_of
+from agentsdir.adapters.gemini.prompt_log import read_prompt_log
+from agentsdir.adapters.gemini.qwen import read_qwen
 from agentsdir.adapters.gemini.reading import ReadThread
 from agentsdir.adapters.gemini.stdout import read_report, read_stream
 from agentsdir.adapters.gemini.threads import Thread, link_children
@@ -16,15 +21,26 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+# What has one thread, and nothing to fold.
+_READ_ALONE: dict[str, Callable[[Transcript, ParseSink], None]] = {
+    STREAM: read_stream,
+    REPORT: read_report,
+    PROMPTS: read_prompt_log,
+    CHECKPOINT: read_checkpoint,
+    QWEN: read_qwen,
+}
+
+
 def read_session(session: SessionFiles, sink: ParseSink) -> None:
     """Read a session into `sink`: the main thread, then its subagents' in the order given."""
     for remark in session.remarks:
         sink.finding(remark)
-    first = session.transcripts[0].source
-    family = family_of(first.head())
-    if family in (STREAM, REPORT):
+    first = session.transcripts[0]
+    family = family_of(first.source.head())
+    read = _READ_ALONE.get(family or "")
+    if read is not None:
         sink.open_main()
-        (read_stream if family == STREAM else read_report)(first, sink)
+        read(first, sink)
         return
     threads = [ReadThread(transcript, sink) for transcript in session.transcripts]
     main = None if threads[0].child else threads[0]

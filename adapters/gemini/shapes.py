@@ -21,7 +21,13 @@ MODEL_TYPES = ("gemini", "model", "bob-shell")
 NOTICE_TYPES = ("info", "warning", "error")
 
 # How texts begin that the client puts into user turns. None of them was typed by anybody.
-INJECTED = ("<session_context>", "<hook_context>", "User steering update:", "[SYSTEM")
+INJECTED = (
+    "<session_context>",
+    "<hook_context>",
+    "User steering update:",
+    "[SYSTEM",
+    "This is the Gemini CLI.",
+)
 # What /compress leaves in place of the turns it removed.
 SNAPSHOTS = ("<state_snapshot>", "<scratchpad>")
 MASKED = "<tool_output_masked>"

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from agentsdir.adapters.contract import Transcript
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.tokens import report_usage, stream_usage
 from agentsdir.formats import times
@@ -179,15 +180,16 @@ class StreamReader:
 _KINDS = ("init", "message", "tool_use", "tool_result", "error", "result")
 
 
-def read_stream(source: Bytes, sink: ParseSink) -> None:
+def read_stream(transcript: Transcript, sink: ParseSink) -> None:
     """Read a recorded ``stream-json`` run."""
-    reader = StreamReader(source, sink)
+    reader = StreamReader(transcript.source, sink)
     reader.read()
     reader.finish_all()
 
 
-def read_report(source: Bytes, sink: ParseSink) -> None:
+def read_report(transcript: Transcript, sink: ParseSink) -> None:
     """Read the one object that ``--output-format json`` prints: an answer and statistics."""
+    source = transcript.source
     with source.open() as stream:
         data = stream.read()
     tally = sink.tally

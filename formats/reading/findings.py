@@ -34,6 +34,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "skipped-file": (INFO, "a file in a folder is no transcript"),
     "empty-file": (INFO, "a file in a folder is empty"),
     "no-messages": (INFO, "a transcript holds no conversation"),
+    "last-resort": (INFO, "a source that holds a part of a session only, for want of a better"),
     "orphan-result": (INFO, "a tool result answers no call in its conversation"),
     "orphan-subagent": (INFO, "a subagent transcript could not be linked to a call"),
     "missing-parent": (INFO, "a row names a parent that is not in the file"),

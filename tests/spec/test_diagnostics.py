@@ -259,6 +259,13 @@ def no_messages(bench: Bench) -> Remarks:
 
 
 @case
+def last_resort(bench: Bench) -> Remarks:
+    """The prompts of a session whose own file is gone."""
+    entry = b'{"sessionId":"s","messageId":0,"type":"user","message":"hi"}'
+    return bench.parse(bench.write("logs.json", b"[" + entry + b"]"))
+
+
+@case
 def shared_id(bench: Bench) -> Remarks:
     """A document, and the log with which a newer client went on from it."""
     message = b'{"id":"u","type":"user","content":"hi"}'

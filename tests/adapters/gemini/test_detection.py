@@ -40,8 +40,9 @@ FOREIGN = {
     "own block": json.dumps(OWN_BLOCK),
     "package": '{\n  "name": "x",\n  "version": "1.0.0"\n}',
     "projects.json": '{\n  "projects": {\n    "/w": "w"\n  }\n}',
-    "logs.json": '[\n {"sessionId": "s", "messageId": 0, "type": "user", "message": "hi"}\n]',
-    "checkpoint": '{"history": [{"role": "user", "parts": [{"text": "hi"}]}]}',
+    "other list": '[{"role": "user", "content": "hi"}]',
+    "other history": '{"history": [{"url": "x"}]}',
+    "list of numbers": "[1, 2]",
     "text": "Hello from the model.\n",
     "number": "1\n",
     "nothing": "\n",
@@ -79,7 +80,6 @@ def test_a_main_file_takes_the_children_of_its_folder_and_nobody_elses():
         Source("chats/bbb/c2.jsonl", data=child),
         Source("chats/session-1-aaa.jsonl", data=main),
         Source("other/session-1-aaa.jsonl", data=main),
-        Source("chats/logs.json", data=b"[]"),
     ]
     grouped = [
         [(one.role, one.source.name) for one in session.transcripts]

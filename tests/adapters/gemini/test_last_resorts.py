@@ -1,0 +1,220 @@
+"""Prompt logs and saved chats: read when named, and where no session has what they hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from gemini_reading import Reading, read_bytes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsdir.formats.reading.source import Source
+
+LOG = json.dumps(
+    [
+        {"sessionId": "s1", "messageId": 0, "type": "user", "message": "hi", "timestamp": "T"},
+        {"sessionId": "s2", "messageId": 0, "type": "user", "message": "/help"},
+        {"sessionId": "s1", "messageId": 1, "type": "user", "message": "again",
+         "timestamp": "2026-01-01T00:00:02.000Z"},
+    ],
+    indent=2,
+).encode()  # fmt: skip
+CALL = {"functionCall": {"id": "c1", "name": "ls", "args": {"p": "."}}, "thoughtSignature": "c2ln"}
+ANSWER = {"functionResponse": {"id": "c1", "name": "ls", "response": {"output": "a\nb"}}}
+TURNS = [
+    {"role": "user", "parts": [{"text": "This is the Gemini CLI. We are setting up the context."}]},
+    {"role": "model", "parts": [{"text": "Got it. Thanks for the context!"}]},
+    {"role": "user", "parts": [{"text": "list"}]},
+    {
+        "role": "model",
+        "parts": [{"text": "**Look** here", "thought": True}, {"text": "Yes."}, CALL],
+    },
+    {"role": "user", "parts": [ANSWER]},
+    {"role": "model", "parts": [{"text": "Two files."}]},
+]
+RESTORE = {
+    "clientHistory": TURNS,
+    "toolCall": {"name": "replace", "args": {"file_path": "/w/a.txt"}},
+    "commitHash": "c0ffee",
+    "messageId": "s1########2",
+}
+
+
+def _dumps(value: Any) -> bytes:
+    return json.dumps(value, indent=2).encode()
+
+
+def _seen(reading: Reading) -> list[tuple[str, Any]]:
+    return [
+        (block["type"], block.get("content", block.get("output", block.get("toolName"))))
+        for block in reading.blocks()
+        if not block.get("hidden")
+    ]
+
+
+TALK = [
+    ("user_message", "list"),
+    ("thinking", "here"),
+    ("assistant_text", "Yes."),
+    ("tool_use", "ls"),
+    ("tool_result", "a\nb"),
+    ("assistant_text", "Two files."),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "session"),
+    [(TURNS, ""), ({"history": TURNS, "authType": "x"}, ""), (RESTORE, "s1")],
+    ids=["bare", "chat save", "restore"],
+)
+def test_a_saved_chat_is_read_as_the_model_was_sent_it(value: Any, session: str) -> None:
+    """All three forms give the same; what the client puts first is hidden."""
+    reading = read_bytes(_dumps(value), "checkpoint-x.json")
+    assert _seen(reading) == TALK
+    assert reading.findings == ["last-resort"]
+    assert {block["sessionId"] for block in reading.blocks()} == {session}
+    (call,) = [block for block in reading.blocks() if block["type"] == "tool_use"]
+    assert (call["toolUseId"], call["status"]) == ("c1", "success")
+    assert reading.sinks[0].usage()["exact"] is False
+    reading.totals()
+
+
+def test_a_prompt_log_has_the_prompts_of_all_sessions() -> None:
+    """Each says whose it is."""
+    reading = read_bytes(LOG, "logs.json")
+    assert [(block["sessionId"], block["id"], block["content"]) for block in reading.blocks()] == [
+        ("s1", "s1/0:p", "hi"),
+        ("s2", "s2/0:p", "/help"),
+        ("s1", "s1/1:p", "again"),
+    ]
+    assert reading.findings == ["last-resort"]
+    assert reading.totals()["parsed"] == 3
+
+
+def test_ids_of_old_calls_are_made_up_and_results_found_by_name() -> None:
+    """Two calls of one tool are answered in their order; an unanswered one is pending."""
+    call = {"functionCall": {"name": "ls", "args": {}}}
+    answers = [{"functionResponse": {"name": "ls", "response": {"output": n}}} for n in "ab"]
+    turns = [
+        {"role": "user", "parts": [{"text": "go"}]},
+        {"role": "model", "parts": [call, call, call]},
+        {"role": "user", "parts": answers},
+    ]
+    blocks = read_bytes(_dumps(turns)).blocks()
+    uses = {b["toolUseId"]: b["status"] for b in blocks if b["type"] == "tool_use"}
+    assert uses == {"ls.": "success", "ls.~2": "success", "ls.~3": "pending"}
+    results = [(b["toolUseId"], b["output"]) for b in blocks if b["type"] == "tool_result"]
+    assert results == [("ls.", "a"), ("ls.~2", "b")]
+
+
+def test_a_call_and_a_result_that_are_told_twice_are_shown_once() -> None:
+    """A resume sends each result again; the second telling is kept, hidden."""
+    turns = [*TURNS[:5], {"role": "user", "parts": [ANSWER]}, TURNS[5]]
+    reading = read_bytes(_dumps(turns))
+    assert _seen(reading) == TALK
+    assert read_bytes(_dumps([TURNS[4]])).findings == ["orphan-result", "last-resort"]
+
+
+@pytest.mark.parametrize(
+    ("others", "read"),
+    [
+        ([], ["p/checkpoint-a.json", "p/logs.json"]),
+        (["s1"], ["p/chats/s1.jsonl", "p/logs.json"]),
+        (["s1", "s2"], ["p/chats/s1.jsonl", "p/chats/s2.jsonl"]),
+    ],
+)
+def test_in_a_folder_they_tell_what_no_session_has(others: list[str], read: list[str]) -> None:
+    """Prompts by session; a saved chat, which names none, only beside no session at all."""
+    sources = [
+        Source(
+            f"p/chats/{one}.jsonl",
+            data=b'{"sessionId":"%s","projectHash":"h"}\n{"id":"u","type":"user","content":"x"}\n'
+            % one.encode(),
+        )
+        for one in others
+    ]
+    sources += [
+        Source("p/checkpoint-a.json", data=_dumps(TURNS)),
+        Source("p/logs.json", data=LOG),
+    ]
+    reading = Reading(sources)
+    assert [session.transcripts[0].source.name for session in reading.sessions] == read
+    passed = [f.file for sink in reading.sinks for f in sink.findings if f.id == "skipped-file"]
+    assert sorted({*read, *passed}) == sorted(source.name for source in sources)
+    prompts = {b["id"] for b in reading.blocks() if b["source"]["file"] == "p/logs.json"}
+    kept = (
+        {"s1/0:p", "s1/1:p", "s2/0:p"} if not others else {"s2/0:p"} - {f"{o}/0:p" for o in others}
+    )
+    assert prompts == kept
+    reading.totals()
+
+
+def test_a_stub_does_not_stand_for_its_session() -> None:
+    """Where a header is all there is, the prompts are more."""
+    header = Source("p/chats/s1.jsonl", data=b'{"sessionId":"s1","projectHash":"h"}\n')
+    reading = Reading([header, Source("p/logs.json", data=LOG)])
+    assert len(reading.sessions) == 2
+    assert len([block for block in reading.blocks() if block["type"] == "user_message"]) == 3
+
+
+def test_of_the_checkpoints_of_one_session_the_last_is_read() -> None:
+    """Each is a full copy of what came before."""
+    sources = [
+        Source(f"p/checkpoints/{n}-a.txt-replace.json", data=_dumps(RESTORE)) for n in range(3)
+    ]
+    reading = Reading(sources)
+    (session,) = reading.sessions
+    assert session.transcripts[0].source.name == "p/checkpoints/2-a.txt-replace.json"
+    assert reading.findings.count("skipped-file") == 2
+
+
+def _first_end(data: bytes) -> int:
+    """Return where the second entry begins: so much is needed to tell what the file is."""
+    start = data.index(b"{", data.index(b"["))
+    indent = data[:start].rpartition(b"\n")[2]
+    return data.index(b"\n" + indent + b"},", start) + len(indent) + 2
+
+
+@pytest.mark.parametrize("data", [LOG, _dumps(TURNS), _dumps(RESTORE)])
+@given(cut=st.integers(1, 2000))
+def test_what_was_cut_anywhere_keeps_its_complete_entries(data: bytes, cut: int) -> None:
+    """Half a file is damage, and all that stands in it whole is read."""
+    first = _first_end(data)
+    reading = read_bytes(data[: max(len(data) - cut, first)], "half.json")
+    whole = {block["id"] for block in read_bytes(data).blocks() if not block.get("hidden")}
+    assert {block["id"] for block in reading.blocks() if not block.get("hidden")} <= whole
+    assert "half-document" in reading.findings
+    reading.totals()
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.sampled_from(["user", "model", "x"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(
+            ["role", "parts", "text", "thought", "functionCall", "functionResponse", "id", "name",
+             "response", "output", "inlineData", "data", "type", "sessionId", "messageId",
+             "message"]
+        ),
+        inner,
+        max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.lists(values, max_size=6), st.sampled_from(["", "history", "clientHistory"]))
+def test_no_shape_of_a_list_raises_or_goes_uncounted(entries: list[Any], name: str) -> None:
+    """Any JSON among real turns gives blocks with unique ids."""
+    listed = [*TURNS[2:3], *entries]
+    reading = read_bytes(_dumps({name: listed} if name else listed))
+    ids = [block["id"] for block in reading.blocks()]
+    assert len(ids) == len(set(ids))
+    reading.totals()
+    prompts = [{"sessionId": "s", "messageId": 0, "message": "m"}, *entries]
+    reading = read_bytes(_dumps(prompts))
+    ids = [block["id"] for block in reading.blocks()]
+    assert len(ids) == len(set(ids))
+    reading.totals()
