@@ -113,7 +113,7 @@ REFUSED = {
     "no such session": (["deadbeef"], 10, "no-such-session"),
     "no such agent": (["nobody"], 10, "no-such-agent"),
     "a folder": (["."], 2, "usage"),
-    "no client's": (["script.jsonl"], 2, "cannot-follow"),
+    "no client's": (["echo.jsonl"], 2, "cannot-follow"),
     "no transcript": (["notes.jsonl"], 12, "not-a-transcript"),
 }
 
@@ -123,7 +123,9 @@ def test_what_cannot_be_followed_is_refused(
     shell: Any, words: list[str], code: int, kind: str
 ) -> None:
     """Rather than waited for."""
-    shutil.copy(FIXTURES.parent / "script" / "two-turns.jsonl", shell.cwd / "script.jsonl")
+    agent = shell.new()
+    shell.ok("send", agent, "hi")
+    shutil.copy(shell.transcript(agent), shell.cwd / "echo.jsonl")
     (shell.cwd / "notes.jsonl").write_text('{"a":1}\n')
     done = shell("follow", *words, "--until-idle", "0", "--json")
     assert (done.code, done.error["kind"]) == (code, kind)
