@@ -197,10 +197,10 @@ class Emitter:
         self._add("system", block_id, place, message.timestamp, fields)
 
     def _user(self, message: Message) -> None:
-        best = message.best_text()
+        live = message.text
         for sign, (_, place) in message.texts.items():
             value = self._shelf.message(place)
-            variant = "" if sign == best else "~" + content_id(value.get("content"))[1:9]
+            variant = "" if sign == live else "~" + content_id(value.get("content"))[1:9]
             for piece in prompt_pieces(value):
                 self._piece(message, piece, place, variant)
         for bare, place, at in (message.orphans or ()) if self._settled else ():
@@ -240,10 +240,10 @@ class Emitter:
         )
 
     def _notice(self, message: Message) -> None:
-        best = message.best_text()
+        live = message.text
         for sign, (_, place) in message.texts.items():
             value = self._shelf.message(place)
-            variant = "" if sign == best else "~" + content_id(value.get("content"))[1:9]
+            variant = "" if sign == live else "~" + content_id(value.get("content"))[1:9]
             text = plain_text(value.get("content"))
             rest = [part for part in parts_of(value.get("content")) if part_kind(part) != "text"]
             fields: dict[str, Any] = {
@@ -261,20 +261,20 @@ class Emitter:
     def _model(self, message: Message) -> None:
         own: dict[str, Any] = {"messageId": message.id}
         self._thoughts(message, own)
-        best = message.best_text()
-        longest = ""
-        if best is not None:
-            place = message.texts[best][1]
-            longest = plain_text(self._shelf.message(place).get("content"))
-            fields: dict[str, Any] = {"content": longest}
+        live = message.text
+        whole = ""
+        if live is not None:
+            place = message.texts[live][1]
+            whole = plain_text(self._shelf.message(place).get("content"))
+            fields: dict[str, Any] = {"content": whole}
             if message.model is not None:
                 fields["model"] = message.model
             fields["messageId"] = message.id
             self._add("assistant_text", f"{message.id}:x", place, message.timestamp, fields)
         for sign, (_, place) in message.texts.items():
-            text = "" if sign == best else plain_text(self._shelf.message(place).get("content"))
+            text = "" if sign == live else plain_text(self._shelf.message(place).get("content"))
             # A text that merely grew is no other text.
-            if text and not longest.startswith(text.strip()):
+            if text and not whole.startswith(text.strip()):
                 self._add(
                     "assistant_text", f"{message.id}:x~{content_id(text)[1:9]}", place,
                     message.timestamp, {"content": text, **own}, replaced=True,

@@ -13,10 +13,10 @@ from pathlib import Path, PurePath
 
 import orjson
 
-from agentsdir.adapters.gemini.detection import DOCUMENT, family_of
+from agentsdir.adapters.gemini.detection import DOCUMENT, LOG, family_of
 from agentsdir.adapters.gemini.discovery import group
 from agentsdir.adapters.gemini.emit import call_key
-from agentsdir.adapters.gemini.growing import GrowingThread
+from agentsdir.adapters.gemini.growing import GrowingThread, Snapshots
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.threads import link_children
 from agentsdir.formats.errors import AgentsdirError
@@ -47,17 +47,23 @@ class _File:
         self.is_main = is_main
         self.told = Retelling()
         self.thread: GrowingThread | None = None
+        self.snapshots: Snapshots | None = None
         self.head = b""
-        self.is_document = False
+        self.family: str | None = None
         # Its own id, and the conversation that it is: a copy of another file is told apart.
         self.own_id = ""
         self.conversation = ""
+
+    @property
+    def is_document(self) -> bool:
+        """Whether the file is a session in one JSON object."""
+        return self.family == DOCUMENT
 
     def look_at_head(self) -> bool:
         """Learn of what family the file is; return whether its beginning is there to tell."""
         if len(self.head) < HEAD:
             self.head = self.tail.head(HEAD)
-            self.is_document = family_of(self.head) == DOCUMENT
+            self.family = family_of(self.head)
         return self.is_document or b"\n" in self.head or len(self.head) == HEAD
 
     def is_child(self, data: bytes) -> bool:
@@ -87,7 +93,9 @@ class SessionFollower:
     @property
     def findings(self) -> Sequence[Finding]:
         """What was wrong with the files so far."""
-        return [*(one for _, thread in self._threads() for one in thread.findings), *self._orphans]
+        readings = [one for file in self._files for one in (file.thread, file.snapshots) if one]
+        found = [finding for reading in readings for finding in reading.findings]
+        return list(dict.fromkeys([*found, *self._orphans]))
 
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what was written since the last look."""
@@ -102,6 +110,8 @@ class SessionFollower:
                 why = "no call that started this thread is known"
                 self._orphans.append(Finding("orphan-subagent", thread.file, None, None, None, why))
             yield from thread.finish()
+        if self._main.snapshots is not None:
+            yield from self._main.snapshots.finish()
 
     def _threads(self) -> list[tuple[_File, GrowingThread]]:
         return [(file, file.thread) for file in self._files if file.thread is not None]
@@ -154,6 +164,8 @@ class SessionFollower:
             known = file.look_at_head() or final
             if file.is_document:
                 yield from self._read_document(file, whole=whole)
+            elif file.family not in (None, LOG):
+                yield from self._read_anew(file)
             elif known or (file.thread is not None and not file.thread.is_document):
                 yield from self._read_log(file, again=look is Look.CHANGED, whole=whole)
         if file.thread is not None and (final or file.thread.has_news):
@@ -170,6 +182,12 @@ class SessionFollower:
         yield from self._tell(file, thread, BytesIO(data))
         # Whoever writes a document anew begins with an empty file: what is not there yet may come.
         yield from file.told.settle(whole=whole and not thread.is_half)
+
+    def _read_anew(self, file: _File) -> Iterator[StreamEvent]:
+        if file.snapshots is None:
+            file.thread = None
+            file.snapshots = Snapshots(file.tail.path, hidden=self._hidden, told=file.told)
+        yield from file.snapshots.read(file.tail.whole())
 
     def _read_log(self, file: _File, *, again: bool, whole: bool) -> Iterator[StreamEvent]:
         thread = file.thread
@@ -197,8 +215,9 @@ class SessionFollower:
 
     def _begin(self, file: _File, data: bytes) -> GrowingThread:
         """Start to read a file from its beginning; what was told of it is kept to compare with."""
-        if file.thread is not None:
+        if file.thread is not None or file.snapshots is not None:
             file.told.again()
+        file.snapshots = None
         file.thread = GrowingThread(
             str(file.tail.path),
             child=file.is_child(data),

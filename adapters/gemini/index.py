@@ -83,13 +83,13 @@ class Call:
 class Message:
     """One message, over all its versions. Its calls are keyed by the id without a name before it.
 
-    `texts` has every text that ever stood there (by hash) with its length and place; `thoughts`
-    and `extras` (parts nobody knows) likewise. `orphans` are results whose call is not here.
-    `asks` is set where somebody typed something. `number` counts messages from 0.
+    `texts` has every text that ever stood there (by hash) with its length and place, and `text` is
+    the last; `thoughts` and `extras` (parts nobody knows) likewise. `orphans` are results whose
+    call is not here. `asks` is set where somebody typed something. `number` counts messages from 0.
     """
 
     __slots__ = ("asks", "calls", "extras", "id", "model", "number", "orphans", "place", "role",
-                 "texts", "thoughts", "timestamp", "tokens", "usage")  # fmt: skip
+                 "text", "texts", "thoughts", "timestamp", "tokens", "usage")  # fmt: skip
 
     def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
         self.id = message_id
@@ -98,6 +98,7 @@ class Message:
         self.place = place
         self.timestamp = timestamp
         self.texts: dict[int, tuple[int, Place]] = {}
+        self.text: int | None = None
         # Most messages have none of these, and there may be very many messages.
         self.thoughts: dict[int, tuple[Place, str, int]] = _NONE
         self.calls: dict[str, Call] = _NONE
@@ -110,9 +111,11 @@ class Message:
         self.asks = False
 
     def add_text(self, sign: int, length: int, place: Place) -> bool:
-        """Keep the first place of a text; return whether it is new."""
-        if sign in self.texts:
-            return False
+        """Keep the first place of a text, or a richer one; return whether that is news."""
+        before, self.text = self.text, sign
+        known = self.texts.get(sign)
+        if known is not None and known[0] >= length:
+            return before != sign
         self.texts[sign] = (length, place)
         return True
 
@@ -125,12 +128,6 @@ class Message:
             return False
         self.extras[sign] = (place, at)
         return True
-
-    def best_text(self) -> int | None:
-        """Return the hash of the longest text, the first of several."""
-        if not self.texts:
-            return None
-        return max(self.texts, key=lambda sign: self.texts[sign][0])
 
 
 class Index:
@@ -244,11 +241,14 @@ class Index:
                 message.asks = message.asks or not is_injected(part["text"])
             elif kind == "response":
                 self._see_answer(message, part["functionResponse"], parts, place, at)
-            elif kind == "media" and not answers:
+            elif kind == "media" and answers:
+                if not _is_of_result(kinds, at) and message.add_extra(part, place, at):
+                    self.touch(message.id)
+            elif kind == "media":
                 media = dict_of(part.get("inlineData") or part.get("fileData"))
                 said.append(hash(text_of(media.get("data")) or text_of(media.get("fileUri"))))
                 length += 1
-            elif kind != "media" and message.add_extra(part, place, at):
+            elif message.add_extra(part, place, at):
                 self.touch(message.id)
         shown = value.get("displayContent")
         if shown is not None:
@@ -357,3 +357,9 @@ class Index:
         if call.offer_answer(weight, place, spot) or richer or spawn != call.spawn:
             self.touch(message.id)
         call.spawn = spawn
+
+
+def _is_of_result(kinds: list[str], at: int) -> bool:
+    """Tell whether the media at `at` belong to a result: only media stand between."""
+    before = next((kind for kind in reversed(kinds[:at]) if kind != "media"), "")
+    return before == "response"

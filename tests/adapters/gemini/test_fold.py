@@ -88,6 +88,37 @@ def test_a_text_that_was_replaced_under_its_id_is_kept_as_superseded():
     assert sorted(_said(reading, "all")) == ["first", "second text"]
 
 
+@pytest.mark.parametrize("kind", ["user", "gemini", "info"])
+def test_the_text_that_stands_last_under_an_id_is_live(kind: str):
+    """Be it shorter than the one before; what stood there first may come back."""
+    said = [{"id": "a", "type": kind, "content": text} for text in ("a long first", "second")]
+    assert _said(_log(*said)) == ["second"]
+    assert sorted(_said(_log(*said), "all")) == ["a long first", "second"]
+    assert _said(_log(*said, said[0])) == ["a long first"]
+
+
+def test_what_was_typed_is_shown_also_if_it_was_told_later_or_only_once():
+    """A version without `displayContent` is the poorer one, wherever it stands."""
+    sent = _user("a", "@notes.txt, expanded")
+    typed = {**sent, "displayContent": [{"text": "@notes.txt"}]}
+    for versions in ([sent, typed], [typed, sent]):
+        blocks = [block for block in _log(*versions).blocks() if not block.get("hidden")]
+        assert [block["content"] for block in blocks] == ["@notes.txt"]
+
+
+def test_an_image_before_a_result_is_kept():
+    """Only what stands behind a result is a part of it."""
+    image = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
+    answer = {"functionResponse": {"id": "c", "name": "ls", "response": {"output": "x"}}}
+    call = {"id": "c", "name": "ls", "status": "success", "result": None}
+    turn = {"id": "u", "type": "user", "content": [image, answer, {**image, "n": 2}]}
+    blocks = _log(_model("g", "t", toolCalls=[call]), turn).blocks()
+    (kept,) = [block for block in blocks if block.get("hidden")]
+    assert kept["metadata"]["row"] == image
+    (result,) = [block for block in blocks if block["type"] == "tool_result"]
+    assert [part["type"] for part in result["output"]] == ["text", "image"]
+
+
 def test_tokens_count_once_per_message():
     """However often a message is restated, its counts stand on its last block once."""
     call = {"id": "c", "name": "ls", "status": "success", "result": "x"}

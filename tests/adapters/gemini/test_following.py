@@ -161,11 +161,12 @@ class Writer:
         """Write a document anew with some of its messages, and maybe not to its end."""
         try:
             document = json.loads(self._whole[path])
-        except ValueError:
+            messages = document["messages"]
+        except (ValueError, TypeError, KeyError):
             text = self._whole[path]
         else:
-            count = self._draw(st.integers(0, len(document["messages"])), label="messages")
-            document["messages"] = document["messages"][:count]
+            count = self._draw(st.integers(0, len(messages)), label="messages")
+            document["messages"] = messages[:count]
             text = json.dumps(document, indent=2).encode()
         size = self._draw(st.integers(0, len(text)) | st.just(len(text)), label="bytes")
         (self._folder / path).write_bytes(text[:size])
