@@ -60,11 +60,13 @@ class _File:
         return self.family == DOCUMENT
 
     def look_at_head(self) -> bool:
-        """Learn of what family the file is; return whether its beginning is there to tell."""
+        """Learn of what family the file is; return whether that is known."""
         if len(self.head) < HEAD:
             self.head = self.tail.head(HEAD)
             self.family = family_of(self.head)
-        return self.is_document or b"\n" in self.head or len(self.head) == HEAD
+        # What kind of a log it is stands in its first line.
+        begun = self.family != LOG or b"\n" in self.head or len(self.head) == HEAD
+        return self.family is not None and begun
 
     def is_child(self, data: bytes) -> bool:
         """Tell whether the file is a subagent's, which can be followed by itself, too."""
@@ -161,12 +163,12 @@ class SessionFollower:
                 self._files.remove(file)
                 return
         if look in (Look.GREW, Look.CHANGED):
-            known = file.look_at_head() or final
+            known = file.look_at_head()
             if file.is_document:
                 yield from self._read_document(file, whole=whole)
             elif file.family not in (None, LOG):
                 yield from self._read_anew(file)
-            elif known or (file.thread is not None and not file.thread.is_document):
+            elif known or final or (file.thread is not None and not file.thread.is_document):
                 yield from self._read_log(file, again=look is Look.CHANGED, whole=whole)
         if file.thread is not None and (final or file.thread.has_news):
             if final and not file.is_document and (rest := file.tail.rest()):
@@ -356,7 +358,7 @@ class SessionFollower:
     def _has_child(self, path: Path) -> bool:
         """Tell whether a file is a subagent's of this session."""
         files = (self._main.tail.path, path)
-        return len(group([Source(str(one), path=one) for one in files])) == 1
+        return len(group([Source(str(one), path=one) for one in files])[0].transcripts) == 2
 
 
 def _beside(main: Path, session_id: str) -> Iterator[Path]:

@@ -97,9 +97,9 @@ class Message:
         self.role = role
         self.place = place
         self.timestamp = timestamp
-        self.texts: dict[int, tuple[int, Place]] = {}
+        # Most messages have few of these, and there may be very many messages.
+        self.texts: dict[int, tuple[int, Place]] = _NONE
         self.text: int | None = None
-        # Most messages have none of these, and there may be very many messages.
         self.thoughts: dict[int, tuple[Place, str, int]] = _NONE
         self.calls: dict[str, Call] = _NONE
         self.extras: dict[int, tuple[Place, int]] = _NONE
@@ -116,6 +116,8 @@ class Message:
         known = self.texts.get(sign)
         if known is not None and known[0] >= length:
             return before != sign
+        if self.texts is _NONE:
+            self.texts = {}
         self.texts[sign] = (length, place)
         return True
 
@@ -150,6 +152,10 @@ class Index:
         # Messages with results whose call was not there when they came.
         self.orphaned: list[Message] = []
         self._repeats: dict[str, int] = {}
+        # What the calls of the message that was seen last gave, where each gave one part.
+        self._answers: list[Part] | None = None
+        # The message that was seen last and its version then: the next one repeats most of it.
+        self._newest: tuple[Message | None, dict[str, Any]] = (None, _NONE)
 
     def __len__(self) -> int:
         """Return how many rows were added."""
@@ -158,13 +164,14 @@ class Index:
     def add_row(self, row: Row) -> int:
         """Note where a row stands; return its number."""
         number = len(self.line)
-        self.line.append(row.line)
-        self.offset.append(row.offset)
-        self.length.append(row.length)
-        if row.salvaged:
+        _, line, offset, length, _, salvaged, lossy = row
+        self.line.append(line)
+        self.offset.append(offset)
+        self.length.append(length)
+        if salvaged:
             self.salvaged.add(number)
-        if row.lossy:
-            self.lossy[number] = row.lossy
+        if lossy:
+            self.lossy[number] = lossy
         return number
 
     def touch(self, message_id: str) -> None:
@@ -192,21 +199,26 @@ class Index:
     def see(self, value: dict[str, Any], message_id: str, place: Place) -> Message:
         """Take in one version of a message."""
         message = self.messages.get(message_id)
+        before = None
         if message is None:
             message = Message(message_id, role_of(value), place, value.get("timestamp"))
             self._begin(message)
-        elif message.timestamp is None and value.get("timestamp") is not None:
-            message.timestamp = value["timestamp"]
-            self.touch(message_id)
+        else:
+            if message is self._newest[0]:
+                before = self._newest[1]
+            if message.timestamp is None and value.get("timestamp") is not None:
+                message.timestamp = value["timestamp"]
+                self.touch(message_id)
         role = message.role
         if role == "model":
-            self._see_model(message, value, place)
+            self._see_model(message, value, place, before)
         elif role == "user":
             self._see_user(message, value, place)
         else:
             text = plain_text(value.get("content"))
             if message.add_text(hash(text), len(text), place):
                 self.touch(message_id)
+        self._newest = message, value
         return message
 
     def settle_orphans(self) -> None:
@@ -226,15 +238,15 @@ class Index:
 
     def _see_user(self, message: Message, value: dict[str, Any], place: Place) -> None:
         content = value.get("content")
-        if isinstance(content, str):
-            parts: list[Part] = [{"text": content}] if content else []
-        else:
-            parts = parts_of(content)
+        if self._answers and content == self._answers and "displayContent" not in value:
+            return  # as every log does, what the calls gave is told again to the model
+        parts: list[Part] = [] if content == "" else parts_of(content)
         kinds = [part_kind(part) for part in parts]
         answers = "response" in kinds
         said: list[Any] = []
         length = 0
-        for at, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
+        for at, kind in enumerate(kinds):
+            part = parts[at]
             if kind in ("text", "thought"):
                 said.append(part["text"])
                 length += len(part["text"])
@@ -259,19 +271,13 @@ class Index:
                 self.touch(message.id)
 
     def _see_answer(
-        self,
-        message: Message,
-        response: dict[str, Any],
-        parts: list[dict[str, Any]],
-        place: Place,
-        at: int,
+        self, message: Message, response: dict[str, Any], parts: list[Part], place: Place, at: int
     ) -> None:
-        name = text_of(response.get("name"))
-        bare = bare_call_id(text_of(response.get("id")), name)
+        bare = bare_call_id(text_of(response.get("id")), text_of(response.get("name")))
         owner = self.calls.get(bare)
-        weight = result_weight(answer_parts(parts, at))
         if owner is not None:
-            if owner[1].offer_answer(weight, place, ("content", at)):
+            result = answer_parts(parts, at) if at + 1 < len(parts) else parts[at:]
+            if owner[1].offer_answer(result_weight(result), place, ("content", at)):
                 self.touch(owner[0].id)
         elif message.orphans is None:
             message.orphans = [(bare, place, at)]
@@ -281,8 +287,38 @@ class Index:
             message.orphans.append((bare, place, at))
             self.touch(message.id)
 
-    def _see_model(self, message: Message, value: dict[str, Any], place: Place) -> None:
+    def _see_model(
+        self, message: Message, value: dict[str, Any], place: Place, before: dict[str, Any] | None
+    ) -> None:
+        """Take in a version; what is as it was `before` is known."""
         content = value.get("content")
+        if before is None or content != before.get("content"):
+            self._see_content(message, content, place)
+        thoughts = value.get("thoughts")
+        if thoughts and (before is None or thoughts != before.get("thoughts")):
+            for at, thought in enumerate(list_of(thoughts)):
+                if isinstance(thought, dict):
+                    subject, said = thought.get("subject"), thought.get("description")
+                    self._see_thought(
+                        message, text_of(subject), text_of(said), place, "thoughts", at
+                    )
+        calls = value.get("toolCalls")
+        self._answers = []
+        if calls:
+            for at, call in enumerate(list_of(calls)):
+                if isinstance(call, dict):
+                    self._see_call(message, call, place, ("toolCalls", at))
+        tokens = value.get("tokens")
+        if isinstance(tokens, dict) and tokens != message.tokens:
+            used = message_usage(tokens)
+            if message.usage is None or used["totalTokens"] > message.usage["totalTokens"]:
+                message.usage, message.tokens = used, tokens
+                self.touch(message.id)
+        if message.model is None and isinstance(value.get("model"), str):
+            message.model = value["model"]
+            self.touch(message.id)
+
+    def _see_content(self, message: Message, content: Any, place: Place) -> None:
         if isinstance(content, str):
             text = content
         else:
@@ -298,24 +334,6 @@ class Index:
                 elif message.add_extra(part, place, at):
                     self.touch(message.id)
         if text and message.add_text(hash(text.strip()), len(text), place):
-            self.touch(message.id)
-        for at, thought in enumerate(list_of(value.get("thoughts"))):
-            if isinstance(thought, dict):
-                subject, description = thought.get("subject"), thought.get("description")
-                self._see_thought(
-                    message, text_of(subject), text_of(description), place, "thoughts", at
-                )
-        for at, call in enumerate(list_of(value.get("toolCalls"))):
-            if isinstance(call, dict):
-                self._see_call(message, call, place, ("toolCalls", at))
-        tokens = value.get("tokens")
-        if isinstance(tokens, dict) and tokens != message.tokens:
-            used = message_usage(tokens)
-            if message.usage is None or used["totalTokens"] > message.usage["totalTokens"]:
-                message.usage, message.tokens = used, tokens
-                self.touch(message.id)
-        if message.model is None and isinstance(value.get("model"), str):
-            message.model = value["model"]
             self.touch(message.id)
 
     def _see_thought(
@@ -350,13 +368,33 @@ class Index:
             if call.offer(0, place, spot):
                 self.touch(message.id)
             return
-        weight = result_weight(own_result(record.get("result"), bare))
+        result = record.get("result")
+        weight = result_weight(own_result(result, bare))
+        if self.calls[bare][1] is call:
+            self._note_answer(result, call_id, name)
+        else:
+            self._answers = None
         spawn = spawn_of(record)
         final = record.get("status") in ("success", "error", "cancelled")
         richer = call.offer(1 + final * 2 + (record.get("resultDisplay") is not None), place, spot)
         if call.offer_answer(weight, place, spot) or richer or spawn != call.spawn:
             self.touch(message.id)
         call.spawn = spawn
+
+    def _note_answer(self, result: Any, call_id: str, name: str) -> None:
+        """Note the one part that a call gave, if it names the call; else what all of them gave."""
+        if self._answers is None:
+            return
+        if isinstance(result, list) and len(result) == 1 and isinstance(result[0], dict):
+            response = result[0].get("functionResponse")
+            if (
+                isinstance(response, dict)
+                and response.get("id") == call_id
+                and response.get("name") == name
+            ):
+                self._answers.append(result[0])
+                return
+        self._answers = None
 
 
 def _is_of_result(kinds: list[str], at: int) -> bool:
