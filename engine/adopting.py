@@ -79,8 +79,10 @@ def adopt(world: World, wanted: NewAgent, origin: Path | str, stores: Iterable[S
 
 
 def _session_id(world: World, layout: Layout, native_id: str) -> str:
-    """Return the native id as the session's own, unless an agent of the past has it."""
+    """Return the native id as the session's own, if it can be and no agent of the past has it."""
     same = ids.undashed(native_id)
+    if not ids.is_session_id(same):
+        return world.ids.session()
     agents = (*each_agent(layout), *each_agent(layout, archived=True))
     taken = any(reading and reading.state.session.id == same for _, reading, _ in agents)
     return world.ids.session() if taken else same
@@ -98,6 +100,8 @@ def _find(origin: Path | str, stores: Iterable[Store]) -> tuple[Architecture, St
     found = [one for one in find_sessions(sources, "auto", refused.append) if _main(one)]
     if not found:
         raise refused[0] if refused else NotATranscript(f"{origin} holds no session")
+    if len(found) > 1 and (best := _best(found, origin)) is not None:
+        return best
     if len(found) > 1:
         names = ", ".join(str(_main(one)) for one in found[:_SHOWN])
         raise UsageError(
@@ -109,6 +113,19 @@ def _find(origin: Path | str, stores: Iterable[Store]) -> tuple[Architecture, St
             f"a session of {architecture.name} cannot be gone on with here", kind="no-provider"
         )
     return architecture, architecture.reader, main
+
+
+def _best(found: list[Found], origin: Path) -> tuple[Architecture, StoreReader, Path] | None:
+    """Return the best of several files of one session; None where they are of several."""
+    architecture = found[0].architecture
+    reader, mains = architecture.reader, [main for one in found if (main := _main(one))]
+    if any(one.architecture is not architecture for one in found) or not isinstance(
+        reader, StoreReader
+    ):
+        return None
+    named = {reader.native_id(main) for main in mains}
+    located = reader.locate(origin, named.pop()) if len(named) == 1 else []
+    return (architecture, reader, located[0]) if located else None
 
 
 def _main(found: Found) -> Path | None:

@@ -51,13 +51,16 @@ def read_card(path: Path, wanted: Callable[[str], bool] | None = None) -> Card |
     """
     # O_NONBLOCK: whatever else stands there must not hang us.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb", buffering=0) as stream:
-        status = os.fstat(stream.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or not status.st_size:
             return None
-        if wanted and not wanted(id_of(os.pread(stream.fileno(), BEGINNING, 0))):
+        if wanted and not wanted(id_of(os.pread(descriptor, BEGINNING, 0))):
             return None
-        ends = ends_of(stream)
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            ends = ends_of(stream)
+    finally:
+        os.close(descriptor)
     head = look_at(ends)
     if head.family is None:
         return None

@@ -141,6 +141,15 @@ class SessionFollower:
             look = file.tail.look()
         if look is Look.CHANGED:
             file.head = b""
+            if (
+                file is not self._main
+                and not file.is_document
+                and not self._has_child(file.tail.path)
+            ):
+                file.told.again()
+                yield from file.told.settle()
+                self._files.remove(file)
+                return
         if look in (Look.GREW, Look.CHANGED):
             known = file.look_at_head() or final
             if file.is_document:
@@ -302,7 +311,6 @@ class SessionFollower:
         if main is None or main.child or not main.fold.session_id:
             return
         path = self._main.tail.path
-        own = Source(str(path), path=path)
         for candidate in _beside(path, main.fold.session_id):
             if any(file.tail.path == candidate for file in self._files):
                 continue
@@ -319,12 +327,17 @@ class SessionFollower:
                 source = Source(str(candidate), path=candidate)
                 if not complete and candidate.suffix == ".jsonl" and b"\n" not in source.head():
                     continue
-                if len(group([own, source])) == 1:
+                if self._has_child(candidate):
                     yield _File(candidate, is_main=False)
                 else:
                     self._strangers[candidate] = stamp
             except (OSError, AgentsdirError):  # gone since it was listed
                 continue
+
+    def _has_child(self, path: Path) -> bool:
+        """Tell whether a file is a subagent's of this session."""
+        files = (self._main.tail.path, path)
+        return len(group([Source(str(one), path=one) for one in files])) == 1
 
 
 def _beside(main: Path, session_id: str) -> Iterator[Path]:

@@ -16,7 +16,7 @@ from agentsdir.adapters.gemini.continuing import goes_on
 from agentsdir.adapters.gemini.detection import LOG, family_of
 from agentsdir.adapters.gemini.locations import host_storage, real_cwd
 from agentsdir.adapters.gemini.own_files import Own, own_files
-from agentsdir.adapters.gemini.projects import CHATS, MARK, TMP, Projects, hashed
+from agentsdir.adapters.gemini.projects import CHATS, MARK, TMP, Projects, hashed, mark_of
 from agentsdir.adapters.store_files import is_there, make_folders, write_new
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.source import Source
@@ -90,8 +90,10 @@ def _claim(storage: Path, cwd: str) -> Path:
     while True:
         folder = storage / TMP / Projects(storage).folder(cwd)
         make_folders(storage, folder)
-        if folder.name == hashed(cwd) or is_there(folder / MARK, mark):
+        if folder.name == hashed(cwd):
             return folder
-        with suppress(Invalid):  # another project's by now: there is another name
-            write_new(folder / MARK, mark, lines=False)
+        if not is_there(folder / MARK, mark):
+            with suppress(Invalid):  # it has just been marked
+                write_new(folder / MARK, mark, lines=False)
+        if mark_of(folder) == cwd:
             return folder

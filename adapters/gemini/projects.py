@@ -27,6 +27,7 @@ _IS_SLUG = re.compile(r"[a-z0-9-]+").fullmatch
 _IS_HASH = re.compile(r"[0-9a-f]{64}").fullmatch
 _MAX_REGISTRY = 16 * 1024 * 1024
 _MAX_MARK = 16 * 1024
+_SOMEBODY = "?"
 
 
 class Projects:
@@ -66,8 +67,8 @@ class Projects:
 
     def root(self, name: str) -> str:
         """Return the project whose sessions are in a folder; empty where nobody says."""
-        marked = _mark(self._storage / TMP / name)
-        if marked:
+        marked = mark_of(self._storage / TMP / name)
+        if marked not in ("", _SOMEBODY):
             return marked
         for path, registered in self._registered.items():
             if registered == name:
@@ -79,7 +80,7 @@ class Projects:
 
     def _may_have(self, name: str, cwd: str) -> bool:
         """Tell whether no other project has marked a folder of that name."""
-        marks = (_mark(self._storage / base / name) for base in (TMP, HISTORY))
+        marks = (mark_of(self._storage / base / name) for base in (TMP, HISTORY))
         return all(mark in ("", cwd) for mark in marks)
 
     def _is_bare(self, name: str) -> bool:
@@ -95,7 +96,7 @@ class Projects:
             except OSError:
                 continue
             for folder in folders:
-                if root := _mark(folder):
+                if root := mark_of(folder):
                     yield folder.name, root
 
 
@@ -123,14 +124,15 @@ def _registry(path: Path) -> dict[str, str]:
     }
 
 
-def _mark(folder: Path) -> str:
-    """Return the project that a folder is marked as; a mark that cannot be read is somebody's."""
+def mark_of(folder: Path) -> str:
+    """Return the project that a folder is marked as; a mark that says nothing is somebody's."""
     try:
-        return os.fsdecode(_read(folder / MARK, _MAX_MARK)).strip()
+        said = os.fsdecode(_read(folder / MARK, _MAX_MARK)).strip()
+        return os.path.normpath(said) if said else _SOMEBODY
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError:
-        return "?"
+        return _SOMEBODY
 
 
 def _read(path: Path, limit: int) -> bytes:
