@@ -13,10 +13,10 @@ from pathlib import Path, PurePath
 
 import orjson
 
-from agentsdir.adapters.gemini.detection import DOCUMENT, family_of
+from agentsdir.adapters.gemini.detection import DOCUMENT, LOG, family_of
 from agentsdir.adapters.gemini.discovery import group
 from agentsdir.adapters.gemini.emit import call_key
-from agentsdir.adapters.gemini.growing import GrowingThread
+from agentsdir.adapters.gemini.growing import GrowingThread, Snapshots
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.threads import link_children
 from agentsdir.formats.errors import AgentsdirError
@@ -47,18 +47,26 @@ class _File:
         self.is_main = is_main
         self.told = Retelling()
         self.thread: GrowingThread | None = None
+        self.snapshots: Snapshots | None = None
         self.head = b""
-        self.is_document = False
+        self.family: str | None = None
         # Its own id, and the conversation that it is: a copy of another file is told apart.
         self.own_id = ""
         self.conversation = ""
 
+    @property
+    def is_document(self) -> bool:
+        """Whether the file is a session in one JSON object."""
+        return self.family == DOCUMENT
+
     def look_at_head(self) -> bool:
-        """Learn of what family the file is; return whether its beginning is there to tell."""
+        """Learn of what family the file is; return whether that is known."""
         if len(self.head) < HEAD:
             self.head = self.tail.head(HEAD)
-            self.is_document = family_of(self.head) == DOCUMENT
-        return self.is_document or b"\n" in self.head or len(self.head) == HEAD
+            self.family = family_of(self.head)
+        # What kind of a log it is stands in its first line.
+        begun = self.family != LOG or b"\n" in self.head or len(self.head) == HEAD
+        return self.family is not None and begun
 
     def is_child(self, data: bytes) -> bool:
         """Tell whether the file is a subagent's, which can be followed by itself, too."""
@@ -87,7 +95,9 @@ class SessionFollower:
     @property
     def findings(self) -> Sequence[Finding]:
         """What was wrong with the files so far."""
-        return [*(one for _, thread in self._threads() for one in thread.findings), *self._orphans]
+        readings = [one for file in self._files for one in (file.thread, file.snapshots) if one]
+        found = [finding for reading in readings for finding in reading.findings]
+        return list(dict.fromkeys([*found, *self._orphans]))
 
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what was written since the last look."""
@@ -102,6 +112,8 @@ class SessionFollower:
                 why = "no call that started this thread is known"
                 self._orphans.append(Finding("orphan-subagent", thread.file, None, None, None, why))
             yield from thread.finish()
+        if self._main.snapshots is not None:
+            yield from self._main.snapshots.finish()
 
     def _threads(self) -> list[tuple[_File, GrowingThread]]:
         return [(file, file.thread) for file in self._files if file.thread is not None]
@@ -151,10 +163,12 @@ class SessionFollower:
                 self._files.remove(file)
                 return
         if look in (Look.GREW, Look.CHANGED):
-            known = file.look_at_head() or final
+            known = file.look_at_head()
             if file.is_document:
                 yield from self._read_document(file, whole=whole)
-            elif known or (file.thread is not None and not file.thread.is_document):
+            elif file.family not in (None, LOG):
+                yield from self._read_anew(file)
+            elif known or final or (file.thread is not None and not file.thread.is_document):
                 yield from self._read_log(file, again=look is Look.CHANGED, whole=whole)
         if file.thread is not None and (final or file.thread.has_news):
             if final and not file.is_document and (rest := file.tail.rest()):
@@ -171,13 +185,19 @@ class SessionFollower:
         # Whoever writes a document anew begins with an empty file: what is not there yet may come.
         yield from file.told.settle(whole=whole and not thread.is_half)
 
+    def _read_anew(self, file: _File) -> Iterator[StreamEvent]:
+        if file.snapshots is None:
+            file.thread = None
+            file.snapshots = Snapshots(file.tail.path, hidden=self._hidden, told=file.told)
+        yield from file.snapshots.read(file.tail.whole())
+
     def _read_log(self, file: _File, *, again: bool, whole: bool) -> Iterator[StreamEvent]:
         thread = file.thread
         if again or thread is None or thread.is_document:
             file.tail.rewind()
             thread = self._begin(file, file.head)
         yield from self._read_lines(file, thread)
-        if thread.child and thread.own_id() != file.own_id:
+        if thread.child and file.own_id not in ("", thread.own_id()):
             # Its header came late, and what was told bears another name.
             self._name(file, thread)
             file.tail.rewind()
@@ -197,8 +217,9 @@ class SessionFollower:
 
     def _begin(self, file: _File, data: bytes) -> GrowingThread:
         """Start to read a file from its beginning; what was told of it is kept to compare with."""
-        if file.thread is not None:
+        if file.thread is not None or file.snapshots is not None:
             file.told.again()
+        file.snapshots = None
         file.thread = GrowingThread(
             str(file.tail.path),
             child=file.is_child(data),
@@ -219,7 +240,7 @@ class SessionFollower:
         *,
         final: bool = False,
     ) -> Iterator[StreamEvent]:
-        if not (thread.has_news or final):
+        if not (thread.has_news or final or (thread.child and thread.fold.header)):
             return
         if thread.child:
             if not file.own_id:
@@ -251,7 +272,7 @@ class SessionFollower:
         children = [
             (file, thread)
             for file, thread in self._threads()
-            if file is not self._main and file.conversation
+            if file is not self._main and file.conversation == thread.conversation
         ]
         linked = link_children(main, [thread for _, thread in children])
         for file, thread in children:
@@ -337,7 +358,7 @@ class SessionFollower:
     def _has_child(self, path: Path) -> bool:
         """Tell whether a file is a subagent's of this session."""
         files = (self._main.tail.path, path)
-        return len(group([Source(str(one), path=one) for one in files])) == 1
+        return len(group([Source(str(one), path=one) for one in files])[0].transcripts) == 2
 
 
 def _beside(main: Path, session_id: str) -> Iterator[Path]:

@@ -9,15 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import Emitter
 from agentsdir.adapters.gemini.outputs import Outputs
+from agentsdir.adapters.gemini.sessions import read_session
 from agentsdir.adapters.gemini.shelf import Shelf
 from agentsdir.adapters.gemini.threads import Thread
+from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.live import LiveSink
 from agentsdir.formats.reading.rows import LineFeed
-from agentsdir.formats.reading.sink import DROPPED, encodable
+from agentsdir.formats.reading.sink import DROPPED, ParseSink, encodable
+from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.usage import add_usage, no_usage, usage
 
 TYPE_CHECKING = False
@@ -83,8 +87,8 @@ class _Gathering(LiveSink):
 class _FreshShelf(Shelf):
     """A shelf on which the rows that came last still lie decoded."""
 
-    def __init__(self, stream: BinaryIO, file: str, index: Index, fresh: dict[int, Any]) -> None:
-        super().__init__(stream, file, index)
+    def __init__(self, rows: BinaryIO, file: str, index: Index, fresh: dict[int, Any]) -> None:
+        super().__init__(rows, file, index)
         self._fresh = fresh
 
     def row(self, number: int) -> Any:
@@ -159,11 +163,11 @@ class GrowingThread(Thread):
         for row in document_rows(data, self.file, sink.tally, sink.finding):
             self.fold.take_record(row)
 
-    def tell(self, stream: BinaryIO, *, final: bool = False) -> Iterator[StreamEvent]:
+    def tell(self, rows: BinaryIO, *, final: bool = False) -> Iterator[StreamEvent]:
         """Write out every message that is not what was told of it; yield what is new.
 
         Args:
-            stream: the transcript's bytes, seekable.
+            rows: the transcript's bytes, seekable.
             final: no row will follow.
         """
         index, sink, told = self.fold.index, self.sink, self._told
@@ -173,7 +177,7 @@ class GrowingThread(Thread):
             for one in index.orphaned:
                 if one.orphans:
                     index.touch(one.id)
-        shelf = _FreshShelf(stream, self.file, index, self._fresh)
+        shelf = _FreshShelf(rows, self.file, index, self._fresh)
         outputs = Outputs(Path(self.file), self.fold.session_id, sink.finding)
         emitter = Emitter(
             self.fold, shelf, sink, self.conversation, self.children, outputs, settled=settled
@@ -219,4 +223,44 @@ class GrowingThread(Thread):
             total = add_usage(total, usage(0, 0, exact=False))
         self.sink.spent(self.conversation, total)
         yield from self._told.tell(self.sink.drain())
+        yield from self._told.close()
+
+
+class Snapshots:
+    """A file with one thread and nothing to fold, which is read anew as a whole when it changed.
+
+    Args:
+        path: where the file is.
+        hidden: tell blocks marked `hidden`.
+        told: what was told of it so far.
+    """
+
+    def __init__(self, path: Path, *, hidden: bool, told: Retelling) -> None:
+        self._path = path
+        self._told = told
+        self._hidden = hidden
+        self._sink = ParseSink(hidden=hidden)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was wrong with the file when it was read last."""
+        return self._sink.findings
+
+    def read(self, data: bytes) -> Iterator[StreamEvent]:
+        """Read the file as it is now; yield what is new."""
+        told, sink = self._told, ParseSink(hidden=self._hidden)
+        source = Source(str(self._path), path=self._path, data=data)
+        read_session(SessionFiles((Transcript(source, "main"),)), sink)
+        self._sink = sink
+        told.again()
+        for block in sink.blocks("all"):
+            yield from told.restate(block)
+        # Somebody may be writing it: what is not there yet may come.
+        yield from told.settle(whole=data.rstrip().endswith((b"]", b"}")))
+
+    def finish(self) -> Iterator[StreamEvent]:
+        """Yield what only the end settles."""
+        for name, conversation in self._sink.conversations.items():
+            usage = stream.metadata_update({"usage": conversation.usage}, name)
+            yield from self._told.tell([usage])
         yield from self._told.close()

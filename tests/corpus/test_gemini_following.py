@@ -17,6 +17,7 @@ from agentsdir.adapters.gemini.reader import GeminiReader
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.usage import no_usage
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 PIECES = 8
@@ -53,8 +54,11 @@ def _states(data: bytes, chance: random.Random) -> list[tuple[str, bytes]]:
     return [*states, ("wb", data)]
 
 
-def _parsed(folder: Path) -> dict[Path, dict[str, dict[str, Any]]]:
-    """Return the blocks of each session below a folder by its main file, conversation and id."""
+def _parsed(folder: Path) -> dict[Path, tuple[dict[str, dict[str, Any]], set[Any], dict[str, Any]]]:
+    """Return what parsing says of each session below a folder, by its main file.
+
+    That is its blocks by conversation and id, its findings, and what each conversation spent.
+    """
     reader = GeminiReader()
     sources = [Source(str(path), path=path) for path in sorted(folder.rglob("*.json*"))]
     found = {}
@@ -64,7 +68,9 @@ def _parsed(folder: Path) -> dict[Path, dict[str, dict[str, Any]]]:
         blocks: dict[str, dict[str, Any]] = {}
         for block in sink.blocks("all"):
             blocks.setdefault(block["conversationId"], {})[block["id"]] = _plain(block)
-        found[Path(session.transcripts[0].source.name)] = blocks
+        findings = {one for one in sink.findings if one not in session.remarks}
+        spent = {name: one.usage for name, one in sink.conversations.items()}
+        found[Path(session.transcripts[0].source.name)] = blocks, findings, spent
     return found
 
 
@@ -108,4 +114,8 @@ def test_every_recording_can_be_followed(recorded: Path, tmp_path: Path) -> None
         }
         # A newer client goes on with a document in a log beside it.
         log = main.with_suffix(".jsonl")
-        assert given == expected[log if log in expected else main]
+        blocks, findings, spent = expected[log if log in expected else main]
+        assert given == blocks
+        assert set(follower.findings) == findings
+        said = reducer.metadata
+        assert {name: said.get(name, {}).get("usage", no_usage()) for name in spent} == spent
