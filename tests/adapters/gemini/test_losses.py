@@ -154,7 +154,7 @@ def _poorer(message: dict[str, Any]) -> dict[str, Any]:
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.lists(st.sampled_from(DEEDS), max_size=14), st.data())
+@given(st.lists(st.sampled_from(DEEDS), min_size=8, max_size=24), st.data())
 def test_nothing_is_lost_and_tokens_count_once_whatever_a_client_does(
     deeds: list[str], data: st.DataObject
 ):
