@@ -26,6 +26,17 @@ class AwaitedFollower:
         self._storage = storage
         self._native_id = native_id
         self._found: SessionFollower | None = None
+        # What was there before: by conversation and handle.
+        self._old: set[tuple[str, str]] = set()
+
+    def pass_over(self) -> None:
+        """Pass over what the files show by now; a block of that is never told as a new one.
+
+        A client that begins another file for the session writes all of it there again, poorer.
+        """
+        for event in self.poll():
+            if event["type"] == "block_complete":
+                self._old.add((event["conversationId"], event["blockId"]))
 
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what was written since the last look."""
@@ -34,13 +45,19 @@ class AwaitedFollower:
             if not mains:
                 return
             self._found = SessionFollower(mains[0], hidden=False)
-        yield from self._found.poll()
+        yield from filter(self._is_new, self._found.poll())
 
     def end(self) -> Iterator[StreamEvent]:
         """Yield what only the end settles."""
         yield from self.poll()
         if self._found is not None:
-            yield from self._found.end()
+            yield from filter(self._is_new, self._found.end())
+
+    def _is_new(self, event: StreamEvent) -> bool:
+        return (
+            event["type"] != "block_complete"
+            or (event["conversationId"], event["blockId"]) not in self._old
+        )
 
     @property
     def findings(self) -> Sequence[Finding]:

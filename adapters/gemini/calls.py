@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agentsdir.adapters.gemini.index import Call
@@ -38,6 +38,7 @@ _STATUS = {
 _FINAL = ("success", "error")
 # A call's start stands only in ids that carry it: …_1795815018065_0, …-1757000000000-3fa….
 _STARTED = re.compile(r"[_-](\d{13})[_-][0-9a-f]+$")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST = timedelta(days=1)
 _BODIES = ("originalContent", "newContent")
 _BODY_LIMIT = 2048
@@ -117,11 +118,10 @@ class CallRecord:
     def duration(self) -> int | None:
         """Return how long the call took, in milliseconds, where its id says when it began."""
         started = _STARTED.search(self.id)
-        ended = moment_of(self.record.get("timestamp"))
-        began = moment_of(int(started[1])) if started else None
-        if began is None or ended is None:
+        ended = moment_of(self.ended) if started else None
+        if started is None or ended is None:
             return None
-        took = ended - began
+        took = ended - (_EPOCH + timedelta(milliseconds=int(started[1])))
         return took // timedelta(milliseconds=1) if timedelta() <= took < _LONGEST else None
 
     def task(self) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # A string, a bracket, a number or word; a quote that stands alone begins an unfinished string.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|[^\s,:{}\[\]"]+|"', re.DOTALL)
 _OPEN, _CLOSE = (b"{", b"["), (b"}", b"]")
+# How the client lays a message out, and the end of the list behind the last one.
+_BEGIN, _END, _LAST = b"\n    {", b"\n    }", b"\n  ]"
 
 
 class _Layout(NamedTuple):
@@ -51,12 +53,27 @@ def document_rows(
         tally.lines += 1
         until = len(data) if layout.begin is None else layout.begin
         yield Row(header, 1, 0, until, b"", salvaged=False, lossy=())
-    line, at = 1, 0
-    for begin, end in layout.elements:
+    line, at, last = 1, 0, layout.begin or 0
+    surveyed = False
+    pending = iter(layout.elements)
+    while element := next(pending, None):
+        begin, last = element
         line, at = line + data.count(b"\n", at, begin), begin
-        tally.lines += 1
-        yield from element_rows(data[begin:end], line, begin, file, tally, report)
-    last = layout.elements[-1][1] if layout.elements else layout.begin or 0
+        try:
+            value = orjson.loads(data[begin:last])
+        except orjson.JSONDecodeError:
+            if not surveyed and last != _end_of(data, begin):
+                # It is not laid out as it seemed to be.
+                surveyed, last = True, begin
+                layout = _survey(data, begin, layout.begin)
+                pending = iter(layout.elements)
+                continue
+            tally.lines += 1
+            yield from element_rows(data[begin:last], line, begin, file, tally, report)
+        else:
+            tally.lines += 1
+            length = last - begin
+            yield Row(value, line, begin, length, b"", salvaged=False, lossy=())
     if layout.end is not None:
         last = layout.end + 1
     if layout.stop is None:
@@ -71,12 +88,14 @@ def document_rows(
     report(Finding(why[0], file, line, last, len(data) - last, why[1]))
 
 
-def _survey(data: bytes) -> _Layout:
+def _survey(data: bytes, at: int = 0, begin: int | None = None) -> _Layout:
+    """Return where things stand in a document, from its start or from `at` in its list on."""
     elements: list[tuple[int, int]] = []
-    depth = 0
+    depth = 0 if begin is None else 2
     key = b""
-    begin = end = started = None
-    for match in _TOKEN.finditer(data):
+    end = started = None
+    tokens = _TOKEN.finditer(data, at)
+    while match := next(tokens, None):
         token = match.group()
         if token == b'"':
             break
@@ -84,6 +103,7 @@ def _survey(data: bytes) -> _Layout:
         if token in _OPEN:
             if depth == 1 and begin is None and token == b"[" and key == b'"messages"':
                 begin = match.end()
+                tokens = _TOKEN.finditer(data, _skim(data, begin, elements))
             elif depth == 2 and inside:
                 started = match.start()
             depth += 1
@@ -100,6 +120,33 @@ def _survey(data: bytes) -> _Layout:
         elif depth == 2 and inside and match.end() < len(data):
             elements.append(match.span())
     return _Layout(elements, begin, end, None)
+
+
+def _skim(data: bytes, at: int, elements: list[tuple[int, int]]) -> int:
+    """Add the messages that are indented as the client does it; return where that ends.
+
+    No string holds a newline as it is, so an indentation is enough to find their ends.
+    """
+    while data.startswith(_BEGIN, at):
+        close = data.find(_END, at)
+        after = close + len(_END)
+        more = data.startswith(b",", after)
+        if close < 0 or not (more or data.startswith(_LAST, after)):
+            break
+        elements.append((at + len(_BEGIN) - 1, after))
+        at = after + more
+    return at
+
+
+def _end_of(data: bytes, at: int) -> int | None:
+    """Return where the value at `at` ends, by its brackets; None if it does not."""
+    depth = 0
+    for match in _TOKEN.finditer(data, at):
+        token = match.group()
+        depth += (token in _OPEN) - (token in _CLOSE)
+        if depth <= 0:
+            return match.end()
+    return None
 
 
 def _header(data: bytes, layout: _Layout) -> dict[str, Any]:

@@ -97,9 +97,9 @@ class Message:
         self.role = role
         self.place = place
         self.timestamp = timestamp
-        self.texts: dict[int, tuple[int, Place]] = {}
+        # Most messages have few of these, and there may be very many messages.
+        self.texts: dict[int, tuple[int, Place]] = _NONE
         self.text: int | None = None
-        # Most messages have none of these, and there may be very many messages.
         self.thoughts: dict[int, tuple[Place, str, int]] = _NONE
         self.calls: dict[str, Call] = _NONE
         self.extras: dict[int, tuple[Place, int]] = _NONE
@@ -116,6 +116,8 @@ class Message:
         known = self.texts.get(sign)
         if known is not None and known[0] >= length:
             return before != sign
+        if self.texts is _NONE:
+            self.texts = {}
         self.texts[sign] = (length, place)
         return True
 
@@ -150,6 +152,8 @@ class Index:
         # Messages with results whose call was not there when they came.
         self.orphaned: list[Message] = []
         self._repeats: dict[str, int] = {}
+        # The message that was seen last and its version then: the next one repeats most of it.
+        self._newest: tuple[Message | None, dict[str, Any]] = (None, _NONE)
 
     def __len__(self) -> int:
         """Return how many rows were added."""
@@ -192,21 +196,26 @@ class Index:
     def see(self, value: dict[str, Any], message_id: str, place: Place) -> Message:
         """Take in one version of a message."""
         message = self.messages.get(message_id)
+        before = None
         if message is None:
             message = Message(message_id, role_of(value), place, value.get("timestamp"))
             self._begin(message)
-        elif message.timestamp is None and value.get("timestamp") is not None:
-            message.timestamp = value["timestamp"]
-            self.touch(message_id)
+        else:
+            if message is self._newest[0]:
+                before = self._newest[1]
+            if message.timestamp is None and value.get("timestamp") is not None:
+                message.timestamp = value["timestamp"]
+                self.touch(message_id)
         role = message.role
         if role == "model":
-            self._see_model(message, value, place)
+            self._see_model(message, value, place, before)
         elif role == "user":
             self._see_user(message, value, place)
         else:
             text = plain_text(value.get("content"))
             if message.add_text(hash(text), len(text), place):
                 self.touch(message_id)
+        self._newest = message, value
         return message
 
     def settle_orphans(self) -> None:
@@ -226,15 +235,13 @@ class Index:
 
     def _see_user(self, message: Message, value: dict[str, Any], place: Place) -> None:
         content = value.get("content")
-        if isinstance(content, str):
-            parts: list[Part] = [{"text": content}] if content else []
-        else:
-            parts = parts_of(content)
+        parts: list[Part] = [] if content == "" else parts_of(content)
         kinds = [part_kind(part) for part in parts]
         answers = "response" in kinds
         said: list[Any] = []
         length = 0
-        for at, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
+        for at, kind in enumerate(kinds):
+            part = parts[at]
             if kind in ("text", "thought"):
                 said.append(part["text"])
                 length += len(part["text"])
@@ -259,19 +266,13 @@ class Index:
                 self.touch(message.id)
 
     def _see_answer(
-        self,
-        message: Message,
-        response: dict[str, Any],
-        parts: list[dict[str, Any]],
-        place: Place,
-        at: int,
+        self, message: Message, response: dict[str, Any], parts: list[Part], place: Place, at: int
     ) -> None:
-        name = text_of(response.get("name"))
-        bare = bare_call_id(text_of(response.get("id")), name)
+        bare = bare_call_id(text_of(response.get("id")), text_of(response.get("name")))
         owner = self.calls.get(bare)
-        weight = result_weight(answer_parts(parts, at))
         if owner is not None:
-            if owner[1].offer_answer(weight, place, ("content", at)):
+            result = answer_parts(parts, at) if at + 1 < len(parts) else parts[at:]
+            if owner[1].offer_answer(result_weight(result), place, ("content", at)):
                 self.touch(owner[0].id)
         elif message.orphans is None:
             message.orphans = [(bare, place, at)]
@@ -281,8 +282,37 @@ class Index:
             message.orphans.append((bare, place, at))
             self.touch(message.id)
 
-    def _see_model(self, message: Message, value: dict[str, Any], place: Place) -> None:
+    def _see_model(
+        self, message: Message, value: dict[str, Any], place: Place, before: dict[str, Any] | None
+    ) -> None:
+        """Take in a version; what is as it was `before` is known."""
         content = value.get("content")
+        if before is None or content != before.get("content"):
+            self._see_content(message, content, place)
+        thoughts = value.get("thoughts")
+        if thoughts and (before is None or thoughts != before.get("thoughts")):
+            for at, thought in enumerate(list_of(thoughts)):
+                if isinstance(thought, dict):
+                    subject, said = thought.get("subject"), thought.get("description")
+                    self._see_thought(
+                        message, text_of(subject), text_of(said), place, "thoughts", at
+                    )
+        calls = value.get("toolCalls")
+        if calls:
+            for at, call in enumerate(list_of(calls)):
+                if isinstance(call, dict):
+                    self._see_call(message, call, place, ("toolCalls", at))
+        tokens = value.get("tokens")
+        if isinstance(tokens, dict) and tokens != message.tokens:
+            used = message_usage(tokens)
+            if message.usage is None or used["totalTokens"] > message.usage["totalTokens"]:
+                message.usage, message.tokens = used, tokens
+                self.touch(message.id)
+        if message.model is None and isinstance(value.get("model"), str):
+            message.model = value["model"]
+            self.touch(message.id)
+
+    def _see_content(self, message: Message, content: Any, place: Place) -> None:
         if isinstance(content, str):
             text = content
         else:
@@ -298,24 +328,6 @@ class Index:
                 elif message.add_extra(part, place, at):
                     self.touch(message.id)
         if text and message.add_text(hash(text.strip()), len(text), place):
-            self.touch(message.id)
-        for at, thought in enumerate(list_of(value.get("thoughts"))):
-            if isinstance(thought, dict):
-                subject, description = thought.get("subject"), thought.get("description")
-                self._see_thought(
-                    message, text_of(subject), text_of(description), place, "thoughts", at
-                )
-        for at, call in enumerate(list_of(value.get("toolCalls"))):
-            if isinstance(call, dict):
-                self._see_call(message, call, place, ("toolCalls", at))
-        tokens = value.get("tokens")
-        if isinstance(tokens, dict) and tokens != message.tokens:
-            used = message_usage(tokens)
-            if message.usage is None or used["totalTokens"] > message.usage["totalTokens"]:
-                message.usage, message.tokens = used, tokens
-                self.touch(message.id)
-        if message.model is None and isinstance(value.get("model"), str):
-            message.model = value["model"]
             self.touch(message.id)
 
     def _see_thought(

@@ -78,8 +78,7 @@ class GeminiSession:
         command = self._command(environment)
         follower = AwaitedFollower(self._storage, lambda: self._spec.native_id)
         if self._is_known:
-            for _ in follower.poll():
-                pass  # what was said before this turn is told already
+            follower.pass_over()
         turn = self._turn = JoinedTurn(StdoutTranslator(), follower)
         program = self._program = Program(
             command, cwd=self._spec.cwd, environment=self._instructed(environment)

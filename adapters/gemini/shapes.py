@@ -98,11 +98,12 @@ def _part_of(item: Any) -> Part:
 
 def part_kind(part: Part) -> str:
     """Name the kind of a part: call, response, text, thought, media or other."""
-    if isinstance(part.get("functionCall"), dict):
+    # Asked of every part of every version: a look into the keys is cheaper than `get`.
+    if "functionCall" in part and isinstance(part["functionCall"], dict):
         return "call"
-    if isinstance(part.get("functionResponse"), dict):
+    if "functionResponse" in part and isinstance(part["functionResponse"], dict):
         return "response"
-    if isinstance(part.get("text"), str):
+    if "text" in part and isinstance(part["text"], str):
         return "thought" if part.get("thought") else "text"
     if isinstance(part.get("inlineData"), dict) or isinstance(part.get("fileData"), dict):
         return "media"
@@ -178,18 +179,21 @@ def split_thought(text: str) -> tuple[str, str]:
 def response_output(response: Any) -> Any:
     """Return what a functionResponse told the model: its output, its error, or all of it."""
     if isinstance(response, dict) and len(response) == 1:
-        for key in ("output", "error"):
-            if key in response:
-                return response[key]
+        if "output" in response:
+            return response["output"]
+        if "error" in response:
+            return response["error"]
     return response
 
 
 def is_error_response(result: Any) -> bool:
     """Tell whether a result says that the call failed or was cancelled."""
-    return any(
-        "error" in dict_of(dict_of(part.get("functionResponse")).get("response"))
-        for part in parts_of(result)
-    )
+    for part in parts_of(result):
+        if "functionResponse" in part and "error" in dict_of(
+            dict_of(part["functionResponse"]).get("response")
+        ):
+            return True
+    return False
 
 
 def answer_parts(parts: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:
@@ -223,17 +227,18 @@ def result_output(result: Any) -> Any:
     """Return the model's view of a call's whole result: a plain value, or text and image parts."""
     parts = parts_of(result)
     if len(parts) == 1 and not dict_of(parts[0].get("functionResponse")).get("parts"):
-        return _part_output(parts[0])
+        return part_output(parts[0])
     shown: list[Any] = []
     for part in parts:
-        value = _part_output(part)
+        value = part_output(part)
         shown.append({"type": "text", "text": value} if isinstance(value, str) else value)
         nested = dict_of(part.get("functionResponse")).get("parts")
-        shown += [_part_output(item) for item in parts_of(nested)]
+        shown += [part_output(item) for item in parts_of(nested)]
     return shown
 
 
-def _part_output(part: Part) -> Any:
+def part_output(part: Part) -> Any:
+    """Return the model's view of one part."""
     kind = part_kind(part)
     if kind == "response":
         return response_output(part["functionResponse"].get("response"))
@@ -250,7 +255,7 @@ def result_weight(result: Any) -> int:
         return -1
     weight = 0
     for part in parts_of(result):
-        value = _part_output(part)
+        value = part_output(part)
         if not isinstance(value, str):
             weight += 1
         elif not value.startswith(MASKED):

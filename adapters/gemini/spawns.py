@@ -25,17 +25,15 @@ def spawn_of(record: dict[str, Any]) -> Spawn | None:
 
     A call of an agent that does not exist is an ordinary failed call.
     """
-    name = text_of(record.get("name"))
-    agent_id = record.get("agentId")
-    display = record.get("resultDisplay")
-    progress = isinstance(display, dict) and display.get("isSubagentProgress") is True
+    get = record.get
+    name, agent_id, display = text_of(get("name")), get("agentId"), get("resultDisplay")
     if not isinstance(agent_id, str):
         agent_id = None
     if not (
         agent_id
-        or progress
-        or text_of(record.get("description")).startswith(_DELEGATING)
-        or _says_so(name, record)
+        or (isinstance(display, dict) and display.get("isSubagentProgress") is True)
+        or text_of(get("description")).startswith(_DELEGATING)
+        or _says_so(name, get("result"))
     ):
         return None
     called = text_of(dict_of(record.get("args")).get("agent_name"))
@@ -43,8 +41,8 @@ def spawn_of(record: dict[str, Any]) -> Spawn | None:
     return Spawn(called or shown or name, agent_id, record.get("timestamp"))
 
 
-def _says_so(name: str, record: dict[str, Any]) -> bool:
-    for part in parts_of(record.get("result")):
+def _says_so(name: str, result: Any) -> bool:
+    for part in parts_of(result):
         output = response_output(dict_of(part.get("functionResponse")).get("response"))
         if isinstance(output, str):
             if output.startswith(_FINISHED):

@@ -217,3 +217,44 @@ def test_a_bundle_arrives_in_another_root_to_the_byte(shell: Any, store: Path) -
             assert (other.folder(agent) / inner).read_bytes() == path.read_bytes()
     assert other.ok("replay", agent).out == shell.ok("replay", agent).out
     del store
+
+
+def sound_copy(shell: Any, agent: str) -> str:
+    """Hold a copy of the session to it that it is one of its own; return its native id."""
+    shown = shell.ok("inspect", agent).json
+    native = str(shown["native"]["id"])
+    assert native != ID
+    top = shell.folder(agent) / "transcripts" / "tmp" / "w"
+    taken = {path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()}
+    assert taken == {
+        f"chats/session-2026-11-27T21-31-{native[:8]}.jsonl",
+        f"chats/{native}/{CHILD}.jsonl",
+        f"tool-outputs/session-{native}/ls__1.txt",
+    }
+    parsed = shell.ok("parse", str(top / "chats")).rows
+    assert {row["sessionId"] for row in parsed} == {native, CHILD}
+    done = shell("validate", str(shell.root))
+    assert (done.code, done.out) == (0, "")
+    return native
+
+
+def test_a_fork_is_another_session_with_the_same_history(shell: Any, store: Path) -> None:
+    """Blocks keep their ids, and the first agent keeps everything."""
+    agent = shell.ok("new", "--from", ID).out.strip()
+    before = (shell.folder(agent) / "events.jsonl").read_bytes()
+    fork = shell.ok("fork", agent).out.strip()
+    sound_copy(shell, fork)
+    assert (shell.folder(agent) / "events.jsonl").read_bytes() == before
+    assert shell.ok("replay", fork).out == shell.ok("replay", agent).out
+    del store
+
+
+def test_an_import_beside_the_original_becomes_another_session(shell: Any, store: Path) -> None:
+    """Its ids are taken here."""
+    agent = shell.ok("new", "--from", ID).out.strip()
+    shell.ok("export", "--bundle", agent, "bundle")
+    other = shell.ok("import", "bundle").out.strip()
+    sound_copy(shell, other)
+    assert other != agent
+    assert shell.ok("replay", other).out == shell.ok("replay", agent).out
+    del store
