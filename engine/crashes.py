@@ -68,6 +68,8 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
             for block in stream.blocks:
                 says = f"kept what block {block['id']} came to"
                 steps.append(Step(says, "block", _block(turn_id, block)))
+                if block["type"] == "tool_use" and _is_open(block, seen.results):
+                    seen.open_calls.append(block)
         steps += _close_calls(turn_id, seen, INTERRUPTED)
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))

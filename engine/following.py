@@ -20,7 +20,7 @@ from agentsdir.formats.errors import (
     UsageError,
 )
 from agentsdir.formats.reading.lines import LINE_CAP
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.source import HEAD, Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -177,9 +177,50 @@ def _following(name: str) -> StoreReader:
 
 
 def live_translator() -> Translator:
-    """Return a translator for the standard output of a client."""
+    """Return a translator for the standard output of whichever client it turns out to be."""
     readers = (one.reader for one in registry.built_in())
-    return next(one for one in readers if isinstance(one, LiveReader)).translate_stream()
+    return _AnyOutput([reader for reader in readers if isinstance(reader, LiveReader)])
+
+
+class _AnyOutput:
+    """Translates the output of the client that its beginning names, as `parse` would.
+
+    What comes before anything is recognised is held back until then.
+    """
+
+    def __init__(self, readers: Sequence[LiveReader]) -> None:
+        self._readers = readers
+        self._held: list[bytes] = []
+        self._translator: Translator | None = None
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the lines so far."""
+        return () if self._translator is None else self._translator.findings
+
+    def line(self, line: bytes) -> Iterator[StreamEvent]:
+        """Take one line."""
+        if self._translator is not None:
+            yield from self._translator.line(line)
+            return
+        self._held.append(line)
+        head = b"".join(self._held)[:HEAD]
+        known = next((one for one in self._readers if one.detect(head, "-")), None)
+        if known is not None or len(head) == HEAD:
+            yield from self._begin(known)
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what is left; output that nobody recognises is read as the first client's."""
+        if self._translator is None:
+            yield from self._begin(None)
+        if self._translator is not None:
+            yield from self._translator.end()
+
+    def _begin(self, reader: LiveReader | None) -> Iterator[StreamEvent]:
+        self._translator = (reader or self._readers[0]).translate_stream()
+        held, self._held = self._held, []
+        for line in held:
+            yield from self._translator.line(line)
 
 
 def follow(

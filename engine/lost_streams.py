@@ -70,9 +70,18 @@ def _read(path: Path, logged: AbstractSet[tuple[str, str]]) -> LostStream | None
         return None
     blocks = [block for thread in reducer.conversations.values() for block in thread]
     lacking = [block for block in blocks if block_key(block) not in logged]
-    # A call that did not come to its end was never made.
-    lost = [block for block in lacking if block.get("type") in _SAID and _is_whole(block)]
+    lost = [block for block in lacking if _was_said(block) and _is_whole(block)]
     return LostStream(path, lost, bool(blocks) and len(lost) == len(lacking))
+
+
+def _was_said(block: Block) -> bool:
+    """Tell whether there is more to a block than its beginning.
+
+    A call has a status when it was made; one whose input still came has none.
+    """
+    if block.get("type") == "tool_use":
+        return "status" in block
+    return block.get("type") in _SAID and bool(block.get("content"))
 
 
 def _is_whole(block: Block) -> bool:
@@ -80,4 +89,4 @@ def _is_whole(block: Block) -> bool:
         check_block(block)
     except Invalid:
         return False
-    return bool(block["content"])
+    return True

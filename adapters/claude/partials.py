@@ -17,6 +17,7 @@ from agentsdir.adapters.claude.shapes import identifier, mapping, text
 from agentsdir.adapters.claude.subagents import TOOLS
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, Block, make_block
+from agentsdir.formats.reading.deltas import Deltas
 from agentsdir.formats.reading.sink import encodable
 
 TYPE_CHECKING = False
@@ -30,13 +31,13 @@ _MOST_BLOCKS = 10_000  # no message has that many
 class _Partial:
     """One block that began."""
 
-    __slots__ = ("block", "gone", "half", "handle", "pieces")
+    __slots__ = ("block", "deltas", "gone", "handle", "pieces")
 
     def __init__(self, handle: str, block: Block) -> None:
         self.handle = handle
         self.block = block
         self.gone = False
-        self.half = ""  # the first half of a character whose second comes with the next delta
+        self.deltas = Deltas()
         self.pieces: list[str] = []  # of a call's input
 
 
@@ -158,11 +159,7 @@ def _more(partial: _Partial, delta: dict[str, Any]) -> list[StreamEvent]:
         partial.pieces.append(text(delta.get("partial_json")))
     if kind not in _DELTAS or "content" not in partial.block:
         return []
-    more = partial.half + text(delta.get(_DELTAS[kind]))
-    partial.half = more[-1:] if "\ud800" <= more[-1:] <= "\udbff" else ""
-    # Halves that met become one character; what still stands alone cannot be written.
-    units = more.removesuffix(partial.half).encode("utf-16-le", "surrogatepass")
-    more = units.decode("utf-16-le", "replace")
+    more = partial.deltas.more(text(delta.get(_DELTAS[kind])))
     return [stream.text_delta(partial.handle, more, MAIN)] if more else []
 
 

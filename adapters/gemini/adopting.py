@@ -8,10 +8,18 @@ from pathlib import Path
 from agentsdir.adapters.contract import Adoptable, NativeFile
 from agentsdir.adapters.gemini import cards, store
 from agentsdir.adapters.gemini.detection import LOG, family_of
-from agentsdir.adapters.gemini.heads import BEGINNING, id_of, read_ends, started, workspace_of
+from agentsdir.adapters.gemini.heads import (
+    BEGINNING,
+    id_of,
+    messages,
+    read_ends,
+    started,
+    workspace_of,
+)
 from agentsdir.adapters.gemini.native_files import native_files
 from agentsdir.adapters.gemini.own_files import chat_name, is_chat_name
 from agentsdir.adapters.gemini.projects import CHATS, TMP, Projects, slug
+from agentsdir.adapters.gemini.shapes import text_of
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.source import Source
 
@@ -21,7 +29,8 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.gemini.heads import Ends
 
-_MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]+)"')
+# As a document has it in a message, and not deeper.
+_MODEL = re.compile(rb'\n {6}"model": "([^"\\]+)"')
 _IS_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,200}").fullmatch
 _NO_TIME = "1970-01-01T00:00"
 
@@ -55,7 +64,7 @@ def adoptable(main: Path) -> Adoptable:
     return Adoptable(
         id=native_id,
         cwd=cwd,
-        model=_model(ends),
+        model=_model(ends, family),
         title=card.title if card else "",
         files=tuple(_files(main, native_id, f"{TMP}/{folder}", ends)),
     )
@@ -81,7 +90,8 @@ def _files(main: Path, native_id: str, project: str, ends: Ends) -> Iterator[Nat
             yield file
 
 
-def _model(ends: Ends) -> str:
-    """Return the model that answered last, as the last 64 KiB say; empty where they do not."""
-    found = _MODEL.findall(ends.tail)
-    return found[-1].decode(errors="replace") if found else ""
+def _model(ends: Ends, family: str) -> str:
+    """Return the model that answered last, as the ends of the file say; empty where they do not."""
+    told = [text_of(message.get("model")) for message in messages(ends, family)]
+    told += [found.decode(errors="replace") for found in _MODEL.findall(ends.tail)]
+    return next((model for model in reversed(told) if model), "")

@@ -28,13 +28,15 @@ _DEEP = 3
 class Own(NamedTuple):
     """A file of a session: its path below the project's folder, and its role.
 
-    `role` is one of `NativeFile`'s. `project` is the name of the folder it was saved below.
+    `role` is one of `NativeFile`'s. `project` is the name of the folder it was saved below, `talks`
+    whether anybody but the client says anything in a chat of the session.
     """
 
     project: str
     inner: tuple[str, ...]
     role: str
     source: Source
+    talks: bool = False
 
 
 def own_files(saved: Mapping[str, Source], native_id: str) -> list[Own]:
@@ -48,23 +50,21 @@ def own_files(saved: Mapping[str, Source], native_id: str) -> list[Own]:
         native_id: of the session.
     """
     found: dict[tuple[str, ...], Own] = {}
-    talking: dict[tuple[str, ...], bool] = {}
     for path, source in sorted(saved.items()):
-        own, talks = _own(path, source, native_id)
+        own = _own(path, source, native_id)
         if own is None:
             continue
         other = found.get(own.inner)
         if other is None or size_of(other.source) < size_of(source):
             found[own.inner] = own
-            talking[own.inner] = talks
     mains = [own for own in found.values() if own.role == "main"]
     if not mains:
         return []
-    logs = {own.inner[-1] for own in mains if talking[own.inner] and own.inner[-1][-1] == "l"}
+    logs = {own.inner[-1] for own in mains if own.talks and own.inner[-1].endswith("l")}
 
     def rank(own: Own) -> tuple[bool, bool, int, str]:
         name = own.inner[-1]
-        return talking[own.inner], f"{name}l" not in logs, size_of(own.source), name
+        return own.talks, f"{name}l" not in logs, size_of(own.source), name
 
     main = max(mains, key=rank)
     rest = [
@@ -75,26 +75,26 @@ def own_files(saved: Mapping[str, Source], native_id: str) -> list[Own]:
     return [main, *rest]
 
 
-def _own(path: str, source: Source, native_id: str) -> tuple[Own | None, bool]:
-    """Return a saved file as the session's own, None if it is not; and whether anybody talks."""
+def _own(path: str, source: Source, native_id: str) -> Own | None:
+    """Return a saved file as the session's own; None if it is not."""
     parts = tuple(path.split("/"))
     if len(parts) < _DEEP + 1 or parts[0] != TMP or not ID.fullmatch(native_id):
-        return None, False
+        return None
     if any(not part or part.startswith(".") or not part.isprintable() for part in parts):
-        return None, False
+        return None
     project, inner = parts[1], parts[2:]
     name = inner[-1]
     if len(inner) == _DEEP:
         if inner[:2] == (OUTPUTS, f"{PREFIX}{safe_part(native_id)}"):
-            return Own(project, inner, "output", source), False
+            return Own(project, inner, "output", source)
         if inner[:2] == (CHATS, safe_part(native_id)) and _CHILD.fullmatch(name):
-            return Own(project, inner, "subagent", source), False
-    elif inner[0] == CHATS and _CHAT.fullmatch(name):
+            return Own(project, inner, "subagent", source)
+    elif inner[0] == CHATS and len(inner) == _DEEP - 1 and _CHAT.fullmatch(name):
         head = look_at(read_ends(source))
         if head.session_id == native_id:
             role = "subagent" if head.kind == "subagent" else "main"
-            return Own(project, inner, role, source), head.talks
-    return None, False
+            return Own(project, inner, role, source, head.talks)
+    return None
 
 
 def is_chat_name(name: str) -> bool:

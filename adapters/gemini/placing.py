@@ -1,9 +1,10 @@
 """Putting a saved session where the real client finds it (seed: setupSessionTranscripts).
 
-A client looks for sessions in the folder of its working directory alone, so that is where one goes,
-wherever else it may stand. What stands in the client's store is the client's: files are made, and
-never changed, not even its registry: it registers a folder that it finds marked. Files get their
-names in one step, the main transcript last, so that a session is there whole or not at all.
+SPEC.md, "Gemini: placing". A client looks for sessions in the folder of its working directory
+alone, so that is where one goes, wherever else it may stand. What stands in the client's store is
+the client's: files are made, and never changed, not even its registry: it registers a folder that
+it finds marked. Files get their names in one step, the main transcript last, so that a session is
+there whole or not at all.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
     storage, cwd = host_storage(spec.host), real_cwd(spec.cwd)
     folder = storage / TMP / (hashed(cwd) if by_hash else Projects(storage).folder(cwd))
     main, *rest = saved
+    # A stub has nothing, and a client that finds one deletes it with all files of its short id.
+    rest = [own for own in rest if own.talks or own.role != "sidecar"]
     # Whatever is in the way of one is known before anything is made.
     missing = [own for own in (*rest, main) if not _stands(folder, own)]
     if main in missing:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Paths,
         Refuse,
         SessionFiles,
+        Translator,
     )
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
@@ -92,3 +93,9 @@ class GeminiReader:
         from agentsdir.adapters.gemini.follow import SessionFollower
 
         return SessionFollower(main, hidden=hidden)
+
+    def translate_stream(self) -> Translator:
+        """Return a translator for the standard output of one run."""
+        from agentsdir.adapters.gemini.translate import StdoutTranslator
+
+        return StdoutTranslator()

@@ -15,44 +15,54 @@ from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.tokens import report_usage, stream_usage
 from agentsdir.formats import times
 from agentsdir.formats.digest import short_hash
-from agentsdir.formats.reading.blocks import MAIN, Source, make_block
+from agentsdir.formats.reading.blocks import MAIN, Block, Source, make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Row, read_rows
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source as Bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentsdir.formats.reading.sink import BlockSink, ParseSink
+
+FAILED = "run failed"
+"""What is said of a run whose result names no error."""
 
 
 class StreamReader:
-    """Reads the lines of one ``stream-json`` run into a sink."""
+    """Reads the lines of one ``stream-json`` run into a sink.
 
-    def __init__(self, source: Bytes, sink: ParseSink) -> None:
-        self._source = source
+    Args:
+        file: the name that blocks say.
+        sink: takes the blocks.
+        hear: is told of each piece of an answer as it comes, with the block that it belongs to.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        sink: BlockSink,
+        hear: Callable[[Block, str], None] = lambda _block, _piece: None,
+    ) -> None:
+        self.session = ""
+        self._file = file
         self._sink = sink
-        self._session = ""
-        self._model: str | None = None
+        self._hear = hear
         self._seen: dict[str, int] = {}
         self._uses: dict[str, int] = {}
-        # The answer that is being put together: its first row and its pieces.
-        self._open: Row | None = None
+        # The answer that is being put together, and its pieces.
+        self._answer: Block | None = None
         self._pieces: list[str] = []
 
-    def read(self) -> None:
-        """Read all lines; each is settled once."""
-        with self._source.open() as stream:
-            rows = read_rows(stream, self._source.name, self._sink.tally, self._sink.finding)
-            for row in rows:
-                self._take(row)
-        self._close_answer()
-
-    def _take(self, row: Row) -> None:
+    def take(self, row: Row) -> None:
+        """Take one row, and settle it."""
         value, tally = row.value, self._sink.tally
         kind = value.get("type")
         if kind == "message" and value.get("role") == "assistant":
             content = value.get("content")
             if isinstance(content, str):
-                (tally.settle_folded if self._open else tally.settle_parsed)(row)
-                self._open = self._open or row
-                self._pieces.append(content)
+                (tally.settle_folded if self._answer else tally.settle_parsed)(row)
+                self._more(row, content)
                 return
         self._close_answer()
         read = getattr(self, f"_read_{kind}", None) if kind in _KINDS else None
@@ -62,14 +72,26 @@ class StreamReader:
         else:
             tally.settle_parsed(row)
 
+    def finish(self) -> None:
+        """State what only the end tells: the last answer, and which calls got no result."""
+        self._close_answer()
+        for call in list(self._uses):
+            self._finish(call, "pending")
+
+    def _more(self, row: Row, piece: str) -> None:
+        if self._answer is None:
+            self._answer = self._block("assistant_text", self._row_id(row), row, content="")
+        self._pieces.append(piece)
+        self._hear(self._answer, piece)
+
     def _close_answer(self) -> None:
-        row, self._open = self._open, None
-        if row is not None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
             text, self._pieces = "".join(self._pieces), []
-            self._add("assistant_text", self._row_id(row), row, content=text)
+            self._sink.add({**answer, "content": text})
 
     def _read_init(self, row: Row, value: dict[str, Any]) -> bool:
-        self._session = self._session or text_of(value.get("session_id"))
+        self.session = self.session or text_of(value.get("session_id"))
         model = value.get("model")
         self._add(
             "system", self._row_id(row), row, subtype="session_start", message="session started",
@@ -119,7 +141,7 @@ class StreamReader:
         failed = value.get("status") == "error"
         error = dict_of(value.get("error"))
         stats = value.get("stats")
-        message = text_of(error.get("message")) or ("run failed" if failed else "run ended")
+        message = text_of(error.get("message")) or (FAILED if failed else "run ended")
         self._add(
             "system", self._row_id(row), row, subtype="error" if failed else "session_end",
             message=message, metadata={"stats": stats},
@@ -133,11 +155,6 @@ class StreamReader:
         handle = self._uses.pop(call, None)
         if handle is not None:
             self._sink.amend(handle, status=status)
-
-    def finish_all(self) -> None:
-        """State of every call that got no result that it is pending."""
-        for call in list(self._uses):
-            self._finish(call, "pending")
 
     def _log(self, row: Row, value: dict[str, Any]) -> None:
         if self._sink.wants_hidden:
@@ -163,18 +180,19 @@ class StreamReader:
         return unique
 
     def _add(self, kind: str, block_id: str, row: Row, **fields: Any) -> int:
+        return self._sink.add(self._block(kind, block_id, row, **fields))
+
+    def _block(self, kind: str, block_id: str, row: Row, **fields: Any) -> Block:
         if row.lossy:
             fields["lossy"] = list(row.lossy)
         source: Source = {
-            "file": self._source.name,
+            "file": self._file,
             "line": row.line,
             "offset": row.offset,
             "length": row.length,
         }
         timestamp = times.native(row.value.get("timestamp"))
-        return self._sink.add(
-            make_block(kind, block_id, MAIN, self._session, timestamp, source, **fields)
-        )
+        return make_block(kind, block_id, MAIN, self.session, timestamp, source, **fields)
 
 
 _KINDS = ("init", "message", "tool_use", "tool_result", "error", "result")
@@ -182,9 +200,12 @@ _KINDS = ("init", "message", "tool_use", "tool_result", "error", "result")
 
 def read_stream(transcript: Transcript, sink: ParseSink) -> None:
     """Read a recorded ``stream-json`` run."""
-    reader = StreamReader(transcript.source, sink)
-    reader.read()
-    reader.finish_all()
+    source = transcript.source
+    reader = StreamReader(source.name, sink)
+    with source.open() as stream:
+        for row in read_rows(stream, source.name, sink.tally, sink.finding):
+            reader.take(row)
+    reader.finish()
 
 
 def read_report(transcript: Transcript, sink: ParseSink) -> None:

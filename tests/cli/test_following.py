@@ -93,6 +93,23 @@ def test_a_clients_output_is_followed_from_a_pipe(shell: Any) -> None:
     assert shell("follow", "-", "--until-idle", "1").code == 2
 
 
+@pytest.mark.parametrize("noise", [b"", b"a warning before anything else\n"])
+def test_the_output_of_gemini_is_told_by_its_beginning(shell: Any, noise: bytes) -> None:
+    """What comes before is held back until then, and is a finding all the same."""
+    output = (FIXTURES.parent / "gemini" / "stream-tools.stdout").read_bytes()
+    done = shell("follow", "-", stdin=noise + output)
+    assert done.code == (3 if noise else 0)
+    rows = last_of_each(done.rows)
+    assert {row["status"] for row in rows if row["type"] == "tool_use"} == {"success"}
+    assert rows[-1]["subtype"] == "session_end"
+
+
+def test_output_that_nobody_knows_gives_findings(shell: Any) -> None:
+    """It is read as the first client's when it has ended."""
+    done = shell("follow", "-", stdin=b"nothing that\nanybody knows\n")
+    assert (done.code, done.rows, done.err.count("\n")) == (3, [], 2)
+
+
 def put(shell: Any, data: bytes) -> Path:
     """Put a session into the client's own store."""
     path: Path = shell.home / ".claude" / "projects" / "-w" / f"{ONE}.jsonl"

@@ -330,7 +330,7 @@ class Provider:
         return written
 
     def goes_on(self, saved, present, *, ours):
-        return ours
+        return ours or {grows}
 
     def workspace_files(self, profile):
         return {{}}
@@ -360,13 +360,20 @@ def write_program(
     interrupt: str = "pass",
     stop: str = "pass",
     place: str = "pass",
+    grows: str = "False",
 ) -> None:
     """Write an installed plug-in whose provider keeps its transcripts in a client's own store."""
     _install(
         site,
         name,
         PROGRAM,
-        {"body": (body, 8), "interrupt": (interrupt, 8), "stop": (stop, 8), "place": (place, 8)},
+        {
+            "body": (body, 8),
+            "interrupt": (interrupt, 8),
+            "stop": (stop, 8),
+            "place": (place, 8),
+            "grows": (grows, 0),
+        },
     )
 
 

@@ -246,6 +246,62 @@ def test_a_file_that_the_client_rewrote_in_our_own_turn_is_stored_whole(
     sound(paths)
 
 
+NAMED = "99999999-8888-4777-8666-555555555555"
+NAMES_ITSELF = f"""
+if self.how == "create":
+    self.spec = self.spec._replace(native_id={NAMED!r})
+    self.main = self.main.with_name({NAMED!r} + ".jsonl")
+    self.transcript = RecordedTranscript(self.spec, b"")
+    self.host.named({NAMED!r})
+    self.host.named({NAMED!r})
+yield self.on_disk("assistant_text", "how", content=self.how + " " + self.spec.native_id)
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_id_that_the_client_chose_is_logged_once_and_gone_on_with(
+    stage: Any, program: Any, fails: bool
+) -> None:
+    """Some clients take none; without its id nobody would find the session again."""
+    paths = stage.new(
+        provider=program(body=NAMES_ITSELF + "if self.how == 'create': 1 / 0\n" * fails)
+    )
+    if fails:
+        with pytest.raises(ProviderError):
+            stage.send(paths, "one")
+    else:
+        assert stage.send(paths, "one").response == f"create {NAMED}"
+    assert stage.state(paths).native["id"] == NAMED
+    assert stage.send(paths, "two").response == f"restore {NAMED}"
+    changes = [one["data"] for one in stage.log(paths) if one["event"] == "native.changed"]
+    assert [(one["native"]["id"], one["reason"]) for one in changes] == [(NAMED, "named")]
+    stored = stage.state(paths).transcripts
+    assert {entry["native"] for entry in stored.values()} == {NAMED}
+    sound(paths)
+
+
+def test_a_file_that_was_written_anew_between_turns_is_stored_if_it_says_all_that_it_said(
+    stage: Any, program: Any
+) -> None:
+    """Some clients write the whole file at each change; the provider tells what that lost."""
+    grows = "set(saved.read().splitlines()) <= set(present.read().splitlines())"
+    paths = stage.new(provider=program(grows=grows))
+    stage.send(paths, "one")
+    native = main_file(stage, paths)
+    kept = native.read_bytes()
+    typed_in_client(stage, paths, "?by hand")
+    native.write_bytes(b"\n" + native.read_bytes())
+    stage.send(paths, "two")
+    assert texts(stage, paths)[2] == "?by hand"
+    stored = paths.transcripts / native.name
+    assert stored.read_bytes() == native.read_bytes()
+    native.write_bytes(kept)
+    with pytest.raises(Invalid, match="shorter"):
+        stage.send(paths, "three")
+    assert stored.read_bytes() != kept
+    sound(paths)
+
+
 @pytest.mark.feature("G-02", "G-03")
 def test_a_reset_gives_the_next_turn_a_native_session_of_its_own(
     stage: Any, paths: Any, program: Any
@@ -323,6 +379,44 @@ def test_what_was_streamed_before_a_crash_is_kept(stage: Any, program: Any, who:
     assert "half of an ans" in texts(stage, paths)
     assert list(paths.transcripts.rglob("*.stream")) == []
     assert restore_agent(stage.world, paths).error is None
+    assert restore_agent(stage.world, paths).actions == ()
+    sound(paths)
+
+
+CALLING = """
+call = {"toolName": "T", "toolUseId": "t1", "input": {"a": 1}}
+block = self.transcript.block("tool_use", "call", self.spec.now(), status="pending", **call)
+yield stream.block_start("c", block)
+raise SystemExit
+"""
+
+
+def test_a_call_that_only_the_stream_knew_when_all_died_is_kept_and_answered(
+    stage: Any, program: Any
+) -> None:
+    """Some clients write a call down when it is over. One whose input still came was not made."""
+    paths = stage.new(provider=program(body=CALLING))
+
+    def send() -> None:
+        with pytest.raises(SystemExit):
+            stage.send(paths, "hi")
+
+    kept = snapshots(stage, paths, send)
+    moment = next(tree for tree in reversed(kept) if b'"T"' not in log_of(tree))
+    put(paths, moment)
+    (stream_file,) = paths.transcripts.rglob("*.stream")
+    begun = stream_file.read_bytes().splitlines()[-1]
+    half = orjson.loads(begun.replace(b":call", b":half").replace(b'"t1"', b'"t2"'))
+    del half["block"]["status"]
+    stream_file.write_bytes(stream_file.read_bytes() + orjson.dumps({**half, "blockId": "d"}))
+    assert restore_agent(stage.world, paths).error is None
+    made = [one["data"]["block"] for one in stage.log(paths) if one["event"] == "block"][1:]
+    assert [(one["type"], one["toolUseId"], one.get("status")) for one in made] == [
+        ("tool_use", "t1", "pending"),
+        ("tool_result", "t1", None),
+        ("tool_use", "t1", "error"),
+    ]
+    assert made[1]["synthetic"]
     assert restore_agent(stage.world, paths).actions == ()
     sound(paths)
 

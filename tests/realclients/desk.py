@@ -1,4 +1,4 @@
-"""One user with the real client, a fake API behind it, and `agentsdir` run as they would run it."""
+"""One user with a real client, a fake API behind it, and `agentsdir` run as they would run it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import orjson
 from fake_api import FakeApi
@@ -20,18 +20,6 @@ from agentsdir.adapters import processes
 PATIENCE = 60.0
 """Seconds after which something that should come to pass is taken never to."""
 
-# What keeps the client to itself, quick, and with nobody else in its environment.
-QUIET = {
-    "ANTHROPIC_API_KEY": "dummy",
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "CLAUDE_CODE_MAX_RETRIES": "2",
-    "CLAUDE_CODE_OVERLOADED_RETRY_BASE_DELAY_MS": "20",
-    "DISABLE_AUTOUPDATER": "1",
-    "DISABLE_BUG_COMMAND": "1",
-    "DISABLE_ERROR_REPORTING": "1",
-    "DISABLE_TELEMETRY": "1",
-    "IS_SANDBOX": "1",
-}
 COMPARED = ("id", "type", "content", "toolUseId", "toolName", "input", "output", "conversationId")
 
 
@@ -68,13 +56,22 @@ class Done:
         return orjson.loads(self.err.strip().rpartition("\n")[2])
 
 
+A = TypeVar("A", bound=FakeApi[Any])
+
+
 @dataclass
-class Desk:
+class Desk(Generic[A]):
     """A home, a working directory, a root, and the client that config.toml names."""
+
+    provider: ClassVar[str]
+    quiet_client: ClassVar[dict[str, str]]
+    """Variables that keep the client to itself, and quick."""
+    address: ClassVar[str]
+    """The variable that names the API's address."""
 
     folder: Path
     client: Path
-    api: FakeApi
+    api: A
     settings: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     shell: dict[str, str] = field(default_factory=dict)
@@ -84,21 +81,25 @@ class Desk:
         for place in (self.home, self.work, self.temporary):
             place.mkdir(parents=True)
         (self.work / "note.txt").write_text("hello from the note\n")
-        self.configure(permission_mode="bypassPermissions")
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Set up what the client needs to run without a person."""
+        raise NotImplementedError
 
     home = property(lambda self: self.folder / "home")
     work = property(lambda self: self.folder / "work")
     root = property(lambda self: self.folder / "root")
     temporary = property(lambda self: self.folder / "tmp")
-    store = property(lambda self: self.home / ".claude")
     config = property(lambda self: self.home / ".config" / "agentsdir")
 
     def configure(self, **settings: str) -> None:
         """Write config.toml anew, with these settings of the provider."""
-        client = {**QUIET, "ANTHROPIC_BASE_URL": self.api.url, **self.variables}
+        client = {**self.quiet_client, self.address: self.api.url, **self.variables}
         said = {"command": str(self.client), **self.settings, **settings}
         self.config.mkdir(parents=True, exist_ok=True)
-        lines = ["[providers.claude]", *_table(said), "[providers.claude.env]", *_table(client)]
+        table = f"providers.{self.provider}"
+        lines = [f"[{table}]", *_table(said), f"[{table}.env]", *_table(client)]
         path = self.config / "config.toml"
         path.write_text("\n".join(lines) + "\n")
         path.chmod(0o600)
@@ -113,14 +114,12 @@ class Desk:
     @property
     def environment(self) -> dict[str, str]:
         """Return the whole environment of the user's shell."""
-        temporary = str(self.temporary)
         return {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.home),
             "LANG": "C.UTF-8",
             "SHELL": "/bin/bash",
-            "TMPDIR": temporary,
-            "CLAUDE_CODE_TMPDIR": temporary,
+            "TMPDIR": str(self.temporary),
             "AGENTSDIR_ROOT": str(self.root),
             **self.shell,
         }
@@ -148,7 +147,7 @@ class Desk:
     def end(self, started: subprocess.Popen[bytes]) -> Done:
         """Wait for a started command."""
         out, err = started.communicate(timeout=PATIENCE)
-        return Done(started.returncode, out.decode(), err.decode())
+        return Done(started.returncode, out.decode(), (err or b"").decode())
 
     def __call__(self, *arguments: str) -> Done:
         """Run `agentsdir`."""
@@ -162,25 +161,32 @@ class Desk:
 
     def new(self, *arguments: str) -> str:
         """Create an agent whose turns the real client runs."""
-        return self.ok("new", "--provider", "claude", *arguments).out.strip()
+        return self.ok("new", "--provider", self.provider, *arguments).out.strip()
+
+    def by_hand_command(self, native: str, prompt: str, *, fresh: bool) -> list[str]:
+        """Return how the client's user begins or resumes a session with a prompt."""
+        raise NotImplementedError
 
     def open_by_hand(
         self, native: str, prompt: str, *, fresh: bool = False
     ) -> subprocess.Popen[bytes]:
         """Start a turn in the client itself, as its user would, without agentsdir."""
-        opening = "--session-id" if fresh else "--resume"
-        return subprocess.Popen(
-            [self.client, "-p", prompt, opening, native, "--dangerously-skip-permissions"],
-            env={**self.environment, **QUIET, "ANTHROPIC_BASE_URL": self.api.url},
+        one = subprocess.Popen(
+            [self.client, *self.by_hand_command(native, prompt, fresh=fresh)],
+            env={**self.environment, **self.quiet_client, self.address: self.api.url},
             cwd=self.work,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
+        self.started.append(one)
+        return one
 
-    def by_hand(self, native: str, prompt: str, *, fresh: bool = False) -> None:
-        """Run such a turn to its end."""
-        assert self.open_by_hand(native, prompt, fresh=fresh).wait(PATIENCE) == 0
+    def by_hand(self, native: str, prompt: str, *, fresh: bool = False) -> str:
+        """Run such a turn to its end, and return what the client printed."""
+        done = self.end(self.open_by_hand(native, prompt, fresh=fresh))
+        assert done.code == 0, done
+        return done.out
 
     def ask(self, plan: str, **given: Any) -> str:
         """Return a prompt that has the model follow a plan."""
@@ -223,30 +229,17 @@ class Desk:
         state = orjson.loads((self.root / "agents" / agent / "state.json").read_bytes())
         return str(state["native"]["id"])
 
-    def transcript(self, native: str) -> Path:
-        """Return the client's own main transcript."""
-        (path,) = self.store.glob(f"projects/*/{native}.jsonl")
-        return path
-
     def native_files(self, native: str) -> dict[str, bytes]:
         """Return what the client has of a session, by path in its project's folder."""
-        main = self.transcript(native)
-        beside = [path for path in main.with_suffix("").rglob("*") if path.is_file()]
-        return {
-            path.relative_to(main.parent).as_posix(): path.read_bytes() for path in (main, *beside)
-        }
+        raise NotImplementedError
 
     def stored_files(self, agent: str) -> dict[str, bytes]:
-        """Return the same of what the agent's folder has.
+        """Return the same of what the agent's folder has."""
+        raise NotImplementedError
 
-        An agent that moved keeps the name of the project's folder in which it began.
-        """
-        (folder,) = (self.root / "agents" / agent / "transcripts" / "projects").iterdir()
-        return {
-            path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in folder.rglob("*")
-            if path.is_file()
-        }
+    def stored_transcripts(self, agent: str) -> list[Path]:
+        """Return the stored files that have the blocks of the session in force, the main first."""
+        raise NotImplementedError
 
     def running(self) -> list[processes.Process]:
         """Return what still runs of anything started here."""
@@ -283,10 +276,7 @@ class Desk:
 
     def parsed(self, agent: str) -> dict[str, dict[str, Any]]:
         """Return the blocks that the stored transcripts have, by id."""
-        folder = self.root / "agents" / agent / "transcripts"
-        (main,) = folder.glob(f"projects/*/{self.native(agent)}.jsonl")
-        children = sorted(main.with_suffix("").glob("subagents/*.jsonl"))
-        done = self("parse", "--view", "all", str(main), *map(str, children))
+        done = self("parse", "--view", "all", *map(str, self.stored_transcripts(agent)))
         assert done.code == 0, done
         return {block["id"]: block for block in done.rows}
 

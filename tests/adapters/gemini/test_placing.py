@@ -36,7 +36,7 @@ def placed(machine: Machine, saved: dict[str, bytes], **host: Any) -> dict[str, 
 
 
 def test_a_session_is_placed_with_all_that_is_its_own(machine: Machine) -> None:
-    """To the byte, under the slug of the new working directory, which is marked as its own."""
+    """To the byte, under the slug of the working directory, which is marked; but for a stub."""
     stub = "session-2026-02-02T00-00-6f1b2f4e.jsonl"
     files = {
         SAVED: TALK,
@@ -47,6 +47,7 @@ def test_a_session_is_placed_with_all_that_is_its_own(machine: Machine) -> None:
     }
     written = placed(machine, files)
     assert list(written)[-1] == f"tmp/my-work/chats/{NAME}.jsonl"
+    del files[f"tmp/elsewhere/chats/{stub}"]
     assert written == {name.replace("elsewhere", "my-work"): data for name, data in files.items()}
     assert (machine.project / ".project_root").read_text() == str(machine.cwd.resolve())
     assert placed(machine, files) == {}

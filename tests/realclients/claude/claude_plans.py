@@ -1,56 +1,10 @@
-"""What the fake model answers: a prompt names a plan, and each request of a turn gets a step of it.
-
-A prompt says ``[[NAME key=value …]]`` anywhere in its text; ``{key}`` in a plan's strings is then
-replaced by the value. A subagent's prompt names a plan of its own.
-"""
+"""What the fake model answers a Claude Code, which calls its tools by these names."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Fault(NamedTuple):
-    """How a step goes wrong, the first `times` times that it is asked for.
-
-    `kind` is ``refuse`` (an HTTP error of `status` and `error`), ``cut`` (the connection closes
-    after `after` deltas), ``event`` (an error event of `error` after them) or ``stall`` (nothing
-    more comes).
-    """
-
-    kind: str
-    after: int = 2
-    status: int = 0
-    error: str = "api_error"
-    times: int = 1_000_000
-
-
-class Step(NamedTuple):
-    """One answer of the model: its content blocks as the API spells them, and how it fails."""
-
-    blocks: tuple[dict[str, Any], ...]
-    fault: Fault | None = None
-    stop: str = ""
-    pause: float = 0.0
-
-
-def say(text: str) -> dict[str, Any]:
-    """Return a text block."""
-    return {"type": "text", "text": text}
-
-
-def think(text: str) -> dict[str, Any]:
-    """Return a thinking block; the server signs it."""
-    return {"type": "thinking", "thinking": text}
-
-
-def call(name: str, **given: Any) -> dict[str, Any]:
-    """Return a tool call; the server gives it an id."""
-    return {"type": "tool_use", "name": name, "input": given}
-
-
-def _refusing(status: int, error: str, *, times: int = 1_000_000) -> list[Step]:
-    fault = Fault("refuse", status=status, error=error, times=times)
-    return [Step((say("Said after all."),), fault)]
+from steps import Fault, Plans, Step, call, refusing, say, think
 
 
 def _delegating(**given: Any) -> list[Step]:
@@ -60,7 +14,7 @@ def _delegating(**given: Any) -> list[Step]:
 
 _LONG = "One word after another, slowly, so that somebody can come and stop it in the middle."
 
-PLANS: dict[str, list[Step]] = {
+PLANS: Plans = {
     "hello": [Step((think("A greeting is wanted."), say("Good day.")))],
     "again": [Step((say("This is the next turn."),))],
     "tools": [
@@ -107,12 +61,12 @@ PLANS: dict[str, list[Step]] = {
         ),
         Step((say("Unreachable."),)),
     ],
-    "refused-key": _refusing(401, "authentication_error"),
-    "rate-limit": _refusing(429, "rate_limit_error"),
-    "overloaded": _refusing(529, "overloaded_error"),
-    "overloaded-twice": _refusing(529, "overloaded_error", times=2),
-    "server-error": _refusing(500, "api_error"),
-    "bad-request": _refusing(400, "invalid_request_error"),
+    "refused-key": refusing(401, "authentication_error"),
+    "rate-limit": refusing(429, "rate_limit_error"),
+    "overloaded": refusing(529, "overloaded_error"),
+    "overloaded-twice": refusing(529, "overloaded_error", times=2),
+    "server-error": refusing(500, "api_error"),
+    "bad-request": refusing(400, "invalid_request_error"),
     "cut": [
         Step((say("Whole only at the second try, which is this one."),), Fault("cut", times=1))
     ],

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from desk import Desk, until
+from claude_desk import ClaudeDesk as Desk
+from desk import until
 
 REFUSALS = [
     ("refused-key", "bad-key"),

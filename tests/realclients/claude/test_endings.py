@@ -7,7 +7,8 @@ import signal
 from typing import Any
 
 import pytest
-from desk import Desk, until
+from claude_desk import ClaudeDesk as Desk
+from desk import until
 
 from agentsdir.adapters import processes
 

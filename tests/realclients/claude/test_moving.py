@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from desk import Desk
+from claude_desk import ClaudeDesk as Desk
 
 INTERRUPTED = "[Tool call interrupted: the session ended before this call's result was recorded"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from desk import Desk
+from claude_desk import ClaudeDesk as Desk
 
 
 @pytest.mark.parametrize("plan", ["tools", "delegate"])

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 import pytest
-from desk import Desk
-from fake_api import FakeApi
+from claude_api import ClaudeApi
+from claude_desk import ClaudeDesk as Desk
 
 # One black pixel.
 PIXEL = (
@@ -19,7 +19,7 @@ PIXEL = (
 )
 
 
-def spent(api: FakeApi, plan: str) -> dict[str, int]:
+def spent(api: ClaudeApi, plan: str) -> dict[str, int]:
     """Return what the API charged for the requests of one plan, by our names."""
     bills = [request.usage for request in api.of(plan)]
     return {

@@ -1,0 +1,52 @@
+"""What the ends of a file say, whatever bytes they are."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from gemini_files import TALK, answer, document, prompt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentsdir.adapters.gemini import heads
+from agentsdir.adapters.gemini.detection import DOCUMENT, LOG
+
+DOCUMENTED = document(prompt("hi \U0001f914"), answer(), summary="a \\ title")
+BYTES = st.one_of(
+    st.binary(max_size=200),
+    st.builds(
+        lambda data, at, more, cut: data[:at] + more + data[at:][:cut],
+        st.sampled_from([TALK, DOCUMENTED]),
+        st.integers(0, len(TALK)),
+        st.one_of(st.binary(max_size=20), st.sampled_from([b"[", b"{", b'"', b"\\", b"null"])),
+        st.integers(0, len(TALK)),
+    ),
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=BYTES, family=st.sampled_from([LOG, DOCUMENT]))
+def test_no_bytes_are_too_odd_to_be_looked_at(data: bytes, family: str) -> None:
+    """Each answer is a text, or none."""
+    ends = heads.ends_of(io.BytesIO(data))
+    said = heads.look_at(ends)
+    texts = (
+        said.session_id,
+        said.kind,
+        heads.summary_of(ends, family),
+        heads.cut_prompt(ends, family),
+        heads.workspace_of(ends, family),
+        heads.started(ends),
+        *map(heads.prompt_of, heads.messages(ends, family)),
+    )
+    assert all(isinstance(text, str) for text in texts)
+
+
+@pytest.mark.parametrize("make", [bytes, lambda data: data + b" " * 3 * heads.END])
+@pytest.mark.parametrize("data", [TALK, DOCUMENTED])
+def test_a_file_of_any_size_says_the_same(data: bytes, make: Callable[[bytes], bytes]) -> None:
+    """What is between its ends is not read."""
+    short, long = (heads.look_at(heads.ends_of(io.BytesIO(one))) for one in (data, make(data)))
+    assert long == short

@@ -1,0 +1,134 @@
+"""A desk with the real Gemini CLI."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+from desk import Desk, Done
+from gemini_api import GeminiApi, Request
+
+MODEL = "gemini-2.5-pro"
+_MINUTE = re.compile(r"T(\d\d-\d\d)-")
+
+# Retention is left as it is by default: it deletes what a start takes for broken.
+_SETTINGS = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "general": {"enableAutoUpdate": False, "maxAttempts": 1},
+    "privacy": {"usageStatisticsEnabled": False},
+    "telemetry": {"enabled": False},
+    "experimental": {"enableAgents": True},
+}
+
+
+class GeminiDesk(Desk[GeminiApi]):
+    """A home in which Gemini CLI has its store."""
+
+    provider = "gemini"
+    address = "GOOGLE_GEMINI_BASE_URL"
+    quiet_client = {  # noqa: RUF012, it stays as it is
+        "GEMINI_API_KEY": "dummy",
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        "NO_COLOR": "1",
+    }
+
+    store = property(lambda self: self.home / ".gemini")
+
+    @property
+    def keeps_documents(self) -> bool:
+        """Tell whether this client keeps a session in one JSON document, and finds an id itself."""
+        return "0.38." in str(self.client)
+
+    @property
+    def delegate(self) -> str:
+        """The plan in which this client's model calls a subagent."""
+        return "delegate-by-name" if self.keeps_documents else "delegate"
+
+    def prepare(self) -> None:
+        """Set the client up, and let tools run unasked."""
+        self.settle()
+        self.settings["model"] = MODEL  # without one the client asks another model which to ask
+        self.configure(permission_mode="yolo")
+
+    def settle(self, **general: Any) -> None:
+        """Write the client's settings, with these besides."""
+        self.store.mkdir(exist_ok=True)
+        settings = {**_SETTINGS, "general": {**_SETTINGS["general"], **general}}
+        (self.store / "settings.json").write_bytes(orjson.dumps(settings))
+
+    def by_hand_command(self, native: str, prompt: str, *, fresh: bool) -> list[str]:
+        """Return how the client's user begins or resumes a session with a prompt.
+
+        An older client names a new session itself.
+        """
+        begun = [] if self.keeps_documents else ["--session-id", native]
+        opening = begun if fresh else ["--resume", native]
+        return ["-p", prompt, "-m", MODEL, "-o", "stream-json", "--yolo", *opening]
+
+    def begun_by_hand(self, native: str, prompt: str) -> str:
+        """Begin a session in the client itself, and return the id that it has."""
+        said = self.by_hand(native, prompt, fresh=True).splitlines()[0]
+        return str(orjson.loads(said)["session_id"])
+
+    def recalled(self, agent: str) -> Request:
+        """Run a next turn, hold the agent to what is true after it, and return what was sent."""
+        done = self.send(agent, "again")
+        assert (done.code, done.out) == (0, "This is the next turn.\n"), done
+        self.sound(agent)
+        return self.api.of("again")[-1]
+
+    def elapse(self, native: str) -> None:
+        """Have it be minutes ago that a session began: the client knows that by the file's name."""
+        for path in self.chats(native):
+            path.rename(path.with_name(_MINUTE.sub("T00-01-", path.name)))
+
+    def chats(self, native: str) -> list[Path]:
+        """Return the client's own files of a session, stubs included."""
+        return sorted(self.store.glob(f"tmp/*/chats/session-*-{native[:8]}.json*"))
+
+    def native_files(self, native: str) -> dict[str, bytes]:
+        """Return what the client has of a session, by path in its project's folder."""
+        (project,) = {path.parent.parent for path in self.chats(native)}
+        inner = (f"chats/{native}/*", f"tool-outputs/session-{native}/*")
+        beside = [path for pattern in inner for path in project.glob(pattern)]
+        return {
+            path.relative_to(project).as_posix(): path.read_bytes()
+            for path in (*self.chats(native), *beside)
+        }
+
+    def stored_files(self, agent: str) -> dict[str, bytes]:
+        """Return the same of what the agent's folder has, of all its sessions."""
+        (folder,) = (self.root / "agents" / agent / "transcripts" / "tmp").iterdir()
+        return {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+
+    def stored_transcripts(self, agent: str) -> list[Path]:
+        """Return the stored chat file of the session in force; its subagents are found from it."""
+        native = self.native(agent)
+        folder = self.root / "agents" / agent / "transcripts"
+        return sorted(folder.glob(f"tmp/*/chats/session-*-{native[:8]}.json*"))
+
+    def sound(self, agent: str) -> None:
+        """Hold an agent to what is true after every turn, and each call to one result."""
+        super().sound(agent)
+        assert_paired(list(self.blocks(agent).values()))
+        assert len(self.chats(self.native(agent))) == 1  # no stub stays, which a start would take
+
+
+def assert_paired(blocks: list[dict[str, Any]]) -> None:
+    """Hold blocks to it that each call of a tool has one result."""
+    calls = [b["toolUseId"] for b in blocks if b["type"] == "tool_use"]
+    results = [b["toolUseId"] for b in blocks if b["type"] == "tool_result"]
+    assert sorted(set(calls)) == sorted(calls)
+    assert sorted(results) == sorted(calls)
+
+
+def failed(done: Done) -> str:
+    """Return the kind of the error with which a turn failed."""
+    assert done.code == 14, done
+    return str(done.error["kind"])
