@@ -107,7 +107,7 @@ class SessionFollower:
         """Yield what only the end settles."""
         yield from self._poll(final=True)
         for _, thread in self._threads():
-            if thread.child and thread.link.confidence == "none":
+            if thread.child and thread.link.method == "none":
                 thread.sink.conversation(thread.conversation, link=thread.link)
                 why = "no call that started this thread is known"
                 self._orphans.append(Finding("orphan-subagent", thread.file, None, None, None, why))

@@ -52,7 +52,7 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
     for child in children:
         parent = None if main is None else MAIN
         sink.conversation(child.conversation, parent=parent, link=child.link)
-        if child.link.confidence == "none":
+        if child.link.method == "none":
             message = "no call that started this thread is known"
             sink.finding(Finding("orphan-subagent", child.file, None, None, None, message))
     for thread in threads:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # The ids of the first agents with files of their own were this short; a longer one in a document
 # is the parent's.
 _SHORT_ID = 8
+# How the folder is named in which the client keeps agents that it starts for itself.
+_SKILLS = "skill-extraction-"
 
 
 class Thread:
@@ -41,7 +43,7 @@ class Thread:
         self.is_document = is_document
         # The name of the subagent and its link, as far as its parent says them.
         self.name = ""
-        self.link = Link("none", "none")
+        self.link = unlinked(file)
         self.conversation = MAIN
 
     def own_id(self) -> str:
@@ -136,7 +138,8 @@ def link_children(
     """Tie each child to the call that started it; return (message id, call id) → (id, ms).
 
     An id that the call names is exact. Without one, a call whose time holds the child's counts,
-    and the folder makes that likely.
+    and the folder makes that likely. Where times say nothing, the one call that is left and the one
+    child in the session's folder that is left are taken for each other.
     """
     spawned = [
         (message, bare, call.spawn)
@@ -147,7 +150,7 @@ def link_children(
     linked: dict[tuple[str, str], tuple[str, int | None]] = {}
     late: list[Thread] = []
     for child in children:
-        child.link, child.name = Link("none", "none"), ""
+        child.link, child.name = unlinked(child.file), ""
         for message, bare, spawn in spawned:
             if spawn.agent_id is not None and spawn.agent_id == child.conversation:
                 child.link, child.name = Link("agentId", "exact"), spawn.name
@@ -164,7 +167,23 @@ def link_children(
                 child.name = spawn.name
                 linked[message.id, bare] = child.conversation, child.took()
                 break
+    left = [
+        (message, bare, spawn)
+        for message, bare, spawn in spawned
+        if spawn.agent_id is None and (message.id, bare) not in linked
+    ]
+    alone = [one for one in late if one.link.method == "none" and one.is_nested_in(main)]
+    if len(left) == len(alone) == 1:
+        ((message, bare, spawn),), (child,) = left, alone
+        child.link, child.name = Link("directory", "guess"), spawn.name
+        linked[message.id, bare] = child.conversation, child.took()
     return linked
+
+
+def unlinked(file: str) -> Link:
+    """Return the link of a child before a call is found: some threads no call has started."""
+    purpose = PurePath(file).parent.name.startswith(_SKILLS)
+    return Link(_SKILLS.rstrip("-") if purpose else "none", "none")
 
 
 def _holds(message: Message, ended: Any, child: Thread) -> bool:

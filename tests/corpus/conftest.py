@@ -4,3 +4,5 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+# The oracle of what a file says is the unit tests', too.
+sys.path.insert(1, str(Path(__file__).parents[1] / "adapters" / "gemini"))

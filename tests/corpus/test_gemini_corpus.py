@@ -58,6 +58,8 @@ def _without_file(sink: ParseSink) -> list[dict[str, Any]]:
     for block in blocks:
         if block["source"]:
             block["source"]["file"] = ""
+        # Where the transcript does not stand on disk, no file stands beside it.
+        block.pop("overflow", None)
     return blocks
 
 

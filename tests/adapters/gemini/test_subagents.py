@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
-from gemini_reading import FIXTURES, read_bytes, read_fixture
+from gemini_reading import FIXTURES, Reading, read_bytes, read_fixture
+
+from agentsdir.formats.reading.source import Source
 
 
 @pytest.mark.feature("B-04")
@@ -75,3 +80,77 @@ def test_a_child_read_alone_gives_the_blocks_it_gives_beside_its_main(name: str)
         other = by_id[block["id"]]
         for key in set(block) - {"source", "message"}:
             assert block[key] == other[key]
+
+
+def _time(second: int) -> str:
+    return f"2026-01-01T00:00:{second:02}.000Z"
+
+
+def _rows(*rows: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def _main(*calls: dict[str, Any]) -> Source:
+    header = {"sessionId": "aaaaaaaa-1", "projectHash": "h", "kind": "main"}
+    answer = {"id": "g", "type": "gemini", "timestamp": _time(1), "content": "", "toolCalls": calls}
+    return Source("chats/session-1-aaaaaaaa.jsonl", data=_rows(header, answer))
+
+
+def _call(name: str, ended: int, **fields: Any) -> dict[str, Any]:
+    args = {"agent_name": "generalist", "prompt": "look"}
+    return {"id": name, "name": "invoke_agent", "args": args, "timestamp": _time(ended), **fields}
+
+
+def _child(folder: str, name: str, begin: int = 2, end: int = 5) -> Source:
+    header = {"sessionId": name, "projectHash": "h", "kind": "subagent"}
+    asked = {"id": f"{name}u", "type": "user", "timestamp": _time(begin), "content": "look"}
+    said = {"id": f"{name}g", "type": "gemini", "timestamp": _time(end), "content": "seen"}
+    return Source(f"chats/{folder}/{name}.jsonl", data=_rows(header, asked, said))
+
+
+OURS = "aaaaaaaa-1"
+CANCELLED = {"status": "cancelled"}
+
+
+@pytest.mark.parametrize(
+    ("calls", "children", "links", "orphans"),
+    [
+        # An aborted call names no child, which ended before it.
+        ([_call("c", 6, **CANCELLED)], [(OURS, "k1", 2, 5)], [("directory+time", "likely")], 0),
+        # Two in parallel, each within its call.
+        (
+            [_call("c", 6), _call("d", 20)],
+            [(OURS, "k1", 2, 5), (OURS, "k2", 10, 19)],
+            [("directory+time", "likely"), ("directory+time", "likely")],
+            0,
+        ),
+        # The clocks disagree, but nobody else can be meant.
+        ([_call("c", 4)], [(OURS, "k1", 2, 5)], [("directory", "guess")], 0),
+        # Two that could be meant are not told apart.
+        ([_call("c", 4)], [(OURS, "k1", 2, 5), (OURS, "k2", 2, 6)], [("none", "none")] * 2, 2),
+        # A kill leaves no call.
+        ([], [(OURS, "k1", 2, 5)], [("none", "none")], 1),
+        # The client started it, and no session did.
+        ([], [("skill-extraction-1a2b3c4d", "k1", 2, 5)], [("skill-extraction", "none")], 0),
+        # Its session's file is gone.
+        ([], [("bbbbbbbb-2", "k1", 2, 5)], [("none", "none")], 1),
+    ],
+)
+def test_each_layout_links_a_child_as_surely_as_it_can(
+    calls: list[dict[str, Any]],
+    children: list[tuple[str, str, int, int]],
+    links: list[tuple[str, str]],
+    orphans: int,
+):
+    """By key, folder and time, time, folder alone; or it is an orphan, or nobody's."""
+    reading = Reading([_main(*calls), *(_child(*child) for child in children)])
+    threads = {
+        name: thread
+        for sink in reading.sinks
+        for name, thread in sink.conversations.items()
+        if name != "main"
+    }
+    assert [tuple(threads[child[1]].link or ()) for child in children] == links
+    assert reading.findings.count("orphan-subagent") == orphans
+    owned = [child for child in children if child[0] == OURS]
+    assert [threads[child[1]].parent for child in owned] == ["main"] * len(owned)
