@@ -107,8 +107,9 @@ class SessionFollower:
         """Yield what only the end settles."""
         yield from self._poll(final=True)
         for _, thread in self._threads():
-            if thread.child and thread.link.method == "none":
+            if thread.child:
                 thread.sink.conversation(thread.conversation, link=thread.link)
+            if thread.child and thread.link.method == "none":
                 why = "no call that started this thread is known"
                 self._orphans.append(Finding("orphan-subagent", thread.file, None, None, None, why))
             yield from thread.finish()
@@ -281,7 +282,7 @@ class SessionFollower:
         ]
         linked = link_children(main, [thread for _, thread in children])
         for file, thread in children:
-            if thread.link.confidence != "none":
+            if thread.link.method != "none":
                 thread.sink.conversation(thread.conversation, link=thread.link)
                 yield from file.told.tell(thread.sink.drain())
             yield from thread.tell_bounds()

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsdir.adapters.contract import Follower
-from agentsdir.adapters.gemini.detection import DOCUMENT, LOG, family_of
 from agentsdir.adapters.gemini.follow import SessionFollower
 from agentsdir.adapters.gemini.reader import GeminiReader
 from agentsdir.formats.reading.reducer import Reducer
@@ -29,12 +28,11 @@ NAME = "session-2026-01-01T00-00-11111111"
 HEADER = {"sessionId": SESSION, "projectHash": "h", "startTime": "2026-01-01T00:00:00.000Z"}
 TOKENS = {"input": 10, "output": 2, "cached": 4, "thoughts": 1, "tool": 0, "total": 13}
 
-# A last resort is read as it stands, and a fork is not followed.
 SINGLE = sorted(
     path for path in FIXTURES.iterdir()
     if (path.is_dir() and path.name.startswith("subagent-"))
-    or (path.suffix in (".json", ".jsonl") and path.name.count(".json") == 1
-        and family_of(path.read_bytes()) in (LOG, DOCUMENT))
+    or (path.suffix in (".json", ".jsonl")
+        and not path.name.endswith((".blocks.jsonl", ".all.jsonl")))
 )  # fmt: skip
 
 
