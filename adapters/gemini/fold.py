@@ -81,7 +81,8 @@ class Fold:
     def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
         message_id = self._alias.get(message_id, message_id)
         if message_id not in self.index.messages:
-            known = self._same_call(value, self.live)
+            # Masking and resuming write all messages again, one by one, under new ids.
+            known = self._same_call(value, ())
             if known is not None:
                 self._alias[message_id] = message_id = known.id
         self.index.see(value, message_id, place)
