@@ -84,7 +84,8 @@ class Fold:
         if self._alias:
             message_id = self._alias.get(message_id, message_id)
         if message_id not in index.messages:
-            known = self._same_call(value, self.live)
+            # Masking and resuming write all messages again, one by one, under new ids.
+            known = self._same_call(value, ())
             if known is not None:
                 self._alias[message_id] = message_id = known.id
         index.see(value, message_id, place)
