@@ -39,8 +39,8 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
         by_hash: for a client before 0.29, which names a project's folder by a hash.
 
     Raises `Invalid` (kind ``transcript-differs``) where a transcript stands that does not go on
-    from the saved one, and for a folder that no client knows again, `UnsafePath` for links and folders of other users, and `AgentsdirError`
-    where the system refuses.
+    from the saved one, and for a folder that no client knows again, `UnsafePath` for links and
+    folders of other users, and `AgentsdirError` where the system refuses.
     """
     saved = own_files(spec.transcripts, spec.native_id)
     if not saved:
