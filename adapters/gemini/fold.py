@@ -42,11 +42,12 @@ class Fold:
         """Fold one row of a log."""
         index, value = self.index, row.value
         number = index.add_row(row)
-        if isinstance(value.get("$rewindTo"), str):
+        # Asked of every row: a look into the keys is cheaper than `get`.
+        if "$rewindTo" in value and isinstance(value["$rewindTo"], str):
             self._rewind(value["$rewindTo"])
-        elif isinstance(value.get("id"), str):
+        elif "id" in value and isinstance(value["id"], str):
             self._insert(value, value["id"], (number, -1))
-        elif isinstance(value.get("$set"), dict):
+        elif "$set" in value and isinstance(value["$set"], dict):
             self._set(value["$set"], number)
         elif isinstance(value.get("sessionId"), str) and isinstance(value.get("projectHash"), str):
             self.take_header(value)
@@ -79,16 +80,18 @@ class Fold:
         return message.role == "unknown" or message.id in self.live
 
     def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
-        message_id = self._alias.get(message_id, message_id)
-        if message_id not in self.index.messages:
+        index = self.index
+        if self._alias:
+            message_id = self._alias.get(message_id, message_id)
+        if message_id not in index.messages:
             # Masking and resuming write all messages again, one by one, under new ids.
             known = self._same_call(value, ())
             if known is not None:
                 self._alias[message_id] = message_id = known.id
-        self.index.see(value, message_id, place)
+        index.see(value, message_id, place)
         if message_id not in self.live:
             self.live[message_id] = None
-            self.index.move((message_id,))
+            index.move((message_id,))
 
     def _set(self, patch: dict[str, Any], number: int) -> None:
         self.take_header(patch)
@@ -131,7 +134,7 @@ class Fold:
     def _same_call(self, value: dict[str, Any], taken: Any) -> Message | None:
         """Find the message whose call `value` restates, unless that one stands in its own right."""
         for part in list_of(value.get("content")):
-            if isinstance(part, dict) and part_kind(part) == "call":
+            if isinstance(part, dict) and "functionCall" in part and part_kind(part) == "call":
                 call = part["functionCall"]
                 call_id, name = call.get("id"), call.get("name")
                 if isinstance(call_id, str) and isinstance(name, str):

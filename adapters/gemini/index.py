@@ -152,6 +152,8 @@ class Index:
         # Messages with results whose call was not there when they came.
         self.orphaned: list[Message] = []
         self._repeats: dict[str, int] = {}
+        # What the calls of the message that was seen last gave, where each gave one part.
+        self._answers: list[Part] | None = None
         # The message that was seen last and its version then: the next one repeats most of it.
         self._newest: tuple[Message | None, dict[str, Any]] = (None, _NONE)
 
@@ -162,13 +164,14 @@ class Index:
     def add_row(self, row: Row) -> int:
         """Note where a row stands; return its number."""
         number = len(self.line)
-        self.line.append(row.line)
-        self.offset.append(row.offset)
-        self.length.append(row.length)
-        if row.salvaged:
+        _, line, offset, length, _, salvaged, lossy = row
+        self.line.append(line)
+        self.offset.append(offset)
+        self.length.append(length)
+        if salvaged:
             self.salvaged.add(number)
-        if row.lossy:
-            self.lossy[number] = row.lossy
+        if lossy:
+            self.lossy[number] = lossy
         return number
 
     def touch(self, message_id: str) -> None:
@@ -235,6 +238,8 @@ class Index:
 
     def _see_user(self, message: Message, value: dict[str, Any], place: Place) -> None:
         content = value.get("content")
+        if self._answers and content == self._answers and "displayContent" not in value:
+            return  # as every log does, what the calls gave is told again to the model
         parts: list[Part] = [] if content == "" else parts_of(content)
         kinds = [part_kind(part) for part in parts]
         answers = "response" in kinds
@@ -298,6 +303,7 @@ class Index:
                         message, text_of(subject), text_of(said), place, "thoughts", at
                     )
         calls = value.get("toolCalls")
+        self._answers = []
         if calls:
             for at, call in enumerate(list_of(calls)):
                 if isinstance(call, dict):
@@ -362,13 +368,33 @@ class Index:
             if call.offer(0, place, spot):
                 self.touch(message.id)
             return
-        weight = result_weight(own_result(record.get("result"), bare))
+        result = record.get("result")
+        weight = result_weight(own_result(result, bare))
+        if self.calls[bare][1] is call:
+            self._note_answer(result, call_id, name)
+        else:
+            self._answers = None
         spawn = spawn_of(record)
         final = record.get("status") in ("success", "error", "cancelled")
         richer = call.offer(1 + final * 2 + (record.get("resultDisplay") is not None), place, spot)
         if call.offer_answer(weight, place, spot) or richer or spawn != call.spawn:
             self.touch(message.id)
         call.spawn = spawn
+
+    def _note_answer(self, result: Any, call_id: str, name: str) -> None:
+        """Note the one part that a call gave, if it names the call; else what all of them gave."""
+        if self._answers is None:
+            return
+        if isinstance(result, list) and len(result) == 1 and isinstance(result[0], dict):
+            response = result[0].get("functionResponse")
+            if (
+                isinstance(response, dict)
+                and response.get("id") == call_id
+                and response.get("name") == name
+            ):
+                self._answers.append(result[0])
+                return
+        self._answers = None
 
 
 def _is_of_result(kinds: list[str], at: int) -> bool:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 # How many bytes of rows may be kept decoded for a message that grows and grows.
 HELD = 16 * 1024 * 1024
-_ROW = 1024  # what even the shortest row takes
 # In the place of a mark of blocks that were written again.
 _VOID = -(2**62)
 
@@ -85,9 +84,11 @@ class ReadThread(Thread):
             else:
                 rows = read_rows(stream, self.file, sink.tally, sink.finding)
                 take = self.fold.take
+            touched = self.fold.index.touched
             for row in rows:
                 take(row)
-                self._follow(row)
+                if touched:
+                    self._follow(row)
         self.fold.index.settle_orphans()
         self._note_changes()
         self._settle(len(self.fold.index.begun))
@@ -97,12 +98,11 @@ class ReadThread(Thread):
 
     def _follow(self, row: Row) -> None:
         """Write the messages that are complete with the row that was just folded."""
-        index, shelf = self.fold.index, self._shelf
-        begun = index.begun
+        begun, shelf = self.fold.index.begun, self._shelf
         shelf.hold(row.value)
-        self._held += row.length + _ROW
+        self._held += row.length
+        self._note_changes()
         if len(begun) > 1:
-            self._note_changes()
             self._settle(len(begun) - 1)
         elif self._held < HELD:
             return

@@ -30,6 +30,9 @@ class Shelf:
         self._file = file
         self._index = index
         self._kept: dict[int, Any] = {}
+        # The last row that a source was made for, and that source.
+        self._sourced = -1
+        self._source: blocks.Source
 
     def hold(self, value: Any) -> None:
         """Keep the row that the index took last at hand, until `release`."""
@@ -78,14 +81,20 @@ class Shelf:
 
     def message(self, place: Place) -> dict[str, Any]:
         """Return the message at a place; empty if it is gone."""
-        return dict_of(self.entry(place))
+        number, at = place
+        value = self._kept.get(number) if at < 0 else None
+        return value if type(value) is dict else dict_of(self.entry(place))
 
     def source(self, place: Place) -> blocks.Source:
-        """Return the `source` of a block made from that place."""
-        index, number = self._index, place[0]
-        return {
-            "file": self._file,
-            "line": index.line[number],
-            "offset": index.offset[number],
-            "length": index.length[number],
-        }
+        """Return the `source` of a block made from that place, to be left as it is."""
+        number = place[0]
+        if number != self._sourced:
+            index = self._index
+            self._sourced = number
+            self._source = {
+                "file": self._file,
+                "line": index.line[number],
+                "offset": index.offset[number],
+                "length": index.length[number],
+            }
+        return self._source
