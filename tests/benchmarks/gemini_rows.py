@@ -6,7 +6,7 @@ files: in a log, each message with tools stands there twice (before and after th
 results once more in a user turn, and a `$set` behind each new message; displays of edits hold the
 file's body twice. The mixes differ in how much a tool returns:
 
-usual    0.4 to 50 KB, log-normal with a median of 3 KB
+usual    1 to 50 KB, log-normal with a median of 4.5 KB, as in the Claude transcripts here
 small    some 100 bytes, as in the recordings of short scripted sessions
 resumed  as usual, and after each third of the file a resume restates all messages
 """
@@ -69,7 +69,7 @@ class Session:
     def _output(self) -> str:
         if self._small:
             return self._text(20, 400)
-        size = int(min(50_000, max(400, self._random.lognormvariate(math.log(3_000), 1.1))))
+        size = int(min(50_000, max(1_000, self._random.lognormvariate(math.log(4_500), 0.95))))
         return self._text(size, size)
 
     def _uuid(self) -> str:
