@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import selectors
 import signal
@@ -18,9 +19,12 @@ from agentsdir.formats.reading.lines import LINE_CAP
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import IO
 
 _CHUNK = 256 * 1024
 _ERRORS = 64 * 1024
+_PIPE = 1024 * 1024
+"""Bytes of output that are not lost when a program ends before they are read."""
 _GRACE = 5.0
 """Seconds that a program has between being asked to end and being ended."""
 _PR_SET_PDEATHSIG = 1
@@ -68,6 +72,7 @@ class Program:
         self._partial = bytearray()
         self._searched = 0  # so far there is no LF in it
         self._over = False
+        _widen(self._popen.stdout)
         self._selector = selectors.DefaultSelector()
         for pipe in (self._popen.stdout, self._popen.stderr):
             assert pipe is not None
@@ -209,6 +214,14 @@ class Program:
         for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+def _widen(pipe: IO[bytes] | None) -> None:
+    """Have a pipe hold more, where the system can: a client may exit without waiting for us."""
+    widen = getattr(fcntl, "F_SETPIPE_SZ", None)
+    if pipe is not None and widen is not None:
+        with suppress(OSError):  # the user has too many such pipes
+            fcntl.fcntl(pipe, widen, _PIPE)
 
 
 def _dying_with_parent() -> Callable[[], None] | None:

@@ -77,10 +77,10 @@ def _read(path: Path, logged: AbstractSet[tuple[str, str]]) -> LostStream | None
 def _was_said(block: Block) -> bool:
     """Tell whether there is more to a block than its beginning.
 
-    A call has a status when it was made; one whose input still came has none.
+    A call that runs was made; one that is pending may be one whose input still came.
     """
     if block.get("type") == "tool_use":
-        return "status" in block
+        return block.get("status") == "running"
     return block.get("type") in _SAID and bool(block.get("content"))
 
 

@@ -40,13 +40,14 @@ _COMPARED = (
 class Logged:
     """The blocks that the log has: of one turn while it runs, or of all of them.
 
-    It holds a digest of each, and whole only the results that were made up for calls which seemed
-    never to return.
+    It holds a digest of each, and whole only the calls which seemed never to return and the
+    results that were made up for them.
     """
 
     def __init__(self) -> None:
         self._digests: dict[tuple[str, str], str] = {}
         self._made_up: dict[tuple[str, str], Block] = {}
+        self._closed: dict[tuple[str, str], Block] = {}
 
     @classmethod
     def of_log(cls, paths: AgentPaths) -> Logged:
@@ -65,6 +66,8 @@ class Logged:
         self._digests[block_key(block)] = _digest(block)
         if block.get("type") == "tool_result" and block.get("synthetic"):
             self._made_up[_answered(block)] = block
+        elif block.get("type") == "tool_use" and _answered(block) in self._made_up:
+            self._closed[_answered(block)] = block
 
     def has(self, block: Block) -> bool:
         """Tell whether the log has a block of this id."""
@@ -74,18 +77,25 @@ class Logged:
         """Tell whether the log has no such block, or has it differently."""
         return self._digests.get(block_key(block)) != _digest(block)
 
-    def replaced_by(self, block: Block) -> Block | None:
-        """Return the made-up result that a real one takes the place of, as superseded."""
-        if block.get("type") != "tool_result":
-            return None
-        made_up = self._made_up.pop(_answered(block), None)
-        if made_up is None or block_key(made_up) == block_key(block):
-            return None
-        return {**made_up, "superseded": True}
+    def replaced_by(self, block: Block) -> Iterator[Block]:
+        """Yield, as superseded, what one of the client's takes the place of.
+
+        A result, that of one which was made up; a call, that of one which only the stream knew and
+        which bears another id.
+        """
+        kind, key = block.get("type"), _answered(block)
+        replaced = []
+        if kind in ("tool_use", "subagent"):
+            replaced.append(self._closed.pop(key, None))
+        if kind == "tool_result" or (kind == "subagent" and "output" in block):
+            replaced.append(self._made_up.pop(key, None))
+        for other in replaced:
+            if other is not None and block_key(other) != block_key(block):
+                yield {**other, "superseded": True}
 
 
-def _answered(result: Block) -> tuple[str, str]:
-    return str(result.get("conversationId")), str(result.get("toolUseId"))
+def _answered(block: Block) -> tuple[str, str]:
+    return str(block.get("conversationId")), str(block.get("toolUseId"))
 
 
 def _digest(block: Block) -> str:
@@ -127,6 +137,5 @@ def unlogged_blocks(
             elif not logged.differs(block):
                 continue
             block = {**block, "source": None}
-            if made_up := logged.replaced_by(block):
-                yield made_up
+            yield from logged.replaced_by(block)
             yield block

@@ -85,7 +85,8 @@ class Fold:
             message_id = self._alias.get(message_id, message_id)
         if message_id not in index.messages:
             content = value.get("content")
-            known = self._same_call(value, self.live) if type(content) is list else None
+            # Masking and resuming write all messages again, one by one, under new ids.
+            known = self._same_call(value, ()) if type(content) is list else None
             if known is not None:
                 self._alias[message_id] = message_id = known.id
         index.see(value, message_id, place)

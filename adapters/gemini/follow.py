@@ -170,7 +170,8 @@ class SessionFollower:
                 yield from self._read_anew(file)
             elif known or final or (file.thread is not None and not file.thread.is_document):
                 yield from self._read_log(file, again=look is Look.CHANGED, whole=whole)
-        if file.thread is not None and (final or file.thread.has_news):
+        quiet = look is Look.SAME and file.thread is not None and file.thread.has_news
+        if file.thread is not None and (final or quiet):
             if final and not file.is_document and (rest := file.tail.rest()):
                 file.thread.take(rest)
             yield from self._tell(file, file.thread, final=final)
@@ -193,27 +194,30 @@ class SessionFollower:
 
     def _read_log(self, file: _File, *, again: bool, whole: bool) -> Iterator[StreamEvent]:
         thread = file.thread
-        if again or thread is None or thread.is_document:
+        again = again or thread is None or thread.is_document
+        if again or thread is None:
             file.tail.rewind()
             thread = self._begin(file, file.head)
-        yield from self._read_lines(file, thread)
+        yield from self._read_lines(file, thread, settled=again)
         if thread.child and file.own_id not in ("", thread.own_id()):
             # Its header came late, and what was told bears another name.
             self._name(file, thread)
             file.tail.rewind()
             thread = self._begin(file, file.head)
-            yield from self._read_lines(file, thread)
+            yield from self._read_lines(file, thread, settled=True)
         yield from file.told.settle(whole=whole)
 
-    def _read_lines(self, file: _File, thread: GrowingThread) -> Iterator[StreamEvent]:
+    def _read_lines(
+        self, file: _File, thread: GrowingThread, *, settled: bool
+    ) -> Iterator[StreamEvent]:
         count = size = 0
         for line in file.tail.lines():
             thread.take(line)
             count, size = count + 1, size + (line if isinstance(line, int) else len(line))
             if count == _BATCH_LINES or size > _BATCH_BYTES:
                 count = size = 0
-                yield from self._tell(file, thread)
-        yield from self._tell(file, thread)
+                yield from self._tell(file, thread, settled=False)
+        yield from self._tell(file, thread, settled=settled)
 
     def _begin(self, file: _File, data: bytes) -> GrowingThread:
         """Start to read a file from its beginning; what was told of it is kept to compare with."""
@@ -238,6 +242,7 @@ class SessionFollower:
         thread: GrowingThread,
         document: BytesIO | None = None,
         *,
+        settled: bool = True,
         final: bool = False,
     ) -> Iterator[StreamEvent]:
         if not (thread.has_news or final or (thread.child and thread.fold.header)):
@@ -253,7 +258,7 @@ class SessionFollower:
             yield from thread.tell(document or BytesIO(), final=final)
         elif (stream := file.tail.reopen()) is not None:
             with stream:
-                yield from thread.tell(stream, final=final)
+                yield from thread.tell(stream, settled=settled, final=final)
 
     def _name(self, file: _File, thread: GrowingThread) -> None:
         """Give a file the id of its conversation; a copy of one that is there gets a number."""

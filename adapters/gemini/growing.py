@@ -163,16 +163,19 @@ class GrowingThread(Thread):
         for row in document_rows(data, self.file, sink.tally, sink.finding):
             self.fold.take_record(row)
 
-    def tell(self, rows: BinaryIO, *, final: bool = False) -> Iterator[StreamEvent]:
+    def tell(
+        self, rows: BinaryIO, *, settled: bool = True, final: bool = False
+    ) -> Iterator[StreamEvent]:
         """Write out every message that is not what was told of it; yield what is new.
 
         Args:
             rows: the transcript's bytes, seekable.
+            settled: nobody is writing, so what a list left out is dropped. A client that resumes
+                writes an empty list first, and the whole one a moment later.
             final: no row will follow.
         """
         index, sink, told = self.fold.index, self.sink, self._told
         index.settle_orphans()
-        settled = final or self.is_document
         if final:
             for one in index.orphaned:
                 if one.orphans:
@@ -180,18 +183,26 @@ class GrowingThread(Thread):
         shelf = _FreshShelf(rows, self.file, index, self._fresh)
         outputs = Outputs(Path(self.file), self.fold.session_id, sink.finding)
         emitter = Emitter(
-            self.fold, shelf, sink, self.conversation, self.children, outputs, settled=settled
+            self.fold,
+            shelf,
+            sink,
+            self.conversation,
+            self.children,
+            outputs,
+            settled=final or self.is_document,
         )
+        due = {one: None for one, says_more in self._touched.items() if settled or says_more}
         last = next(reversed(index.messages), None)
         if self._held is not None:
             message_id, key, used = self._held
-            if message_id in self._touched:
+            if message_id in due:
                 self._held = None
             elif final or message_id != last:
                 self._held = None
                 yield from told.amend(key, usage=used)
         yield from self.tell_bounds()
-        for message_id in self._touched:
+        for message_id in due:
+            del self._touched[message_id]
             sink.begin(holds_usage=message_id == last and not final)
             emitter.message(index.messages[message_id])
             for block in sink.blocks():
@@ -199,7 +210,6 @@ class GrowingThread(Thread):
             if sink.held is not None:
                 self._held = message_id, *sink.held
         self._visible = self._visible or emitter.visible
-        self._touched.clear()
         index.begun.clear()
         self._fresh.clear()
         yield from self.tell_bounds(end=True)

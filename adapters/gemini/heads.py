@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 END = 64 * 1024
 BEGINNING = 4096
+_MOST = 1024 * 1024
+_CONTEXT = b'"<session_context>'
 _ID = re.compile(rb'(?<!\\)"sessionId"\s*:\s*"([^"\\]*)"')
 _KIND = re.compile(rb'(?<!\\)"kind"\s*:\s*"(main|subagent)"')
 # In a document as clients write it, only the session's own keys stand this far left.
@@ -36,7 +38,11 @@ _CUT_PROMPT = re.compile(r'"(?:content|text)"\s*:\s*("(?:[^"\\]|\\.){1,1000})')
 
 
 class Ends(NamedTuple):
-    """The first and last 64 KiB of a file, the same bytes where it is short; `size` is bytes."""
+    """The first and last 64 KiB of a file, the same bytes where it is short; `size` is bytes.
+
+    Where the first 64 KiB end within what the client told the model, and the file has at most 1
+    MiB, they are all of it: else nobody could tell whether anybody talks behind that.
+    """
 
     head: bytes
     tail: bytes
@@ -45,7 +51,7 @@ class Ends(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether the head is all there is."""
-        return self.size <= END
+        return len(self.head) >= self.size
 
 
 class Head(NamedTuple):
@@ -78,6 +84,10 @@ def ends_of(stream: BinaryIO) -> Ends:
     head = stream.read(END)
     size = stream.seek(0, 2)
     if size <= END:
+        return Ends(head, head, size)
+    if size <= _MOST and _CONTEXT in head[head.rfind(b"\n") + 1 :][:BEGINNING]:
+        stream.seek(0)
+        head = stream.read()
         return Ends(head, head, size)
     stream.seek(size - END)
     return Ends(head, stream.read(), size)

@@ -7,7 +7,7 @@ shows is completed from stdout at the end, so that nothing that was seen is lost
 
 from __future__ import annotations
 
-from agentsdir.adapters.gemini.pairing import Answers, Begun, Pairs
+from agentsdir.adapters.gemini.pairing import RUNNING, Answers, Begun, Pairs
 from agentsdir.adapters.gemini.stdout import FAILED
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading import stream
@@ -133,9 +133,11 @@ class JoinedTurn:
             # The file has it in the same moment, and more of it.
             self._results.say(block["toolUseId"], begun)
         elif kind == "tool_use":
+            # Its input is whole, so it is made, whatever becomes of those who watch it.
+            begun.block = {**block, "status": RUNNING}
             self._open_calls[handle] = begun
             if not self._calls.say(block["toolUseId"], begun):
-                yield stream.block_start(handle, block)
+                yield stream.block_start(handle, begun.block)
         elif not self._prompts.say(_PROMPT, begun):
             yield stream.block_start(handle, block)
 

@@ -21,6 +21,7 @@ _UNEVEN = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
     r"|[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufffd\ud800-\udfff]"
 )
+RUNNING = "running"
 
 
 def _plain(text: str) -> str:
@@ -36,7 +37,9 @@ class Begun:
         self.is_settled = False
 
     def whole(self) -> Block:
-        """Return the block as far as stdout told it."""
+        """Return the block as far as stdout told it; of a call that has not ended no more comes."""
+        if self.block.get("status") == RUNNING:
+            return {**self.block, "status": "pending"}
         return self.block
 
 

@@ -8,6 +8,7 @@ a stub that a turn of ours left is taken away.
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from typing import Any
 
@@ -50,13 +51,16 @@ def has_answer(storage: Path, native_id: str) -> bool:
 
 def is_stub(path: Path, native_id: str) -> bool:
     """Tell whether a log of that session has a header and the client's own context, and no more."""
-    if path.suffix != ".jsonl" or path.is_symlink():
+    if path.suffix != ".jsonl":
         return False
     try:
-        with path.open("rb") as stream:
-            if os.fstat(stream.fileno()).st_size > _MOST:
+        # O_NONBLOCK: whatever else stands there must not hang us.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST:
                 return False
-            rows = [orjson.loads(line) for line in stream.read().splitlines()]
+            rows = [orjson.loads(line) for line in stream.read().split(b"\n") if line.strip()]
     except (OSError, orjson.JSONDecodeError):
         return False
     named = any(isinstance(row, dict) and row.get("sessionId") == native_id for row in rows)

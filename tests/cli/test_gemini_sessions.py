@@ -219,6 +219,34 @@ def test_a_bundle_arrives_in_another_root_to_the_byte(shell: Any, store: Path) -
     del store
 
 
+def test_a_session_that_is_resumed_stands_where_its_client_looks(shell: Any, store: Path) -> None:
+    """In the folder of its new working directory, to the byte, but for the stub."""
+    agent = shell.ok("new", "--from", ID).out.strip()
+    shell.ok("export", "--bundle", agent, "bundle")
+    other = type(shell)(shell.home / "there", shell.cwd, shell.root.with_name("other"))
+    work = shell.cwd / "New work"
+    for folder in (other.home, work):
+        folder.mkdir()
+    other.ok("import", "bundle", "--cwd", str(work))
+
+    other.ok("resume", agent)
+
+    top = other.home / ".gemini" / "tmp" / "new-work"
+    old = store / "tmp" / "w"
+    names = f"chats/{MAIN}", f"chats/{ID}/{CHILD}.jsonl", f"tool-outputs/session-{ID}/ls__1.txt"
+    found = {path.relative_to(top): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+    assert found.pop(Path(".project_root")) == str(work).encode()
+    assert found == {Path(name): (old / name).read_bytes() for name in names}
+    assert [row["cwd"] for row in other.ok("list", "--native").rows] == [str(work)]
+    assert {p.name for p in (other.home / ".gemini").iterdir()} == {"tmp"}
+    # What goes on there is the session; what has changed there is nobody's to overwrite.
+    (top / "chats" / MAIN).write_bytes(b"{}\n")
+    other.ok("suspend", agent)
+    done = other("resume", agent, "--json")
+    assert (done.code, done.error["kind"]) == (12, "transcript-differs")
+    assert (top / "chats" / MAIN).read_bytes() == b"{}\n"
+
+
 def sound_copy(shell: Any, agent: str) -> str:
     """Hold a copy of the session to it that it is one of its own; return its native id."""
     shown = shell.ok("inspect", agent).json

@@ -385,10 +385,21 @@ def test_what_was_streamed_before_a_crash_is_kept(stage: Any, program: Any, who:
 
 CALLING = """
 call = {"toolName": "T", "toolUseId": "t1", "input": {"a": 1}}
-block = self.transcript.block("tool_use", "call", self.spec.now(), status="pending", **call)
+block = self.transcript.block("tool_use", "call", self.spec.now(), status="running", **call)
 yield stream.block_start("c", block)
 raise SystemExit
 """
+
+
+def died_calling(stage: Any, paths: Any) -> None:
+    """Put back the moment at which only the stream knows of a call."""
+
+    def send() -> None:
+        with pytest.raises(SystemExit):
+            stage.send(paths, "hi")
+
+    kept = snapshots(stage, paths, send)
+    put(paths, next(tree for tree in reversed(kept) if b'"T"' not in log_of(tree)))
 
 
 def test_a_call_that_only_the_stream_knew_when_all_died_is_kept_and_answered(
@@ -396,28 +407,47 @@ def test_a_call_that_only_the_stream_knew_when_all_died_is_kept_and_answered(
 ) -> None:
     """Some clients write a call down when it is over. One whose input still came was not made."""
     paths = stage.new(provider=program(body=CALLING))
-
-    def send() -> None:
-        with pytest.raises(SystemExit):
-            stage.send(paths, "hi")
-
-    kept = snapshots(stage, paths, send)
-    moment = next(tree for tree in reversed(kept) if b'"T"' not in log_of(tree))
-    put(paths, moment)
+    died_calling(stage, paths)
     (stream_file,) = paths.transcripts.rglob("*.stream")
     begun = stream_file.read_bytes().splitlines()[-1]
     half = orjson.loads(begun.replace(b":call", b":half").replace(b'"t1"', b'"t2"'))
-    del half["block"]["status"]
+    half["block"] |= {"status": "pending", "input": {}}
     stream_file.write_bytes(stream_file.read_bytes() + orjson.dumps({**half, "blockId": "d"}))
     assert restore_agent(stage.world, paths).error is None
     made = [one["data"]["block"] for one in stage.log(paths) if one["event"] == "block"][1:]
     assert [(one["type"], one["toolUseId"], one.get("status")) for one in made] == [
-        ("tool_use", "t1", "pending"),
+        ("tool_use", "t1", "running"),
         ("tool_result", "t1", None),
         ("tool_use", "t1", "error"),
     ]
     assert made[1]["synthetic"]
     assert restore_agent(stage.world, paths).actions == ()
+    sound(paths)
+
+
+def test_such_a_call_gives_way_to_the_one_that_the_client_writes_down_after_all(
+    stage: Any, program: Any
+) -> None:
+    """A client that lived on told its file, under an id that the stream did not know."""
+    paths = stage.new(provider=program(body=CALLING))
+    died_calling(stage, paths)
+    assert restore_agent(stage.world, paths).error is None
+    native = stage.state(paths).native["id"]
+    call = {"toolName": "T", "toolUseId": "t1", "input": {"a": 1}, "status": "success"}
+    result = {"toolUseId": "t1", "output": "done", "isError": False}
+    with main_file(stage, paths).open("ab") as file:
+        for kind, fields in (("tool_use", call), ("tool_result", result)):
+            block = make_block(kind, f"own:{kind}", "main", native, stage.now(), None, **fields)
+            file.write(orjson.dumps(stream.block_complete(block["id"], block)) + b"\n")
+    with pytest.raises(SystemExit):
+        stage.send(paths, "again")
+    last = {}
+    for record in stage.log(paths):
+        if record["event"] == "block" and record["data"]["block"].get("toolUseId") == "t1":
+            last[record["data"]["block"]["id"]] = record["data"]["block"].get("superseded", False)
+    kept = {name: gone for name, gone in last.items() if name.split(":")[1] == "1"}
+    assert list(kept.values()) == [True, True]
+    assert [last["own:tool_use"], last["own:tool_result"]] == [False, False]
     sound(paths)
 
 

@@ -93,13 +93,16 @@ class Desk(Generic[A]):
     temporary = property(lambda self: self.folder / "tmp")
     config = property(lambda self: self.home / ".config" / "agentsdir")
 
+    @property
+    def _client_environment(self) -> dict[str, str]:
+        return {**self.quiet_client, self.address: self.api.url, **self.variables}
+
     def configure(self, **settings: str) -> None:
         """Write config.toml anew, with these settings of the provider."""
-        client = {**self.quiet_client, self.address: self.api.url, **self.variables}
         said = {"command": str(self.client), **self.settings, **settings}
         self.config.mkdir(parents=True, exist_ok=True)
         table = f"providers.{self.provider}"
-        lines = [f"[{table}]", *_table(said), f"[{table}.env]", *_table(client)]
+        lines = [f"[{table}]", *_table(said), f"[{table}.env]", *_table(self._client_environment)]
         path = self.config / "config.toml"
         path.write_text("\n".join(lines) + "\n")
         path.chmod(0o600)
@@ -173,7 +176,7 @@ class Desk(Generic[A]):
         """Start a turn in the client itself, as its user would, without agentsdir."""
         one = subprocess.Popen(
             [self.client, *self.by_hand_command(native, prompt, fresh=fresh)],
-            env={**self.environment, **self.quiet_client, self.address: self.api.url},
+            env={**self.environment, **self._client_environment},
             cwd=self.work,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -331,15 +331,30 @@ def test_a_resume_that_restates_everything_tells_nothing(watched: Watched) -> No
 
 
 def test_what_a_rewind_drops_is_superseded_and_may_come_back(watched: Watched) -> None:
-    """Each time by an update, and only of what is not as it was."""
-    append(watched.main, *MORE, {"$rewindTo": "u2"})
+    """Each time by an update, and only of what is not as it was, when nothing more comes."""
+    append(watched.main, *MORE)
     watched.poll()
+    append(watched.main, {"$rewindTo": "u2"})
+    assert watched.poll() == []
+    assert watched.told() == [("update", f"{name}", ["superseded"]) for name in ("u2:p", "g2:x")]
     assert watched.texts() == ["one", "first"]
     append(watched.main, {"$set": {"messages": [*TALK[1:], *MORE[:1]]}})
-    assert watched.told() == [("update", "u2:p", ["superseded"])]
+    assert [*watched.told(), *watched.told()] == [("update", "u2:p", ["superseded"])]
     append(watched.main, {"$rewindTo": "nobody"})
-    assert {tuple(fields) for _, _, fields in watched.told()} == {("superseded",)}
+    told = [*watched.told(), *watched.told()]
+    assert {tuple(fields) for _, _, fields in told} == {("superseded",)}
     assert watched.texts() == []
+    same(watched.end(), parsed(watched.main))
+
+
+def test_a_list_that_is_empty_for_a_moment_drops_nothing(watched: Watched) -> None:
+    """A resume in the same minute writes one with nothing but the context, and then the whole."""
+    context = user("ctx", "<session_context>")
+    append(watched.main, HEADER, {"$set": {"messages": [context]}})
+    assert watched.told() == [("update", "g1:x", ["usage"]), ("complete", "ctx:s0", [])]
+    append(watched.main, {"$set": {"messages": [context, *TALK[1:]]}}, *MORE)
+    assert {kind for kind, _, _ in watched.told()} == {"complete"}
+    assert watched.texts() == ["one", "first", "two", "second"]
     same(watched.end(), parsed(watched.main))
 
 

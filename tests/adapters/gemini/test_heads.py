@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 
 import pytest
-from gemini_files import TALK, answer, document, prompt
+from gemini_files import TALK, answer, context, document, header, log, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,6 +42,14 @@ def test_no_bytes_are_too_odd_to_be_looked_at(data: bytes, family: str) -> None:
         *map(heads.prompt_of, heads.messages(ends, family)),
     )
     assert all(isinstance(text, str) for text in texts)
+
+
+@pytest.mark.parametrize("length", [30_000, 100_000, 500_000])
+def test_a_long_context_is_no_talk(length: int) -> None:
+    """However much the client told the model of the workspace, a stub says nothing."""
+    said = log(header(), context("/w" * (length // 2)))
+    stub, talk = (heads.ends_of(io.BytesIO(data)) for data in (said, said + log(prompt("hi"))))
+    assert [heads.look_at(one).talks for one in (stub, talk)] == [False, True]
 
 
 @pytest.mark.parametrize("make", [bytes, lambda data: data + b" " * 3 * heads.END])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,15 @@ from desk import Desk, Done
 from gemini_api import GeminiApi, Request
 
 MODEL = "gemini-2.5-pro"
-_MINUTE = re.compile(r"T(\d\d-\d\d)-")
 
+# What a client loads first: it names its files by the minute, and tests have no minute to wait.
+_CLOCK = """
+const Real = Date;
+globalThis.Date = class extends Real {
+  constructor(...given) { given.length ? super(...given) : super(Real.now() + %d); }
+  static now() { return new globalThis.Date().getTime(); }
+};
+"""
 # Retention is left as it is by default: it deletes what a start takes for broken.
 _SETTINGS = {
     "security": {"auth": {"selectedType": "gemini-api-key"}},
@@ -34,6 +40,7 @@ class GeminiDesk(Desk[GeminiApi]):
         "NO_COLOR": "1",
     }
 
+    minutes = 0
     store = property(lambda self: self.home / ".gemini")
 
     @property
@@ -49,8 +56,9 @@ class GeminiDesk(Desk[GeminiApi]):
     def prepare(self) -> None:
         """Set the client up, and let tools run unasked."""
         self.settle()
-        self.settings["model"] = MODEL  # without one the client asks another model which to ask
-        self.configure(permission_mode="yolo")
+        # Without a model the client asks another model which to ask.
+        self.settings |= {"model": MODEL, "permission_mode": "yolo"}
+        self.configure()
 
     def settle(self, **general: Any) -> None:
         """Write the client's settings, with these besides."""
@@ -79,10 +87,13 @@ class GeminiDesk(Desk[GeminiApi]):
         self.sound(agent)
         return self.api.of("again")[-1]
 
-    def elapse(self, native: str) -> None:
-        """Have it be minutes ago that a session began: the client knows that by the file's name."""
-        for path in self.chats(native):
-            path.rename(path.with_name(_MINUTE.sub("T00-01-", path.name)))
+    def later(self) -> None:
+        """Have the client believe from now on that it is minutes later."""
+        self.minutes += 2
+        shift = self.folder / "clock.js"
+        shift.write_text(_CLOCK % (self.minutes * 60_000))
+        self.variables["NODE_OPTIONS"] = f"--require={shift}"
+        self.configure()
 
     def chats(self, native: str) -> list[Path]:
         """Return the client's own files of a session, stubs included."""

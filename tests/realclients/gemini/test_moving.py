@@ -26,7 +26,7 @@ def test_an_agent_moves_to_another_home_and_folder_and_goes_on(
         sent = there.recalled(moved)
         for text in ("Four tools ran.", "The helper reported.", "That was long."):
             assert sent.texts.count(text) == 1
-        there.elapse(there.native(moved))
+        there.later()
     after = {name.rsplit("/", 1)[-1] for name in there.native_files(there.native(moved))}
     assert {name.rsplit("/", 1)[-1] for name in before if "/session-" not in name} <= after
 
@@ -86,7 +86,7 @@ def test_a_session_of_the_client_is_adopted_and_gone_on_with(any_desk: Desk) -> 
     assert any_desk.native(agent) == native
     assert any_desk.native_files(native) == before
     assert any_desk.said(agent)[-1] == "Four tools ran."
-    any_desk.elapse(native)
+    any_desk.later()
     assert any_desk.recalled(agent).texts.count("Four tools ran.") == 1
 
     any_desk.by_hand(native, any_desk.ask("hello"))

@@ -127,7 +127,7 @@ def test_turns_in_later_minutes_go_on_with_it(any_desk: Desk) -> None:
     any_desk.send(agent, "tools")
     native = any_desk.native(agent)
     for _ in (1, 2):
-        any_desk.elapse(native)
+        any_desk.later()
         sent = any_desk.recalled(agent)
         assert sent.texts.count("Four tools ran.") == 1
         assert any("hello from the note" in text for text in sent.texts)
@@ -140,7 +140,7 @@ def test_a_session_outlives_the_start_of_another_in_its_folder(desk: Desk) -> No
     """The client deletes, when it starts, what it takes for broken: a session with a stub."""
     agent = desk.new()
     desk.send(agent, "hello")
-    desk.elapse(desk.native(agent))
+    desk.later()
     desk.recalled(agent)
     other = desk.new()
     assert desk.send(other, "hello").code == 0
@@ -203,7 +203,7 @@ def test_a_file_that_the_prompt_names_is_seen_by_the_model(any_desk: Desk) -> No
     any_desk.sound(agent)
 
 
-@pytest.mark.parametrize("begin", ["/", "!", "@", "?", "-", "--help "])
+@pytest.mark.parametrize("begin", ["/", "!", "--help "])
 def test_a_prompt_that_looks_like_a_command_is_a_prompt(desk: Desk, begin: str) -> None:
     """Nothing of it is run, and no option is made of it."""
     agent = desk.new()
@@ -220,8 +220,9 @@ def test_what_was_typed_into_the_client_itself_is_taken_over(any_desk: Desk) -> 
     any_desk.send(agent, "hello")
     native = any_desk.native(agent)
     any_desk.by_hand(native, any_desk.ask("tools"))
-    any_desk.elapse(native)
+    any_desk.later()
     any_desk.by_hand(native, any_desk.ask("again"))
+    assert len(any_desk.chats(native)) == (1 if any_desk.keeps_documents else 2)  # a stub
     sent = any_desk.recalled(agent)
     outside = [
         one["block"]["type"] for one in any_desk.of(agent, "block") if one["turn_id"] is None
