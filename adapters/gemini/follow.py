@@ -7,9 +7,8 @@ out again whenever one of them says something new.
 
 from __future__ import annotations
 
-import os
 from io import BytesIO
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import orjson
 
@@ -17,6 +16,7 @@ from agentsdir.adapters.gemini.detection import DOCUMENT, LOG, family_of
 from agentsdir.adapters.gemini.discovery import group
 from agentsdir.adapters.gemini.emit import call_key
 from agentsdir.adapters.gemini.growing import GrowingThread, Snapshots
+from agentsdir.adapters.gemini.nearby import Nearby, is_child
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.threads import link_children
 from agentsdir.formats.errors import AgentsdirError
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 # After so many lines, or bytes, what they gave is told, so that a long file is not gathered whole.
 _BATCH_LINES = 256
 _BATCH_BYTES = 1024 * 1024
-_SUFFIXES = (".json", ".jsonl")
 
 
 class _File:
@@ -88,8 +87,7 @@ class SessionFollower:
         self._conversations: dict[str, Conversation] = {}
         # (message id, call id) → the thread that the call started and how long it ran.
         self._linked: dict[tuple[str, str], tuple[str, int | None]] = {}
-        # Files beside it that are none of its own, as they were when that was seen.
-        self._strangers: dict[Path, tuple[int, int]] = {}
+        self._nearby = Nearby()
         self._orphans: list[Finding] = []
 
     @property
@@ -107,8 +105,9 @@ class SessionFollower:
         """Yield what only the end settles."""
         yield from self._poll(final=True)
         for _, thread in self._threads():
-            if thread.child and thread.link.method == "none":
+            if thread.child:
                 thread.sink.conversation(thread.conversation, link=thread.link)
+            if thread.child and thread.link.method == "none":
                 why = "no call that started this thread is known"
                 self._orphans.append(Finding("orphan-subagent", thread.file, None, None, None, why))
             yield from thread.finish()
@@ -153,14 +152,8 @@ class SessionFollower:
             look = file.tail.look()
         if look is Look.CHANGED:
             file.head = b""
-            if (
-                file is not self._main
-                and not file.is_document
-                and not self._has_child(file.tail.path)
-            ):
-                file.told.again()
-                yield from file.told.settle()
-                self._files.remove(file)
+            if not (file.is_main or file.is_document or self._is_child(file)):
+                yield from self._drop(file)
                 return
         if look in (Look.GREW, Look.CHANGED):
             known = file.look_at_head()
@@ -281,7 +274,7 @@ class SessionFollower:
         ]
         linked = link_children(main, [thread for _, thread in children])
         for file, thread in children:
-            if thread.link.confidence != "none":
+            if thread.link.method != "none":
                 thread.sink.conversation(thread.conversation, link=thread.link)
                 yield from file.told.tell(thread.sink.drain())
             yield from thread.tell_bounds()
@@ -329,56 +322,32 @@ class SessionFollower:
             yield project / chats.name
 
     def _new_children(self, *, complete: bool) -> Iterator[_File]:
-        """Yield the files of subagents that were not there before; find those that moved along.
-
-        A log whose first line is still being written is left for later, unless `complete`.
-        """
+        """Yield the files of subagents that were not there before; find those that moved along."""
         main = self._main.thread
         if main is None or main.child or not main.fold.session_id:
             return
         path = self._main.tail.path
-        for candidate in _beside(path, main.fold.session_id):
-            if any(file.tail.path == candidate for file in self._files):
+        for child in self._nearby.children(path, main.fold.session_id, complete=complete):
+            if any(file.tail.path == child for file in self._files):
                 continue
-            try:
-                status = candidate.stat()
-                stamp = status.st_size, 0 if status.st_size >= HEAD else status.st_mtime_ns
-                if self._strangers.get(candidate) == stamp:
-                    continue
-                inode = status.st_dev, status.st_ino
-                moved = next((file for file in self._files if file.tail.inode == inode), None)
-                if moved is not None:
-                    moved.tail.path = candidate
-                    continue
-                source = Source(str(candidate), path=candidate)
-                if not complete and candidate.suffix == ".jsonl" and b"\n" not in source.head():
-                    continue
-                if self._has_child(candidate):
-                    yield _File(candidate, is_main=False)
-                else:
-                    self._strangers[candidate] = stamp
-            except (OSError, AgentsdirError):  # gone since it was listed
-                continue
+            moved = next((file for file in self._files if file.tail.is_at(child)), None)
+            if moved is None:
+                yield _File(child, is_main=False)
+            else:
+                moved.tail.path = child
 
-    def _has_child(self, path: Path) -> bool:
-        """Tell whether a file is a subagent's of this session."""
-        files = (self._main.tail.path, path)
-        return len(group([Source(str(one), path=one) for one in files])[0].transcripts) == 2
-
-
-def _beside(main: Path, session_id: str) -> Iterator[Path]:
-    """Yield the files among which those of a session's subagents are, in order."""
-    folders = [main.parent]
-    if PurePath(session_id).name == session_id:
-        folders.append(main.parent / session_id)
-    for folder in folders:
+    def _is_child(self, file: _File) -> bool:
         try:
-            with os.scandir(folder) as entries:
-                names = sorted(one.name for one in entries if one.name.endswith(_SUFFIXES))
-        except OSError:
-            continue
-        for name in names:
-            yield folder / name
+            return is_child(self._main.tail.path, file.tail.path)
+        except AgentsdirError:  # one of them is gone, which says nothing
+            return True
+
+    def _drop(self, file: _File) -> Iterator[StreamEvent]:
+        """Follow a file no more that is not a subagent's of this session any longer."""
+        file.told.again()
+        yield from file.told.settle()
+        self._files.remove(file)
+        self._nearby.forget(file.tail.path)
 
 
 def _session_of(head: bytes) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # What stdout and the file spell differently: terminal codes, what is not seen, what is no text.
 _UNEVEN = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
-    r"|[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufffd\ud800-\udfff]"
+    r"|[\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufffd\ud800-\udfff]"
 )
 RUNNING = "running"
 

@@ -168,6 +168,9 @@ class RecordSpool:
     def __init__(self, limit: int = LIMIT) -> None:
         self._room = limit
         self._end = 0
+        # Records that are not in the scratch file yet, and where the first of them is to stand.
+        self._late: list[bytes] = []
+        self._written = 0
         self._scratch = _Scratch()
 
     def add(self, record: bytes) -> Kept:
@@ -175,14 +178,25 @@ class RecordSpool:
         if self._room > 0:
             self._room -= len(record)
             return bytes(memoryview(record))  # what an encoder returns often is far larger
-        self._scratch.write([record])
+        self._late.append(record)
         place = self._end, len(record)
         self._end += len(record)
+        if self._end - self._written > CHUNK:
+            self._flush()
         return place
+
+    def _flush(self) -> None:
+        self._scratch.write(self._late)
+        self._late = []
+        self._written = self._end
 
     def read(self, kept: Kept) -> bytes:
         """Return a record."""
-        return kept if isinstance(kept, bytes) else self._scratch.read(*kept)
+        if isinstance(kept, bytes):
+            return kept
+        if kept[0] >= self._written:
+            self._flush()
+        return self._scratch.read(*kept)
 
 
 class ByteSpool:

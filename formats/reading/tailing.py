@@ -77,6 +77,13 @@ class Tail:
         """The file that was read last."""
         return None if self._stamp is None else self._stamp[:2]
 
+    def is_at(self, path: Path) -> bool:
+        """Tell whether the file that was read last stands at `path`."""
+        try:
+            return self._stamp is not None and _Stamp.of(path.stat())[:2] == self.inode
+        except OSError:
+            return False
+
     def look(self) -> Look:
         """Say what became of the file since it was read. Raises `AgentsdirError` if refused."""
         try:

@@ -19,11 +19,20 @@ from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.usage import no_usage
 
-CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+ROOT = Path(__file__).parents[2]
+CORPUS = ROOT.parent / "shared" / "corpus"
 PIECES = 8
 
-FOLDERS = sorted({path for path in CORPUS.glob("gemini-*/**/chats") if path.is_dir()})
-pytestmark = pytest.mark.skipif(not FOLDERS, reason="the corpus of recorded runs is not here")
+FOLDERS = sorted(
+    path
+    for root in (CORPUS, ROOT / "fixtures")
+    for path in root.glob("gemini*/**/chats")
+    if path.is_dir()
+)
+
+
+def _name(folder: Path) -> str:
+    return str(folder.relative_to(CORPUS if CORPUS in folder.parents else ROOT))
 
 
 def _contents(folder: Path) -> dict[Path, bytes]:
@@ -79,10 +88,10 @@ def _plain(block: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in block.items() if (name, value) != ("superseded", False)}
 
 
-@pytest.mark.parametrize("recorded", FOLDERS, ids=lambda path: str(path.relative_to(CORPUS)))
+@pytest.mark.parametrize("recorded", FOLDERS, ids=_name)
 def test_every_recording_can_be_followed(recorded: Path, tmp_path: Path) -> None:
     """All its sessions at once, in an order of writes and looks that is drawn from its name."""
-    chance = random.Random(str(recorded.relative_to(CORPUS)))
+    chance = random.Random(_name(recorded))
     folder = tmp_path / "chats"
     contents = _contents(recorded)
     for name, data in contents.items():

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsdir.adapters.contract import Follower
-from agentsdir.adapters.gemini.detection import DOCUMENT, LOG, family_of
 from agentsdir.adapters.gemini.follow import SessionFollower
 from agentsdir.adapters.gemini.reader import GeminiReader
 from agentsdir.formats.reading.reducer import Reducer
@@ -29,12 +28,11 @@ NAME = "session-2026-01-01T00-00-11111111"
 HEADER = {"sessionId": SESSION, "projectHash": "h", "startTime": "2026-01-01T00:00:00.000Z"}
 TOKENS = {"input": 10, "output": 2, "cached": 4, "thoughts": 1, "tool": 0, "total": 13}
 
-# A last resort is read as it stands, and a fork is not followed.
 SINGLE = sorted(
     path for path in FIXTURES.iterdir()
     if (path.is_dir() and path.name.startswith("subagent-"))
-    or (path.suffix in (".json", ".jsonl") and path.name.count(".json") == 1
-        and family_of(path.read_bytes()) in (LOG, DOCUMENT))
+    or (path.suffix in (".json", ".jsonl")
+        and not path.name.endswith((".blocks.jsonl", ".all.jsonl")))
 )  # fmt: skip
 
 
@@ -241,7 +239,7 @@ def append(path: Path, *rows: Any) -> None:
 
 def document(path: Path, *messages: Any, **fields: Any) -> bytes:
     """Write a document with these messages; return its bytes."""
-    data = json.dumps({**HEADER, **fields, "messages": messages}, indent=2).encode()
+    data = json.dumps({**HEADER, "messages": messages, **fields}, indent=2).encode()
     path.write_bytes(data)
     return data
 
@@ -501,6 +499,43 @@ def test_a_subagent_is_followed_in_a_thread_of_its_own(watched: Watched) -> None
     assert watched.reducer.blocks(CHILD)[0]["message"] == "Subagent scout started"
     assert watched.reducer.metadata[CHILD]["link"]["confidence"] == "exact"
     assert stranger.exists()
+    same(watched.end(), parsed(watched.main))
+
+
+def test_a_file_that_takes_the_place_of_anothers_is_looked_at_anew(watched: Watched) -> None:
+    """What a path was found to be holds for the file that stood there."""
+    path = child(watched.main, kind="main")
+    assert watched.poll() == []
+    other = path.with_suffix(".new")
+    other.write_bytes(path.read_bytes().replace(b'"main"', b'"subagent"'))
+    other.replace(path)
+    assert {event["conversationId"] for event in watched.poll()} == {CHILD}
+    path.write_bytes(b"")
+    watched.poll()
+    assert live(watched.reducer.blocks(CHILD)) == []
+
+
+def test_a_copy_of_a_subagents_file_is_a_thread_of_its_own(watched: Watched) -> None:
+    """It bears the same id, so it gets a number."""
+    path = child(watched.main)
+    copy = path.with_name("z.jsonl")
+    copy.write_bytes(path.read_bytes())
+    watched.poll()
+    assert {*watched.reducer.conversations} == {"main", CHILD, f"{CHILD}~2"}
+    same(watched.end(), parsed(watched.main))
+
+
+def test_an_old_clients_subagent_stands_flat_beside_its_session(tmp_path: Path) -> None:
+    """With its parent's id, which its document says first and its kind last."""
+    watched = Watched(tmp_path / "session-a.json")
+    document(watched.main, user("u1", "one", timestamp="2026-01-01T00:00:01Z"), kind="main")
+    watched.poll()
+    flat = tmp_path / "session-b.json"
+    prompt = user("c1", "Your task is to look", timestamp="2026-01-01T00:00:02Z")
+    flat.write_bytes(document(flat, prompt, kind="subagent")[:-30])
+    assert watched.poll() == []
+    flat.write_bytes(document(flat, prompt, kind="subagent"))
+    assert {event["conversationId"][:6] for event in watched.poll()} == {"agent-"}
     same(watched.end(), parsed(watched.main))
 
 

@@ -244,8 +244,9 @@ def test_usage_is_the_clients_own_count_of_the_run() -> None:
     spent["block"]["usage"] = usage(5, 3)
     again = stream.block_update("m1:x", {"usage": usage(5, 4)}, MAIN)
     stats = {"total_tokens": 12, "input_tokens": 8, "output_tokens": 4}
-    steps = [said("Yes."), session, spent, again]
-    counted = reduced(_play(*steps, row("result", status="success", stats=stats))).metadata[MAIN]
+    steps = [said("Yes."), spent, again]
+    done = row("result", status="success", stats=stats)
+    counted = reduced(_play(*steps, done, session)).metadata[MAIN]
     assert (counted["usage"], counted["stopReason"]) == (usage(8, 4, thinking=0), "end_turn")
     assert reduced(_play(*steps)).metadata[MAIN] == {"usage": usage(5, 4, exact=False)}
 
