@@ -84,8 +84,8 @@ class Fold:
         if self._alias:
             message_id = self._alias.get(message_id, message_id)
         if message_id not in index.messages:
-            content = value.get("content")
             # Masking and resuming write all messages again, one by one, under new ids.
+            content = value.get("content")
             known = self._same_call(value, ()) if type(content) is list else None
             if known is not None:
                 self._alias[message_id] = message_id = known.id
