@@ -11,7 +11,6 @@ from agentsdir.adapters.gemini.shapes import dict_of, list_of
 from agentsdir.formats.reading import blocks
 from agentsdir.formats.reading.salvage import salvage
 
-
 # How many rows that were read again stay decoded, and how many bytes they have.
 ROWS = 8
 ROOM = 32 * 1024 * 1024
