@@ -15,7 +15,6 @@ from agentsdir.adapters.gemini.shapes import (
     dict_of,
     is_error_response,
     list_of,
-    moment_of,
     own_result,
     parts_of,
     result_output,
@@ -39,7 +38,8 @@ _FINAL = ("success", "error")
 # A call's start stands only in ids that carry it: …_1795815018065_0, …-1757000000000-3fa….
 _STARTED = re.compile(r"[_-](\d{13})[_-][0-9a-f]+$")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST = timedelta(days=1)
+_MILLISECOND = timedelta(milliseconds=1)
+_LONGEST = timedelta(days=1) // _MILLISECOND
 _BODIES = ("originalContent", "newContent")
 _BODY_LIMIT = 2048
 
@@ -63,14 +63,11 @@ class CallRecord:
         self.place = call.place
         self.answer_place = call.answer
         self.result: Any = _answer(call, shelf) if call.answer else None
+        # When the call was complete, where its record says so.
+        self.ended = times.native(record.get("timestamp"))
         self.status = _STATUS.get(text_of(record.get("status")), "pending")
         if field != "toolCalls" and call.answer:
             self.status = "error" if is_error_response(self.result) else "success"
-
-    @property
-    def ended(self) -> str | None:
-        """When the call was complete, where its record says so."""
-        return times.native(self.record.get("timestamp"))
 
     @property
     def has_result(self) -> bool:
@@ -85,9 +82,11 @@ class CallRecord:
             "input": self.args,
             "status": self.status,
         }
-        for name in ("displayName", "description"):
-            if isinstance(self.record.get(name), str):
-                fields[name] = self.record[name]
+        record = self.record
+        if isinstance(record.get("displayName"), str):
+            fields["displayName"] = record["displayName"]
+        if isinstance(record.get("description"), str):
+            fields["description"] = record["description"]
         return fields
 
     def result_fields(self, outputs: Outputs, source: Source) -> dict[str, Any]:
@@ -106,7 +105,8 @@ class CallRecord:
             fields["durationMs"] = duration
         if whole is not None:
             fields["overflow"] = whole.overflow
-        return fields | self.display_fields(output)
+        fields.update(self.display_fields(output))
+        return fields
 
     def display_fields(self, output: Any) -> dict[str, Any]:
         """Return the `display` field, where the client showed anything but the output."""
@@ -118,11 +118,13 @@ class CallRecord:
     def duration(self) -> int | None:
         """Return how long the call took, in milliseconds, where its id says when it began."""
         started = _STARTED.search(self.id)
-        ended = moment_of(self.ended) if started else None
-        if started is None or ended is None:
+        if started is None or self.ended is None:
             return None
-        took = ended - (_EPOCH + timedelta(milliseconds=int(started[1])))
-        return took // timedelta(milliseconds=1) if timedelta() <= took < _LONGEST else None
+        try:
+            took = (datetime.fromisoformat(self.ended) - _EPOCH) // _MILLISECOND - int(started[1])
+        except ValueError:  # a leap second
+            return None
+        return took if 0 <= took < _LONGEST else None
 
     def task(self) -> str:
         """Return what a subagent was asked."""

@@ -128,7 +128,7 @@ class Emitter:
         else:
             own = message.id if message.role == "unknown" else f"{message.id}:l"
             self._log(own, message, message.place, self._shelf.entry(message.place))
-        for place, at in message.extras.values():
+        for place, at in message.extras.values() if message.extras else ():
             parts = parts_of(self._shelf.message(place).get("content"))
             part = parts[at] if at < len(parts) else {}
             self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
@@ -259,8 +259,8 @@ class Emitter:
             )  # fmt: skip
 
     def _model(self, message: Message) -> None:
-        own: dict[str, Any] = {"messageId": message.id}
-        self._thoughts(message, own)
+        if message.thoughts:
+            self._thoughts(message)
         live = message.text
         whole = ""
         if live is not None:
@@ -271,18 +271,18 @@ class Emitter:
                 fields["model"] = message.model
             fields["messageId"] = message.id
             self._add("assistant_text", f"{message.id}:x", place, message.timestamp, fields)
-        for sign, (_, place) in message.texts.items():
+        for sign, (_, place) in message.texts.items() if len(message.texts) > 1 else ():
             text = "" if sign == live else plain_text(self._shelf.message(place).get("content"))
             # A text that merely grew is no other text.
             if text and not whole.startswith(text.strip()):
                 self._add(
                     "assistant_text", f"{message.id}:x~{content_id(text)[1:9]}", place,
-                    message.timestamp, {"content": text, **own}, replaced=True,
+                    message.timestamp, {"content": text, "messageId": message.id}, replaced=True,
                 )  # fmt: skip
         for bare, call in message.calls.items():
-            self._call(message, bare, call, own)
+            self._call(message, bare, call)
 
-    def _thoughts(self, message: Message, own: dict[str, Any]) -> None:
+    def _thoughts(self, message: Message) -> None:
         found = []
         for place, field, at in message.thoughts.values():
             value = self._shelf.message(place)
@@ -300,10 +300,10 @@ class Emitter:
             found.append((place, subject, description, timestamp))
         number = 0
         for at, (place, subject, description, timestamp) in enumerate(found):
-            text = thought_text(subject, description)
-            after = thought_text(*found[at + 1][1:3]) if at + 1 < len(found) else ""
-            if after.startswith(text) and text != after:
-                continue  # some forks write a thought again and again as it grows
+            if at + 1 < len(found):
+                text, after = thought_text(subject, description), thought_text(*found[at + 1][1:3])
+                if after.startswith(text) and text != after:
+                    continue  # some forks write a thought again and again as it grows
             fields = {"content": description}
             if subject:
                 fields["summary"] = subject
@@ -311,7 +311,7 @@ class Emitter:
             self._add("thinking", f"{message.id}:t{number}", place, timestamp, fields)
             number += 1
 
-    def _call(self, message: Message, bare: str, call: Call, own: dict[str, Any]) -> None:
+    def _call(self, message: Message, bare: str, call: Call) -> None:
         record = CallRecord(call, self._shelf)
         key = call_key(bare)
         if call.spawn is not None:
@@ -335,21 +335,18 @@ class Emitter:
             if link is not None:
                 fields["link"] = link
             place = record.answer_place or record.place
-            self._add(
-                "subagent", f"{message.id}:c{key}", place, message.timestamp, {**fields, **own}
-            )
+            fields["messageId"] = message.id
+            self._add("subagent", f"{message.id}:c{key}", place, message.timestamp, fields)
             return
-        self._add(
-            "tool_use", f"{message.id}:c{key}", record.place, message.timestamp,
-            {**record.use_fields(), **own},
-        )  # fmt: skip
+        fields = record.use_fields()
+        fields["messageId"] = message.id
+        self._add("tool_use", f"{message.id}:c{key}", record.place, message.timestamp, fields)
         if record.has_result:
             place = record.answer_place or record.place
             fields = record.result_fields(self.outputs, self._shelf.source(place))
-            self._add(
-                "tool_result", f"{message.id}:r{key}", place,
-                record.ended or message.timestamp, {**fields, **own},
-            )  # fmt: skip
+            fields["messageId"] = message.id
+            ended = record.ended or message.timestamp
+            self._add("tool_result", f"{message.id}:r{key}", place, ended, fields)
 
     def _link_of(self, child: str | None) -> dict[str, str] | None:
         thread = self._sink.conversations.get(child) if child is not None else None

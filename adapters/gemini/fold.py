@@ -84,13 +84,16 @@ class Fold:
         if self._alias:
             message_id = self._alias.get(message_id, message_id)
         if message_id not in index.messages:
-            known = self._same_call(value, self.live)
+            # Masking and resuming write all messages again, one by one, under new ids.
+            content = value.get("content")
+            known = self._same_call(value, ()) if type(content) is list else None
             if known is not None:
                 self._alias[message_id] = message_id = known.id
         index.see(value, message_id, place)
         if message_id not in self.live:
             self.live[message_id] = None
-            index.move((message_id,))
+            if message_id not in index.touched:
+                index.touched[message_id] = False
 
     def _set(self, patch: dict[str, Any], number: int) -> None:
         self.take_header(patch)

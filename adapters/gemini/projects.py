@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from hashlib import sha256
 from pathlib import Path
 
 import orjson
@@ -102,6 +101,8 @@ class Projects:
 
 def hashed(cwd: str) -> str:
     """Return the name of a project's folder in clients before 0.29."""
+    from hashlib import sha256  # loads OpenSSL, and reading a transcript hashes nothing
+
     return sha256(os.fsencode(cwd)).hexdigest()
 
 

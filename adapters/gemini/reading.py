@@ -111,23 +111,24 @@ class ReadThread(Thread):
 
     def _note_changes(self) -> None:
         """Note which of the written messages say something new."""
-        index = self.fold.index
-        messages, written = index.messages, len(self._handles)
-        for message_id, says_more in index.touched.items():
-            if says_more and messages[message_id].number < written:
+        touched = self.fold.index.touched
+        messages, written = self.fold.index.messages, len(self._handles)
+        for message_id in touched:
+            if messages[message_id].number < written and touched[message_id]:
                 self._stale.add(message_id)
-        index.touched.clear()
+        touched.clear()
 
     def _settle(self, count: int) -> None:
         """Write the first messages of those that began."""
         emitter, begun, stale = self._emitter, self.fold.index.begun, self._stale
-        if not self._handles:
+        handles, marks, sink = self._handles, self._marks, self._sink
+        if not handles:
             emitter.conversation = self.own_id()
             self._said = self.fold.session_id, emitter.conversation
         for message in begun[:count]:
-            self._handles.append(len(self._sink))
-            self._marks.append(len(emitter.marks))
-            if message.id not in stale:
+            handles.append(len(sink))
+            marks.append(len(emitter.marks))
+            if message.texts or message.role != "user" or message.orphans or message.extras:
                 try:
                     emitter.write(message)
                 except Later:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from agentsdir.adapters.contract import SessionFiles, Transcript
-from agentsdir.adapters.gemini.checkpoints import read_checkpoint
 from agentsdir.adapters.gemini.detection import CHECKPOINT, PROMPTS, QWEN, REPORT, STREAM, family_of
-from agentsdir.adapters.gemini.prompt_log import read_prompt_log
-from agentsdir.adapters.gemini.qwen import read_qwen
 from agentsdir.adapters.gemini.reading import ReadThread
-from agentsdir.adapters.gemini.stdout import read_report, read_stream
 from agentsdir.adapters.gemini.threads import Thread, link_children
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
@@ -18,17 +12,7 @@ from agentsdir.formats.reading.sink import ParseSink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-# What has one thread, and nothing to fold.
-_READ_ALONE: dict[str, Callable[[Transcript, ParseSink], None]] = {
-    STREAM: read_stream,
-    REPORT: read_report,
-    PROMPTS: read_prompt_log,
-    CHECKPOINT: read_checkpoint,
-    QWEN: read_qwen,
-}
+    from collections.abc import Callable, Sequence
 
 
 def read_session(session: SessionFiles, sink: ParseSink) -> None:
@@ -37,10 +21,10 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
         sink.finding(remark)
     first = session.transcripts[0]
     family = family_of(first.source.head())
-    read = _READ_ALONE.get(family or "")
-    if read is not None:
+    alone = _reader_of(family)
+    if alone is not None:
         sink.open_main()
-        read(first, sink)
+        alone(first, sink)
         return
     threads = [ReadThread(transcript, sink) for transcript in session.transcripts]
     main = None if threads[0].child else threads[0]
@@ -57,6 +41,27 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
             sink.finding(Finding("orphan-subagent", child.file, None, None, None, message))
     for thread in threads:
         thread.write(sink, linked if thread is main else {})
+
+
+def _reader_of(family: str | None) -> Callable[[Transcript, ParseSink], None] | None:
+    """Return the reader of what has one thread and nothing to fold; a session needs none of it."""
+    if family in (STREAM, REPORT):
+        from agentsdir.adapters.gemini.stdout import read_report, read_stream
+
+        return read_stream if family == STREAM else read_report
+    if family == PROMPTS:
+        from agentsdir.adapters.gemini.prompt_log import read_prompt_log
+
+        return read_prompt_log
+    if family == CHECKPOINT:
+        from agentsdir.adapters.gemini.checkpoints import read_checkpoint
+
+        return read_checkpoint
+    if family == QWEN:
+        from agentsdir.adapters.gemini.qwen import read_qwen
+
+        return read_qwen
+    return None
 
 
 def _tell_apart(children: Sequence[Thread]) -> None:

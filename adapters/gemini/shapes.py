@@ -27,6 +27,7 @@ INJECTED = (
     "User steering update:",
     "[SYSTEM",
     "This is the Gemini CLI.",
+    "System: Potential loop detected.",
 )
 # What /compress leaves in place of the turns it removed.
 SNAPSHOTS = ("<state_snapshot>", "<scratchpad>")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 OUTPUTS = "tool-outputs"
 SUFFIXES = (".jsonl", ".json")
 PREFIX = "session-"
+_LAST_RESORT = re.compile(r"logs\.json|checkpoint-.*\.json", re.DOTALL)
 ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 # What stands in a root that a client has used, in any generation.
 _ROOT_MARKS = (
@@ -74,7 +75,10 @@ def is_storage(folder: Path) -> bool:
 
 
 def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
-    """Yield all transcripts with content: of each project the sessions, then their children."""
+    """Yield all transcripts with content: of each project the sessions, then their children.
+
+    Prompt logs and saved chats follow: they may tell of sessions that have no file any more.
+    """
     for _, folder in _folders(storage, refuse):
         found = _names(folder, refuse)
         for name in found:
@@ -83,6 +87,12 @@ def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
         for name in found:
             if (folder / name).is_dir():
                 yield from _transcripts_in(folder / name, refuse)
+        project = folder.parent
+        if project == storage or storage in project.parents:
+            for name in _names(project, refuse):
+                if _LAST_RESORT.fullmatch(name) and _is_filled(project / name):
+                    yield project / name
+            yield from _transcripts_in(project / "checkpoints", refuse)
 
 
 def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:

@@ -59,7 +59,9 @@ def read_fixture(name: str, *, hidden: bool = True) -> Reading:
     """Read a fixture, or all transcripts of a fixture folder, by names relative to the fixtures."""
     path = FIXTURES / name
     files = (
-        sorted(path.rglob("session-*")) + sorted(path.rglob("*/*.json*")) if path.is_dir() else []
+        sorted(path.rglob("session-*.json*")) + sorted(path.rglob("*/*.json*"))
+        if path.is_dir()
+        else []
     )
     files = list(dict.fromkeys(files)) or [path]
     return Reading(

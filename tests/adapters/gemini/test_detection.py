@@ -18,7 +18,7 @@ assert READER is not None
 OURS = sorted(
     path
     for path in FIXTURES.rglob("*")
-    if path.is_file() and not path.name.endswith(("blocks.jsonl", "all.jsonl"))
+    if path.is_file() and not path.name.endswith(("blocks.jsonl", "all.jsonl", ".txt"))
 )
 
 CLAUDE = {

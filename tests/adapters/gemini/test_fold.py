@@ -97,6 +97,39 @@ def test_the_text_that_stands_last_under_an_id_is_live(kind: str):
     assert _said(_log(*said, said[0])) == ["a long first"]
 
 
+def test_messages_that_are_written_again_under_new_ids_are_the_same_messages():
+    """Masking does so, one by one, before it lists them: calls stay with their results."""
+
+    def answer(text: str) -> dict[str, Any]:
+        return {"functionResponse": {"id": "c", "name": "ls", "response": {"output": text}}}
+
+    call = {"id": "ls__c", "name": "ls", "args": {}, "status": "success"}
+    again = [
+        {"id": "u2", "type": "user", "content": [{"text": "<session_context>"}, {"text": "list"}]},
+        {"id": "g2", "type": "gemini", "content": [
+            {"text": "I look."}, {"functionCall": {"id": "c", "name": "ls", "args": {}}}]},
+        {"id": "f2", "type": "user", "content": [answer("<tool_output_masked>cut")]},
+    ]  # fmt: skip
+    reading = _log(
+        _user("u", "list"),
+        _model("g", "I look.", toolCalls=[{**call, "result": [answer("a whole")]}]),
+        {"id": "f", "type": "user", "content": [answer("a whole")]},
+        *again,
+        {"$set": {"messages": again}},
+        _model("h", "Done."),
+    )
+    live = [block for block in reading.blocks() if not block.get("hidden")]
+    assert [(block["type"], block.get("content", block.get("output"))) for block in live] == [
+        ("user_message", "list"),
+        ("assistant_text", "I look."),
+        ("tool_use", None),
+        ("tool_result", "a whole"),
+        ("assistant_text", "Done."),
+    ]
+    assert live[1]["id"] == "g:x"
+    assert reading.sinks[0].usage()["totalTokens"] == 26
+
+
 def test_what_was_typed_is_shown_also_if_it_was_told_later_or_only_once():
     """A version without `displayContent` is the poorer one, wherever it stands."""
     sent = _user("a", "@notes.txt, expanded")

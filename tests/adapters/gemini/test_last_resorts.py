@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from gemini_reading import Reading, read_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentsdir.adapters.gemini import store
 from agentsdir.formats.reading.source import Source
 
 LOG = json.dumps(
@@ -149,6 +151,37 @@ def test_in_a_folder_they_tell_what_no_session_has(others: list[str], read: list
     )
     assert prompts == kept
     reading.totals()
+
+
+def test_in_the_clients_store_they_come_behind_the_sessions_of_their_project(
+    tmp_path: Path,
+) -> None:
+    """Nothing else beside the chats is opened."""
+    project = tmp_path / "tmp" / "p"
+    for name, data in (
+        ("chats/session-1-s1.jsonl", b'{"sessionId":"s1","projectHash":"h"}\n'),
+        ("logs.json", LOG),
+        ("checkpoint-a%2Fb.json", _dumps(TURNS)),
+        ("checkpoint-empty.json", b""),
+        ("checkpoints/1-a.txt-replace.json", _dumps(RESTORE)),
+        ("shell_history", b"secret"),
+        ("other.json", b"{}"),
+    ):
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    found = list(store.transcripts(tmp_path, _refuse))
+    assert [path.relative_to(project).as_posix() for path in found] == [
+        "chats/session-1-s1.jsonl",
+        "checkpoint-a%2Fb.json",
+        "logs.json",
+        "checkpoints/1-a.txt-replace.json",
+    ]
+    assert list(store.transcripts(project / "chats", _refuse)) == found[:1]
+
+
+def _refuse(error: OSError) -> None:
+    raise error
 
 
 def test_a_stub_does_not_stand_for_its_session() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemini_reading import Reading
+from gemini_reading import FIXTURES, Reading
 
 from agentsdir.formats.reading.source import Source
 
@@ -197,3 +197,17 @@ def test_an_output_that_merely_quotes_a_pointer_points_nowhere(tmp_path: Path) -
     block, remarks = _result(_chat(tmp_path, "cat: " + CUT.format(f"/x/{OWN}")))
     assert "overflow" not in block
     assert remarks == []
+
+
+def test_the_files_of_a_recorded_session_are_found() -> None:
+    """As the real client names them in its texts and on disk."""
+    folder = FIXTURES / "era-0.61-spilled"
+    (chat,) = (folder / "chats").glob("*.jsonl")
+    reading = Reading([Source(str(chat), path=chat)])
+    found = [block["overflow"] for block in reading.blocks() if block["type"] == "tool_result"]
+    files = sorted(path for path in folder.rglob("*.txt"))
+    assert sorted(one["file"] for one in found) == [str(path.relative_to(folder)) for path in files]
+    assert {one["sha256"] for one in found} == {
+        sha256(path.read_bytes()).hexdigest() for path in files
+    }
+    assert reading.findings == []

@@ -316,7 +316,7 @@ def test_a_walk_finds_every_transcript_and_nothing_else(store: Path) -> None:
     names = [f"{NAME}.jsonl", f"{ID}/a.jsonl", "skill-extraction-0a1b2c3d/b.json"]
     for name in names:
         put(store, name=name)
-    for name in ("logs.json", "checkpoint-x.json", "tool-outputs/a.json", "chats/notes.json"):
+    for name in ("settings.json", "logs.json.bak", "tool-outputs/a.json", "chats/notes.json"):
         path = store / "tmp" / "w" / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(TALK)

@@ -22,7 +22,7 @@ RECORDED = sorted({path.parent for path in FIXTURES.glob("*/run-*.stdout")})
 # Old clients keep one count of several model calls in one message.
 FILE_LACKS = {"era-0.11-four", "era-0.29-four"}
 # The file has the run that was killed before it could print its count.
-KILLED = {"era-0.38-kill-tool"}
+KILLED = {"era-0.38-kill-tool", "era-0.61-kill-child"}
 
 
 def _printed(folder: Path) -> Counter[str]:
