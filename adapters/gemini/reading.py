@@ -14,6 +14,7 @@ from typing import Any
 from agentsdir.adapters.contract import Transcript
 from agentsdir.adapters.gemini.detection import DOCUMENT, family_of
 from agentsdir.adapters.gemini.documents import document_rows
+from agentsdir.adapters.gemini.echoes import Echoes
 from agentsdir.adapters.gemini.emit import Emitter, in_order
 from agentsdir.adapters.gemini.outputs import Outputs, is_cut
 from agentsdir.adapters.gemini.shelf import Later, Shelf
@@ -82,7 +83,8 @@ class ReadThread(Thread):
                 rows = document_rows(data, self.file, sink.tally, sink.finding)
                 take = self.fold.take_record
             else:
-                rows = read_rows(stream, self.file, sink.tally, sink.finding)
+                loads = Echoes().decode
+                rows = read_rows(stream, self.file, sink.tally, sink.finding, loads=loads)
                 take = self.fold.take
             touched = self.fold.index.touched
             for row in rows:
