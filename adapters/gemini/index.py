@@ -19,6 +19,7 @@ from agentsdir.adapters.gemini.shapes import (
     content_id,
     dict_of,
     is_injected,
+    is_of_result,
     list_of,
     own_result,
     part_kind,
@@ -162,7 +163,7 @@ class Index:
             elif kind == "response":
                 self._see_answer(message, part["functionResponse"], parts, place, at)
             elif kind == "media" and answers:
-                if not _is_of_result(kinds, at) and message.add_extra(part, place, at):
+                if not is_of_result(kinds, at) and message.add_extra(part, place, at):
                     self.touch(message.id)
             elif kind == "media":
                 media = dict_of(part.get("inlineData") or part.get("fileData"))
@@ -303,9 +304,3 @@ class Index:
                 self._answers.append(result[0])
                 return
         self._answers = None
-
-
-def _is_of_result(kinds: list[str], at: int) -> bool:
-    """Tell whether the media at `at` belong to a result: only media stand between."""
-    before = next((kind for kind in reversed(kinds[:at]) if kind != "media"), "")
-    return before == "response"
