@@ -6,7 +6,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from agentsdir.adapters.gemini.index import Index, Place
+from agentsdir.adapters.gemini.index import Index
+from agentsdir.adapters.gemini.messages import Place
 from agentsdir.adapters.gemini.shapes import dict_of, list_of
 from agentsdir.formats.reading import blocks
 from agentsdir.formats.reading.salvage import salvage
