@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentsdir.adapters.gemini.index import Message
+    from agentsdir.adapters.gemini.messages import Message
     from agentsdir.formats.reading import blocks
     from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.sink import ParseSink

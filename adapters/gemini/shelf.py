@@ -6,11 +6,11 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from agentsdir.adapters.gemini.index import Index, Place
+from agentsdir.adapters.gemini.index import Index
+from agentsdir.adapters.gemini.messages import Place
 from agentsdir.adapters.gemini.shapes import dict_of, list_of
 from agentsdir.formats.reading import blocks
 from agentsdir.formats.reading.salvage import salvage
-
 
 # How many rows that were read again stay decoded, and how many bytes they have.
 ROWS = 8
