@@ -157,6 +157,23 @@ def test_following_a_long_session_needs_little_memory(bench: Any, big: Path) -> 
     assert figure.peak <= BIG_PEAK_MIB
 
 
+def test_following_a_long_chat_of_gemini_needs_little_memory(bench: Any, in_memory: Path) -> None:
+    """50 MB that are there when a chat begins to be followed are read through, not kept."""
+    big = in_memory / "session.jsonl"
+    command = [sys.executable, str(GEMINI_ROWS), str(big), str(GEMINI_MEGABYTES)]
+    subprocess.run(command, check=True, timeout=300)
+    name = "follow (50 MB .jsonl)"
+
+    figure = bench.compare(
+        [sys.executable, "-c", LOADS, str(big)],
+        {name: [AGENTSDIR, "follow", str(big), "--until-idle", "0"]},
+        {name: FOLLOW_BAR}, rounds=FOLLOW_RUNS, cwd=big.parent, env=surroundings(big.parent),
+    )[name]  # fmt: skip
+
+    assert figure.ratio <= FOLLOW_BAR
+    assert figure.peak <= GEMINI_PEAK_MIB[big.suffix]
+
+
 @pytest.fixture
 def store(in_memory: Path) -> Path:
     """Return a home with a thousand sessions of Claude's in fifty projects, a quarter MB each."""
