@@ -26,6 +26,8 @@ _TYPES = {
     "FatalAuthenticationError": "bad-key",
     "FatalTurnLimitedError": "max-turns",
 }
+# By a word in the reason, or of what stands on standard error beside it.
+_WORDS = {"ModelNotFoundError": "no-model", "API_KEY_INVALID": "bad-key"}
 _CODES = {41: "bad-key", 53: "max-turns", 55: "untrusted-folder"}
 # By what stands on standard error when there is no result.
 _SAID = {
@@ -71,7 +73,8 @@ def failure(told: JoinedTurn, code: int | None, errors: str) -> ProviderError | 
     message = outcome.message or "the client gave no reason"
     found = _STATUS.search(message)
     status = (found[1] or found[2]) if found else _LEFT_WITH.get(code, "")
-    kind = _TYPES.get(outcome.error_type) or _STATUSES.get(status) or "api-error"
+    named = next((kind for word, kind in _WORDS.items() if word in message + errors), None)
+    kind = _TYPES.get(outcome.error_type) or named or _STATUSES.get(status) or "api-error"
     return _error(kind, message)
 
 

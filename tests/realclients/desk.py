@@ -181,15 +181,26 @@ class Desk(Generic[A]):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         self.started.append(one)
         return one
+
+    def close_by_hand(self, one: subprocess.Popen[bytes]) -> None:
+        """Kill a client that was started by hand, and the one that it may have started itself."""
+        os.killpg(one.pid, signal.SIGKILL)
+        one.communicate(timeout=PATIENCE)
 
     def by_hand(self, native: str, prompt: str, *, fresh: bool = False) -> str:
         """Run such a turn to its end, and return what the client printed."""
         done = self.end(self.open_by_hand(native, prompt, fresh=fresh))
         assert done.code == 0, done
         return done.out
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """What the plans of this client's model are to be told."""
+        return {}
 
     def ask(self, plan: str, **given: Any) -> str:
         """Return a prompt that has the model follow a plan."""
@@ -198,11 +209,11 @@ class Desk(Generic[A]):
 
     def send(self, agent: str, plan: str, *options: str) -> Done:
         """Send a prompt that has the model follow a plan in the working directory."""
-        return self("send", *options, agent, self.ask(plan, cwd=self.work))
+        return self("send", *options, agent, self.ask(plan, **self.words))
 
     def begin(self, agent: str, plan: str, *options: str) -> subprocess.Popen[bytes]:
         """Start such a turn."""
-        return self.start("send", *options, agent, self.ask(plan, cwd=self.work))
+        return self.start("send", *options, agent, self.ask(plan, **self.words))
 
     def log(self, agent: str) -> list[dict[str, Any]]:
         """Return the events of an agent's log."""

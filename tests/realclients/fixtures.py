@@ -18,8 +18,8 @@ from fake_api import FakeApi
 
 def fixtures(
     variable: str, api_type: type[FakeApi[Any]], desk_type: type[Desk[Any]]
-) -> tuple[Any, Any, Any, Any]:
-    """Return the fixtures `api`, `desk_of`, `desk` and `any_desk` for the clients of a variable."""
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Return the fixtures below, in their order, for the clients that a variable names."""
     clients = [Path(one) for one in os.environ.get(variable, "").split(":") if one]
 
     @pytest.fixture
@@ -53,7 +53,12 @@ def fixtures(
         """Return a desk with each client in turn."""
         return desk_of(client=request.param)
 
-    return api, desk_of, desk, any_desk
+    @pytest.fixture
+    def last_desk(desk_of: Callable[..., Desk[Any]]) -> Desk[Any]:
+        """Return a desk with the client that was named last: the oldest."""
+        return desk_of("last", clients[-1])
+
+    return api, desk_of, desk, any_desk, last_desk
 
 
 def _version(client: Path | None) -> str:

@@ -45,6 +45,7 @@ def test_a_result_that_is_no_error_is_success_whatever_the_exit_code(code: int |
         (refused('[API Error: {"error":{"code":429}}]'), "rate-limited"),
         (refused("[API Error: got status: 503 Service Unavailable]"), "overloaded"),
         (refused("terminated"), "api-error"),
+        (refused('{"code":400,"details":[{"reason":"API_KEY_INVALID"}]}'), "bad-key"),
         (refused("Reached max session turns", "FatalTurnLimitedError"), "max-turns"),
         (refused("no login", "FatalAuthenticationError"), "bad-key"),
         ({**OK, "status": "error"}, "api-error"),
@@ -109,3 +110,13 @@ def test_a_run_without_a_result_is_judged_by_its_end_and_what_it_said_of_it(
     assert failed is not None
     assert failed.kind == kind
     assert "Ripgrep" not in failed.message
+
+
+def test_a_model_that_the_api_has_not_is_told_on_standard_error_alone() -> None:
+    """The client's reason is the API's words, and its exit code says nothing."""
+    errors = (
+        "Error when talking to Gemini API\nModelNotFoundError: models/x is not found\n    at run"
+    )
+    failed = failure(told(refused("[API Error: models/x is not found]")), 1, errors)
+    assert failed is not None
+    assert failed.kind == "no-model"

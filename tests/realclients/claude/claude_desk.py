@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from claude_api import ClaudeApi
 from desk import Desk
@@ -35,6 +36,11 @@ class ClaudeDesk(Desk[ClaudeApi]):
     def environment(self) -> dict[str, str]:
         """Return the whole environment of the user's shell."""
         return {"CLAUDE_CODE_TMPDIR": str(self.temporary), **super().environment}
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """Where the files are that it works with: its tools want whole paths."""
+        return {"cwd": self.work}
 
     def by_hand_command(self, native: str, prompt: str, *, fresh: bool) -> list[str]:
         """Return how the client's user begins or resumes a session with a prompt."""

@@ -12,4 +12,4 @@ from claude_desk import ClaudeDesk
 
 from fixtures import fixtures
 
-api, desk_of, desk, any_desk = fixtures("AGENTSDIR_TEST_CLAUDE", ClaudeApi, ClaudeDesk)
+api, desk_of, desk, any_desk, last_desk = fixtures("AGENTSDIR_TEST_CLAUDE", ClaudeApi, ClaudeDesk)

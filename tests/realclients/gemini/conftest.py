@@ -12,4 +12,4 @@ from gemini_desk import GeminiDesk
 
 from fixtures import fixtures
 
-api, desk_of, desk, any_desk = fixtures("AGENTSDIR_TEST_GEMINI", GeminiApi, GeminiDesk)
+api, desk_of, desk, any_desk, last_desk = fixtures("AGENTSDIR_TEST_GEMINI", GeminiApi, GeminiDesk)

@@ -31,21 +31,21 @@ def test_an_agent_moves_to_another_home_and_folder_and_goes_on(
     assert {name.rsplit("/", 1)[-1] for name in before if "/session-" not in name} <= after
 
 
-def test_a_session_goes_on_in_another_folder_of_the_same_home(any_desk: Desk) -> None:
+def test_a_session_goes_on_in_another_folder_of_the_same_home(desk: Desk) -> None:
     """A client looks in the folder of its working directory alone."""
-    agent = any_desk.new()
-    any_desk.send(agent, "hello")
-    any_desk.ok("export", "--bundle", agent, "moved.tar")
-    any_desk.ok("rm", agent, "--yes")
-    other = any_desk.work / "elsewhere"
+    agent = desk.new()
+    desk.send(agent, "hello")
+    desk.ok("export", "--bundle", agent, "moved.tar")
+    desk.ok("rm", agent, "--yes")
+    other = desk.work / "elsewhere"
     other.mkdir()
-    any_desk.ok("import", "moved.tar", "--cwd", str(other))
+    desk.ok("import", "moved.tar", "--cwd", str(other))
     for _ in range(2):
-        any_desk.ok("send", agent, any_desk.ask("again"))
-        assert "Good day." in any_desk.api.of("again")[-1].texts
-    assert any_desk.of(agent, "turn.error") == []
-    any_desk.quiet()
-    assert any_desk("validate", "--modes", str(any_desk.root)).out == ""
+        desk.ok("send", agent, desk.ask("again"))
+        assert "Good day." in desk.api.of("again")[-1].texts
+    assert desk.of(agent, "turn.error") == []
+    desk.quiet()
+    assert desk("validate", "--modes", str(desk.root)).out == ""
 
 
 def test_a_fork_goes_on_by_itself(any_desk: Desk) -> None:
@@ -63,18 +63,18 @@ def test_a_fork_goes_on_by_itself(any_desk: Desk) -> None:
     any_desk.sound(fork)
 
 
-def test_an_import_beside_the_original_goes_on_as_another(any_desk: Desk) -> None:
+def test_an_import_beside_the_original_goes_on_as_another(desk: Desk) -> None:
     """In the same root and the same store: another session, with the same history."""
-    agent = any_desk.new()
-    any_desk.send(agent, "hello")
-    any_desk.ok("export", "--bundle", agent, "../bundle.tar")
-    before = any_desk.native_files(any_desk.native(agent))
+    agent = desk.new()
+    desk.send(agent, "hello")
+    desk.ok("export", "--bundle", agent, "../bundle.tar")
+    before = desk.native_files(desk.native(agent))
 
-    other = any_desk.ok("import", "../bundle.tar").out.strip()
+    other = desk.ok("import", "../bundle.tar").out.strip()
 
     assert other != agent
-    assert "Good day." in any_desk.recalled(other).texts
-    assert any_desk.native_files(any_desk.native(agent)) == before
+    assert "Good day." in desk.recalled(other).texts
+    assert desk.native_files(desk.native(agent)) == before
 
 
 def test_a_session_of_the_client_is_adopted_and_gone_on_with(any_desk: Desk) -> None:
@@ -93,24 +93,22 @@ def test_a_session_of_the_client_is_adopted_and_gone_on_with(any_desk: Desk) -> 
     assert "Good day." in any_desk.recalled(agent).texts
 
 
-def test_a_session_that_is_gone_from_the_client_is_put_back(any_desk: Desk) -> None:
+def test_a_session_that_is_gone_from_the_client_is_put_back(desk: Desk) -> None:
     """Our copy of the transcript is enough."""
-    agent = any_desk.new()
-    any_desk.send(agent, "hello")
-    for path in any_desk.chats(any_desk.native(agent)):
+    agent = desk.new()
+    desk.send(agent, "hello")
+    for path in desk.chats(desk.native(agent)):
         path.unlink()
-    assert "Good day." in any_desk.recalled(agent).texts
+    assert "Good day." in desk.recalled(agent).texts
 
 
-def test_a_document_of_an_older_client_goes_on_in_a_newer_one(
-    desk_of: Callable[..., Desk], any_desk: Desk
-) -> None:
+def test_a_document_of_an_older_client_goes_on_in_a_newer_one(last_desk: Desk, desk: Desk) -> None:
     """The newer one leaves the document as it is, and goes on in a log beside it."""
-    agent = any_desk.new()
-    any_desk.send(agent, "tools")
-    newer = desk_of("newer")
-    bundle = str(any_desk.folder / "bundle.tar")
-    any_desk.ok("export", "--bundle", agent, bundle)
+    agent = last_desk.new()
+    last_desk.send(agent, "tools")
+    newer = desk
+    bundle = str(last_desk.folder / "bundle.tar")
+    last_desk.ok("export", "--bundle", agent, bundle)
     newer.ok("import", bundle, "--cwd", str(newer.work))
 
     newer.ok("send", agent, newer.ask("again"))
@@ -125,18 +123,18 @@ def test_a_document_of_an_older_client_goes_on_in_a_newer_one(
     assert newer("validate", "--modes", str(newer.root)).out == ""
 
 
-def test_a_profile_is_there_before_the_first_turn(any_desk: Desk) -> None:
+def test_a_profile_is_there_before_the_first_turn(desk: Desk) -> None:
     """The model reads its instructions; a file that was there stays, and is named."""
-    profile = any_desk.root / "profiles" / "reviewer"
+    profile = desk.root / "profiles" / "reviewer"
     (profile / "agents").mkdir(parents=True)
     (profile / "instructions.md").write_text("Always look twice.\n")
-    agent = any_desk.new("--profile", "reviewer")
+    agent = desk.new("--profile", "reviewer")
 
-    done = any_desk.send(agent, "hello")
+    done = desk.send(agent, "hello")
 
     assert (done.code, done.out) == (0, "Good day.\n"), done
-    assert (any_desk.work / "GEMINI.md").read_text() == "Always look twice.\n"
-    (request,) = any_desk.api.of("hello")
+    assert (desk.work / "GEMINI.md").read_text() == "Always look twice.\n"
+    (request,) = desk.api.of("hello")
     sent = [request.system, *(str(part.get("text")) for part in request.parts)]
     assert any("Always look twice." in text for text in sent)
-    any_desk.sound(agent)
+    desk.quiet()

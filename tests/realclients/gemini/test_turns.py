@@ -33,7 +33,7 @@ def test_a_turn_is_answered_recorded_and_charged_as_the_client_has_it(any_desk: 
     agent = any_desk.new()
     done = any_desk.send(agent, "hello", "--json")
     assert (done.code, done.json["response"]) == (0, "Good day."), done
-    assert any_desk.said(agent, "user_message") == [any_desk.ask("hello", cwd=any_desk.work)]
+    assert any_desk.said(agent, "user_message") == [any_desk.ask("hello")]
     assert any_desk.said(agent) == ["Good day."]
     assert len(any_desk.said(agent, "thinking")) == 1
     assert counted(done.json) == spent(any_desk, "hello")
@@ -148,13 +148,13 @@ def test_a_session_outlives_the_start_of_another_in_its_folder(desk: Desk) -> No
     desk.sound(other)
 
 
-def test_a_suspended_agent_goes_on_where_it_was(any_desk: Desk) -> None:
+def test_a_suspended_agent_goes_on_where_it_was(desk: Desk) -> None:
     """Nothing but files is kept in between."""
-    agent = any_desk.new()
-    any_desk.send(agent, "hello")
-    any_desk.ok("suspend", agent)
-    any_desk.ok("resume", agent)
-    assert "Good day." in any_desk.recalled(agent).texts
+    agent = desk.new()
+    desk.send(agent, "hello")
+    desk.ok("suspend", agent)
+    desk.ok("resume", agent)
+    assert "Good day." in desk.recalled(agent).texts
 
 
 def test_after_a_reset_the_model_is_sent_nothing_of_before(any_desk: Desk) -> None:
@@ -192,15 +192,15 @@ def test_without_a_model_the_client_chooses_one(desk: Desk) -> None:
     desk.sound(agent)
 
 
-def test_a_file_that_the_prompt_names_is_seen_by_the_model(any_desk: Desk) -> None:
+def test_a_file_that_the_prompt_names_is_seen_by_the_model(desk: Desk) -> None:
     """The client puts its content into the prompt; the log has the prompt as it was given."""
-    agent = any_desk.new()
-    prompt = f"Look at @note.txt: {any_desk.ask('hello')}"
-    assert any_desk.ok("send", agent, prompt).out == "Good day.\n"
-    (request,) = any_desk.api.of("hello")
+    agent = desk.new()
+    prompt = f"Look at @note.txt: {desk.ask('hello')}"
+    assert desk.ok("send", agent, prompt).out == "Good day.\n"
+    (request,) = desk.api.of("hello")
     assert any("hello from the note" in text for text in request.texts)
-    assert any_desk.said(agent, "user_message") == [prompt]
-    any_desk.sound(agent)
+    assert desk.said(agent, "user_message") == [prompt]
+    desk.sound(agent)
 
 
 @pytest.mark.parametrize("begin", ["/", "!", "--help "])
@@ -232,15 +232,15 @@ def test_what_was_typed_into_the_client_itself_is_taken_over(any_desk: Desk) -> 
     assert sent.texts.count("Four tools ran.") == 1
 
 
-def test_agents_at_work_at_once_do_not_meet(any_desk: Desk) -> None:
+def test_agents_at_work_at_once_do_not_meet(desk: Desk) -> None:
     """Two processes of the client in one folder, each with its own session."""
-    agents = [any_desk.new(), any_desk.new()]
-    running = [any_desk.begin(agents[0], "tools"), any_desk.begin(agents[1], "parallel")]
-    assert [any_desk.end(one).code for one in running] == [0, 0]
-    assert any_desk.said(agents[0])[-1] == "Four tools ran."
-    assert any_desk.said(agents[1])[-1] == "All three are in."
+    agents = [desk.new(), desk.new()]
+    running = [desk.begin(agents[0], "tools"), desk.begin(agents[1], "parallel")]
+    assert [desk.end(one).code for one in running] == [0, 0]
+    assert desk.said(agents[0])[-1] == "Four tools ran."
+    assert desk.said(agents[1])[-1] == "All three are in."
     for agent in agents:
-        any_desk.sound(agent)
+        desk.sound(agent)
 
 
 def test_nothing_of_the_users_own_client_leaks_into_the_turn(desk: Desk) -> None:
