@@ -16,7 +16,7 @@ from agentsdir.adapters.gemini.shapes import (
     is_error_response,
     list_of,
     own_result,
-    parts_of,
+    part_at,
     result_output,
     text_of,
 )
@@ -54,8 +54,7 @@ class CallRecord:
             entries = list_of(message.get("toolCalls"))
             record = dict_of(entries[at]) if at < len(entries) else {}
         else:
-            parts = parts_of(message.get("content"))
-            record = dict_of(parts[at].get("functionCall")) if at < len(parts) else {}
+            record = dict_of(part_at(message.get("content"), at).get("functionCall"))
         self.id = call.id
         self.name = text_of(record.get("name"))
         self.args = record.get("args")
@@ -144,8 +143,7 @@ def _answer(call: Call, shelf: Shelf) -> Any:
         entries = list_of(message.get("toolCalls"))
         record = dict_of(entries[at]) if at < len(entries) else {}
         return own_result(record.get("result"), bare_call_id(call.id, text_of(record.get("name"))))
-    parts = parts_of(message.get("content"))
-    return answer_parts(parts, at) if at < len(parts) else None
+    return answer_parts(message.get("content"), at) or None
 
 
 def elide_bodies(display: Any) -> Any:

@@ -17,6 +17,7 @@ from agentsdir.adapters.gemini.shapes import (
     dict_of,
     is_error_response,
     list_of,
+    part_at,
     part_kind,
     parts_of,
     plain_text,
@@ -129,8 +130,7 @@ class Emitter:
             own = message.id if message.role == "unknown" else f"{message.id}:l"
             self._log(own, message, message.place, self._shelf.entry(message.place))
         for place, at in message.extras.values() if message.extras else ():
-            parts = parts_of(self._shelf.message(place).get("content"))
-            part = parts[at] if at < len(parts) else {}
+            part = part_at(self._shelf.message(place).get("content"), at)
             self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
         if message.usage is not None:
             self._sink.amend(self._last, usage=message.usage)
@@ -203,10 +203,10 @@ class Emitter:
             variant = "" if sign == live else "~" + content_id(value.get("content"))[1:9]
             for piece in prompt_pieces(value):
                 self._piece(message, piece, place, variant)
-        for bare, place, at in (message.orphans or ()) if self._settled else ():
-            parts = parts_of(self._shelf.message(place).get("content"))
-            if at < len(parts):
-                self._orphan(message, bare, place, answer_parts(parts, at))
+        for bare, (place, at) in (message.orphans or {}).items() if self._settled else ():
+            result = answer_parts(self._shelf.message(place).get("content"), at)
+            if result:
+                self._orphan(message, bare, place, result)
 
     def _piece(self, message: Message, piece: Piece, place: Place, variant: str) -> None:
         self._add(
@@ -293,9 +293,8 @@ class Emitter:
                 description = text_of(entry.get("description"))
                 timestamp = entry.get("timestamp")
             else:
-                parts = parts_of(value.get("content"))
-                text = text_of(parts[at].get("text")) if at < len(parts) else ""
-                subject, description = split_thought(text)
+                part = part_at(value.get("content"), at)
+                subject, description = split_thought(text_of(part.get("text")))
                 timestamp = message.timestamp
             found.append((place, subject, description, timestamp))
         number = 0

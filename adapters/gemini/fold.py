@@ -179,10 +179,10 @@ class Fold:
     def _rewind(self, target: str) -> None:
         """Drop a message and all after it; an id that nobody knows drops everything."""
         target = self._alias.get(target, target)
-        ids = list(self.live)
-        cut = ids.index(target) if target in self.live else 0
-        self.live = dict.fromkeys(ids[:cut])
-        self.index.move(ids[cut:])
+        dropped: list[str] = []
+        while self.live and (not dropped or dropped[-1] != target):
+            dropped.append(self.live.popitem()[0])
+        self.index.move(reversed(dropped))
 
 
 def _id_of(value: dict[str, Any]) -> str:

@@ -19,7 +19,6 @@ from agentsdir.adapters.gemini.shapes import (
     content_id,
     dict_of,
     is_injected,
-    is_of_result,
     list_of,
     own_result,
     part_kind,
@@ -133,12 +132,11 @@ class Index:
     def settle_orphans(self) -> None:
         """Give results that came before their call to it, now that all calls are known."""
         for message in self.orphaned:
-            left = []
-            for orphan in message.orphans or ():
-                bare, place, at = orphan
+            left = {}
+            for bare, (place, at) in (message.orphans or {}).items():
                 owner = self.calls.get(bare)
                 if owner is None:
-                    left.append(orphan)
+                    left[bare] = place, at
                     continue
                 self.touch(message.id)
                 if owner[1].offer_answer(1, place, ("content", at)):
@@ -154,8 +152,10 @@ class Index:
         answers = "response" in kinds
         said: list[Any] = []
         length = 0
+        before = ""  # of what kind the last part was that is no media
         for at, kind in enumerate(kinds):
             part = parts[at]
+            before = before if kind == "media" else kind
             if kind in ("text", "thought"):
                 said.append(part["text"])
                 length += len(part["text"])
@@ -163,7 +163,8 @@ class Index:
             elif kind == "response":
                 self._see_answer(message, part["functionResponse"], parts, place, at)
             elif kind == "media" and answers:
-                if not is_of_result(kinds, at) and message.add_extra(part, place, at):
+                # What follows a result is a part of it.
+                if before != "response" and message.add_extra(part, place, at):
                     self.touch(message.id)
             elif kind == "media":
                 media = dict_of(part.get("inlineData") or part.get("fileData"))
@@ -185,15 +186,15 @@ class Index:
         bare = bare_call_id(text_of(response.get("id")), text_of(response.get("name")))
         owner = self.calls.get(bare)
         if owner is not None:
-            result = answer_parts(parts, at) if at + 1 < len(parts) else parts[at:]
+            result = answer_parts(parts, at)
             if owner[1].offer_answer(result_weight(result), place, ("content", at)):
                 self.touch(owner[0].id)
         elif message.orphans is None:
-            message.orphans = [(bare, place, at)]
+            message.orphans = {bare: (place, at)}
             self.orphaned.append(message)
             self.touch(message.id)
-        elif all(orphan[0] != bare for orphan in message.orphans):
-            message.orphans.append((bare, place, at))
+        elif bare not in message.orphans:
+            message.orphans[bare] = place, at
             self.touch(message.id)
 
     def _see_model(

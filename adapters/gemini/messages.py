@@ -54,7 +54,8 @@ class Message:
 
     `texts` has every text that ever stood there (by hash) with its length and place, and `text` is
     the last; `thoughts` and `extras` (parts nobody knows) likewise. `orphans` are results whose
-    call is not here. `asks` is set where somebody typed something. `number` counts messages from 0.
+    call is not here, by its id. `asks` is set where somebody typed something. `number` counts
+    messages from 0.
     """
 
     __slots__ = ("asks", "calls", "extras", "id", "model", "number", "orphans", "place", "role",
@@ -72,7 +73,7 @@ class Message:
         self.thoughts: dict[int, tuple[Place, str, int]] = NONE
         self.calls: dict[str, Call] = NONE
         self.extras: dict[int, tuple[Place, int]] = NONE
-        self.orphans: list[tuple[str, Place, int]] | None = None
+        self.orphans: dict[str, tuple[Place, int]] | None = None
         # The counts as they stand, so that a restatement of them is not worked out again.
         self.tokens: dict[str, Any] | None = None
         self.usage: Usage | None = None

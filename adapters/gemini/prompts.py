@@ -33,6 +33,7 @@ def prompt_pieces(message: dict[str, Any]) -> Iterator[Piece]:
     """
     parts = parts_of(message.get("content"))
     kinds = [part_kind(part) for part in parts]
+    answers = "response" in kinds
     typed: list[dict[str, Any]] = []
     injected = 0
     for part, kind in zip(parts, kinds, strict=True):
@@ -44,7 +45,7 @@ def prompt_pieces(message: dict[str, Any]) -> Iterator[Piece]:
                 injected += 1
             else:
                 typed.append({"type": "text", "text": text})
-        elif kind == "media" and "response" not in kinds:
+        elif kind == "media" and not answers:
             typed.append(media_part(part))
     shown = message.get("displayContent")
     if shown is not None:

@@ -91,6 +91,12 @@ def parts_of(content: Any) -> list[Part]:
     return [] if content is None else [{"unknown": content}]
 
 
+def part_at(content: Any, at: int) -> Part:
+    """Return one of the parts of `content`, without a look at the others; empty for none."""
+    items = content if isinstance(content, list) else parts_of(content)
+    return _part_of(items[at]) if at < len(items) else {}
+
+
 def _part_of(item: Any) -> Part:
     if isinstance(item, dict):
         return item
@@ -197,20 +203,15 @@ def is_error_response(result: Any) -> bool:
     return False
 
 
-def answer_parts(parts: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:
-    """Return the functionResponse at `at` and the media that follow it, up to the next one."""
-    found = [parts[at]]
-    for part in parts[at + 1 :]:
-        if part_kind(part) != "media":
-            break
+def answer_parts(content: Any, at: int) -> list[Part]:
+    """Return the functionResponse at `at` and the media that follow it; empty for none.
+
+    There may be very many in one message, so the parts before it are not looked at.
+    """
+    found = [part] if (part := part_at(content, at)) else []
+    while found and part_kind(part := part_at(content, at + len(found))) == "media":
         found.append(part)
     return found
-
-
-def is_of_result(kinds: list[str], at: int) -> bool:
-    """Tell from the kinds of a turn's parts whether the media at `at` belong to a result."""
-    before = next((kind for kind in reversed(kinds[:at]) if kind != "media"), "")
-    return before == "response"
 
 
 def own_result(result: Any, bare: str) -> Any:
