@@ -116,14 +116,17 @@ def _find(origin: Path | str, stores: Iterable[Store]) -> tuple[Architecture, St
 
 
 def _best(found: list[Found], origin: Path) -> tuple[Architecture, StoreReader, Path] | None:
-    """Return the best of several files of one session; None where they are of several."""
+    """Return the best of several files of one session; None where they are of several.
+
+    Files that say no id hold no session that could be gone on with.
+    """
     architecture = found[0].architecture
     reader, mains = architecture.reader, [main for one in found if (main := _main(one))]
     if any(one.architecture is not architecture for one in found) or not isinstance(
         reader, StoreReader
     ):
         return None
-    named = {reader.native_id(main) for main in mains}
+    named = {reader.native_id(main) for main in mains} - {""}
     located = reader.locate(origin, named.pop()) if len(named) == 1 else []
     return (architecture, reader, located[0]) if located else None
 

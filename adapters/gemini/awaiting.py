@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from agentsdir.adapters.gemini import store
 from agentsdir.adapters.gemini.follow import SessionFollower
 
 TYPE_CHECKING = False
@@ -15,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class AwaitedFollower:
-    """Follows the session of an id once its file is there.
+    """Follows a session once its file is there.
 
     Args:
-        storage: the client's folder.
-        native_id: returns the session's id, which only the client may know at first.
+        find: returns the session's chat file, None as long as there is none: only the client may
+            know its id at first.
     """
 
-    def __init__(self, storage: Path, native_id: Callable[[], str]) -> None:
-        self._storage = storage
-        self._native_id = native_id
+    def __init__(self, find: Callable[[], Path | None]) -> None:
+        self._find = find
+        self._main: Path | None = None
         self._found: SessionFollower | None = None
         # What was there before: by conversation and handle.
         self._old: set[tuple[str, str]] = set()
@@ -38,13 +37,19 @@ class AwaitedFollower:
             if event["type"] == "block_complete":
                 self._old.add((event["conversationId"], event["blockId"]))
 
+    def look_again(self) -> None:
+        """Find the session's file anew, should the client have copied it to another folder."""
+        now = self._find()
+        if self._main and now and now.parent != self._main.parent:
+            self._found = None
+
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what was written since the last look."""
         if self._found is None:
-            mains = store.locate(self._storage, self._native_id())
-            if not mains:
+            self._main = self._find()
+            if self._main is None:
                 return
-            self._found = SessionFollower(mains[0], hidden=False)
+            self._found = SessionFollower(self._main, hidden=False)
         yield from filter(self._is_new, self._found.poll())
 
     def end(self) -> Iterator[StreamEvent]:

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agentsdir.adapters.gemini.index import Call
+from agentsdir.adapters.gemini.messages import Call
 from agentsdir.adapters.gemini.outputs import Outputs
 from agentsdir.adapters.gemini.shapes import (
     answer_parts,

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentsdir.adapters.gemini.calls import CallRecord
 from agentsdir.adapters.gemini.fold import Fold
-from agentsdir.adapters.gemini.index import Call, Message, Place
+from agentsdir.adapters.gemini.messages import Call, Message, Place
 from agentsdir.adapters.gemini.outputs import Outputs
 from agentsdir.adapters.gemini.prompts import Piece, prompt_pieces
 from agentsdir.adapters.gemini.shapes import (

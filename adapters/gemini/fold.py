@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentsdir.adapters.gemini.index import Index, Message
+from agentsdir.adapters.gemini.index import Index
+from agentsdir.adapters.gemini.messages import Message
 from agentsdir.adapters.gemini.shapes import (
     content_id,
     list_of,

@@ -1,16 +1,17 @@
-"""The first pass: what each message says, and in which row its richest version stands.
+"""What each message says, and in which row its richest version stands.
 
 A log repeats itself: a message is appended again as it grows, and every resume restates all of
 them, poorer. So a message is taken apart into what it says (texts, thoughts, calls, results),
-each told apart by its content, and for each only the place of the best version is kept. The
-second pass (`emit`) reads those places again.
+each told apart by its content, and for each only the place of the best version is kept. What
+writes the blocks (`emit`) goes back to those places.
 """
 
 from __future__ import annotations
 
 from array import array
-from typing import Any, TypeAlias
+from typing import Any
 
+from agentsdir.adapters.gemini.messages import NONE, Call, Message, Place
 from agentsdir.adapters.gemini.shapes import (
     Part,
     answer_parts,
@@ -18,6 +19,7 @@ from agentsdir.adapters.gemini.shapes import (
     content_id,
     dict_of,
     is_injected,
+    is_of_result,
     list_of,
     own_result,
     part_kind,
@@ -29,9 +31,8 @@ from agentsdir.adapters.gemini.shapes import (
     text_of,
     thought_text,
 )
-from agentsdir.adapters.gemini.spawns import INVOKE, Spawn, spawn_of
+from agentsdir.adapters.gemini.spawns import spawn_of
 from agentsdir.adapters.gemini.tokens import message_usage
-from agentsdir.formats.reading.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,101 +40,9 @@ if TYPE_CHECKING:
 
     from agentsdir.formats.reading.rows import Row
 
-# A row's number, and the message's index in the row's list (-1: the row is the message).
-Place: TypeAlias = tuple[int, int]
-
-# Stands for a mapping that nothing was put into yet; never written to.
-_NONE: dict[Any, Any] = {}
-
-
-class Call:
-    """One tool call of a message: where its richest record and its richest result stand.
-
-    `spot` and `answer_spot` say where in the message: a field (``toolCalls`` or ``content``) and
-    an index in it.
-    """
-
-    __slots__ = ("answer", "answer_spot", "answer_weight", "id", "place", "spawn", "spot", "weight")
-
-    def __init__(self, call_id: str, name: str) -> None:
-        self.id = call_id
-        self.spawn = Spawn(name, None, None) if name == INVOKE else None
-        self.place: Place = (0, -1)
-        self.spot: tuple[str, int] = ("", 0)
-        self.weight = -1
-        self.answer: Place | None = None
-        self.answer_spot: tuple[str, int] = ("", 0)
-        self.answer_weight = -1
-
-    def offer(self, weight: int, place: Place, spot: tuple[str, int]) -> bool:
-        """Take a version of the call if it is richer than the best so far; return whether it is."""
-        if weight > self.weight:
-            self.weight, self.place, self.spot = weight, place, spot
-            return True
-        return False
-
-    def offer_answer(self, weight: int, place: Place, spot: tuple[str, int]) -> bool:
-        """Take a version of the result if it is the richest so far; return whether it is."""
-        if weight > self.answer_weight:
-            self.answer_weight, self.answer, self.answer_spot = weight, place, spot
-            return True
-        return False
-
-
-class Message:
-    """One message, over all its versions. Its calls are keyed by the id without a name before it.
-
-    `texts` has every text that ever stood there (by hash) with its length and place, and `text` is
-    the last; `thoughts` and `extras` (parts nobody knows) likewise. `orphans` are results whose
-    call is not here. `asks` is set where somebody typed something. `number` counts messages from 0.
-    """
-
-    __slots__ = ("asks", "calls", "extras", "id", "model", "number", "orphans", "place", "role",
-                 "text", "texts", "thoughts", "timestamp", "tokens", "usage")  # fmt: skip
-
-    def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
-        self.id = message_id
-        self.number = 0
-        self.role = role
-        self.place = place
-        self.timestamp = timestamp
-        # Most messages have few of these, and there may be very many messages.
-        self.texts: dict[int, tuple[int, Place]] = _NONE
-        self.text: int | None = None
-        self.thoughts: dict[int, tuple[Place, str, int]] = _NONE
-        self.calls: dict[str, Call] = _NONE
-        self.extras: dict[int, tuple[Place, int]] = _NONE
-        self.orphans: list[tuple[str, Place, int]] | None = None
-        # The counts as they stand, so that a restatement of them is not worked out again.
-        self.tokens: dict[str, Any] | None = None
-        self.usage: Usage | None = None
-        self.model: str | None = None
-        self.asks = False
-
-    def add_text(self, sign: int, length: int, place: Place) -> bool:
-        """Keep the first place of a text, or a richer one; return whether that is news."""
-        before, self.text = self.text, sign
-        known = self.texts.get(sign)
-        if known is not None and known[0] >= length:
-            return before != sign
-        if self.texts is _NONE:
-            self.texts = {}
-        self.texts[sign] = (length, place)
-        return True
-
-    def add_extra(self, part: dict[str, Any], place: Place, at: int) -> bool:
-        """Keep the first place of a part that nobody knows; return whether it is new."""
-        if self.extras is _NONE:
-            self.extras = {}
-        sign = hash(content_id(part))
-        if sign in self.extras:
-            return False
-        self.extras[sign] = (place, at)
-        return True
-
 
 class Index:
-    """Everything the second pass must know about one transcript, small per row.
+    """Everything that the blocks of one transcript are made by, small per row.
 
     `begun` has the messages that were new, and `touched` the ids of those that say something new
     (or, False, are merely live or no longer so), since whoever reads them last emptied them.
@@ -155,7 +64,7 @@ class Index:
         # What the calls of the message that was seen last gave, where each gave one part.
         self._answers: list[Part] | None = None
         # The message that was seen last and its version then: the next one repeats most of it.
-        self._newest: tuple[Message | None, dict[str, Any]] = (None, _NONE)
+        self._newest: tuple[Message | None, dict[str, Any]] = (None, NONE)
 
     def __len__(self) -> int:
         """Return how many rows were added."""
@@ -254,7 +163,7 @@ class Index:
             elif kind == "response":
                 self._see_answer(message, part["functionResponse"], parts, place, at)
             elif kind == "media" and answers:
-                if not _is_of_result(kinds, at) and message.add_extra(part, place, at):
+                if not is_of_result(kinds, at) and message.add_extra(part, place, at):
                     self.touch(message.id)
             elif kind == "media":
                 media = dict_of(part.get("inlineData") or part.get("fileData"))
@@ -345,7 +254,7 @@ class Index:
             known = message.thoughts.get(sign)
             # The list has the thought's own time; a text part that restates it has not.
             if known is None or (known[1] == "content" and field == "thoughts"):
-                if message.thoughts is _NONE:
+                if message.thoughts is NONE:
                     message.thoughts = {}
                 message.thoughts[sign] = (place, field, at)
                 self.touch(message.id)
@@ -360,7 +269,7 @@ class Index:
         if call is None:
             if spot[0] == "content" and bare in self.calls:
                 return  # another message made this call; here a resume restates it
-            if message.calls is _NONE:
+            if message.calls is NONE:
                 message.calls = {}
             call = message.calls[bare] = Call(call_id, name)
             self.calls[bare] = (message, call)
@@ -395,9 +304,3 @@ class Index:
                 self._answers.append(result[0])
                 return
         self._answers = None
-
-
-def _is_of_result(kinds: list[str], at: int) -> bool:
-    """Tell whether the media at `at` belong to a result: only media stand between."""
-    before = next((kind for kind in reversed(kinds[:at]) if kind != "media"), "")
-    return before == "response"

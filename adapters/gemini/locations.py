@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 from agentsdir.adapters.contract import Paths
-from agentsdir.adapters.gemini.projects import CHATS, TMP, Projects
+from agentsdir.adapters.gemini.projects import CHATS, TMP, Projects, hashed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentsdir.adapters.contract import Host
+    from agentsdir.adapters.contract import Host, SessionSpec
 
 FOLDER = ".gemini"
 
@@ -33,6 +33,17 @@ def storage_in(environment: Mapping[str, str]) -> Path | None:
 def host_storage(host: Host) -> Path:
     """Return the folder of a client that runs on `host`, in whatever home its settings give it."""
     return storage_in({**host.variables, **host.environment}) or host.home / FOLDER
+
+
+def project_folder(spec: SessionSpec, *, by_hash: bool = False) -> Path:
+    """Return the folder of the project in which a session's client looks for it, and for no other.
+
+    Args:
+        spec: of the session.
+        by_hash: for a client before 0.29, which names a project's folder by a hash.
+    """
+    storage, cwd = host_storage(spec.host), real_cwd(spec.cwd)
+    return storage / TMP / (hashed(cwd) if by_hash else Projects(storage).folder(cwd))
 
 
 def real_cwd(cwd: str) -> str:

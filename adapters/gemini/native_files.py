@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from agentsdir.adapters.contract import NativeFile
 from agentsdir.adapters.gemini import store
-from agentsdir.adapters.gemini.locations import host_storage, real_cwd
+from agentsdir.adapters.gemini.locations import project_folder
 from agentsdir.adapters.gemini.own_files import own_files
-from agentsdir.adapters.gemini.projects import CHATS, TMP, Projects, hashed
+from agentsdir.adapters.gemini.projects import CHATS, TMP
 from agentsdir.formats.errors import UnsafePath
 from agentsdir.formats.reading.source import Source
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.adapters.contract import SessionSpec
+    from agentsdir.adapters.gemini.own_files import Own
 
 
 def session_files(spec: SessionSpec, *, by_hash: bool = False) -> list[NativeFile]:
@@ -32,17 +33,36 @@ def session_files(spec: SessionSpec, *, by_hash: bool = False) -> list[NativeFil
 
     Raises `UnsafePath` when the transcript itself is a link.
     """
-    storage, cwd = host_storage(spec.host), real_cwd(spec.cwd)
-    name = hashed(cwd) if by_hash else Projects(storage).folder(cwd)
+    folder = project_folder(spec, by_hash=by_hash)
     saved = own_files(spec.transcripts, spec.native_id)
-    known = {own.inner[-1].removesuffix("l") for own in saved if own.role == "main"}
-    cards = store.of_folder(storage / TMP / name / CHATS, spec.native_id)
-    if not cards:
+    main = _main_in(folder, spec.native_id, saved)
+    if main is None:
         return []
-    # Some clients give all their sessions one id: the file that was saved is the one.
-    main = next((c.file for c in cards if c.file.name.removesuffix("l") in known), cards[0].file)
-    project = f"{TMP}/{saved[0].project if saved else name}"
+    project = f"{TMP}/{saved[0].project if saved else folder.name}"
     return list(native_files(main, spec.native_id, project))
+
+
+def main_file(spec: SessionSpec, *, by_hash: bool = False) -> Path | None:
+    """Return the transcript that the client has of a session now, None for none.
+
+    Args:
+        spec: of the session.
+        by_hash: as for `session_files`.
+    """
+    folder = project_folder(spec, by_hash=by_hash)
+    return _main_in(folder, spec.native_id, own_files(spec.transcripts, spec.native_id))
+
+
+def _main_in(folder: Path, native_id: str, saved: list[Own]) -> Path | None:
+    """Return the transcript of a session in a project's folder.
+
+    Some clients give all their sessions one id: the file that was saved is the one.
+    """
+    known = {own.inner[-1].removesuffix("l") for own in saved if own.role == "main"}
+    files = [card.file for card in store.of_folder(folder / CHATS, native_id)]
+    return next(
+        (one for one in files if one.name.removesuffix("l") in known), next(iter(files), None)
+    )
 
 
 def native_files(main: Path, native_id: str, project: str) -> Iterator[NativeFile]:

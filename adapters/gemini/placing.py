@@ -15,7 +15,7 @@ from contextlib import suppress
 from agentsdir.adapters.gemini import store
 from agentsdir.adapters.gemini.continuing import goes_on
 from agentsdir.adapters.gemini.detection import LOG, family_of
-from agentsdir.adapters.gemini.locations import host_storage, real_cwd
+from agentsdir.adapters.gemini.locations import host_storage, project_folder, real_cwd
 from agentsdir.adapters.gemini.own_files import Own, own_files
 from agentsdir.adapters.gemini.projects import CHATS, MARK, TMP, Projects, hashed, mark_of
 from agentsdir.adapters.store_files import is_there, make_folders, write_new
@@ -46,7 +46,7 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
     if not saved:
         return []
     storage, cwd = host_storage(spec.host), real_cwd(spec.cwd)
-    folder = storage / TMP / (hashed(cwd) if by_hash else Projects(storage).folder(cwd))
+    folder = project_folder(spec, by_hash=by_hash)
     main, *rest = saved
     # A stub has nothing, and a client that finds one deletes it with all files of its short id.
     rest = [own for own in rest if own.talks or own.role != "sidecar"]

@@ -14,6 +14,7 @@ from typing import Any
 from agentsdir.adapters.contract import Transcript
 from agentsdir.adapters.gemini.detection import DOCUMENT, family_of
 from agentsdir.adapters.gemini.documents import document_rows
+from agentsdir.adapters.gemini.echoes import Echoes
 from agentsdir.adapters.gemini.emit import Emitter, in_order
 from agentsdir.adapters.gemini.outputs import Outputs, is_cut
 from agentsdir.adapters.gemini.shelf import Later, Shelf
@@ -28,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentsdir.adapters.gemini.index import Message
+    from agentsdir.adapters.gemini.messages import Message
     from agentsdir.formats.reading import blocks
     from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.sink import ParseSink
@@ -82,7 +83,8 @@ class ReadThread(Thread):
                 rows = document_rows(data, self.file, sink.tally, sink.finding)
                 take = self.fold.take_record
             else:
-                rows = read_rows(stream, self.file, sink.tally, sink.finding)
+                loads = Echoes().decode
+                rows = read_rows(stream, self.file, sink.tally, sink.finding, loads=loads)
                 take = self.fold.take
             touched = self.fold.index.touched
             for row in rows:

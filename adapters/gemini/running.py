@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 import tempfile
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from agentsdir.adapters.gemini import open_sessions, stubs
 from agentsdir.adapters.gemini.awaiting import AwaitedFollower
 from agentsdir.adapters.gemini.joined import JoinedTurn
-from agentsdir.adapters.gemini.locations import host_storage
-from agentsdir.adapters.gemini.native_files import session_files
+from agentsdir.adapters.gemini.locations import host_storage, project_folder
+from agentsdir.adapters.gemini.native_files import main_file, session_files
+from agentsdir.adapters.gemini.projects import CHATS
 from agentsdir.adapters.gemini.translate import StdoutTranslator
 from agentsdir.adapters.gemini.verdict import failure, is_settled
 from agentsdir.adapters.gemini.versions import COMMAND, names_by_hash, takes_session_id
@@ -50,6 +52,7 @@ class GeminiSession:
         self._is_known = is_known
         self._program: Program | None = None
         self._turn: JoinedTurn | None = None
+        self._follower: AwaitedFollower | None = None
         self._instructions: Path | None = None
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
@@ -76,9 +79,10 @@ class GeminiSession:
         """Run the client once; return why it failed."""
         environment = environment_of(self._spec.host, _NOT_INHERITED) | _OURS
         command = self._command(environment)
-        follower = AwaitedFollower(self._storage, lambda: self._spec.native_id)
+        follower = AwaitedFollower(lambda: main_file(self._spec, by_hash=self._by_hash))
         if self._is_known:
             follower.pass_over()
+        self._follower = follower
         turn = self._turn = JoinedTurn(StdoutTranslator(), follower)
         program = self._program = Program(
             command, cwd=self._spec.cwd, environment=self._instructed(environment)
@@ -104,7 +108,9 @@ class GeminiSession:
         if self._is_known and turn.session_id and not was_named:
             # By now the client has turned to the session's own file. Until its stub is gone,
             # another one that starts would delete both.
-            stubs.remove_stubs(self._storage, self._spec.native_id)
+            stubs.remove_stubs(self._chats, self._spec.native_id)
+            if self._follower is not None:
+                self._follower.look_again()
         yield from told
 
     def _name(self, native_id: str) -> None:
@@ -114,7 +120,7 @@ class GeminiSession:
 
     def _is_bare(self) -> bool:
         """Tell whether the client's file of this session has no answer that could be lost."""
-        return not stubs.has_answer(self._storage, self._spec.native_id)
+        return not stubs.has_answer(self._chats, self._spec.native_id)
 
     def interrupt(self) -> Iterator[StreamEvent]:
         """Ask the client to stop. It drops what it was saying; its output until then is kept."""
@@ -134,7 +140,7 @@ class GeminiSession:
         """End the client and everything that it started, and take away what it left of that."""
         if self._program is not None:
             self._program.end(self._spec.host.marks)
-            stubs.remove_stubs(self._storage, self._spec.native_id)
+            stubs.remove_stubs(self._chats, self._spec.native_id)
         if self._instructions is not None:
             with suppress(OSError):
                 self._instructions.unlink()
@@ -142,11 +148,15 @@ class GeminiSession:
 
     def transcripts(self) -> list[NativeFile]:
         """Return the session's files as they stand in the client's store."""
-        return session_files(self._spec, by_hash=names_by_hash(self._spec.host))
+        return session_files(self._spec, by_hash=self._by_hash)
+
+    @cached_property
+    def _by_hash(self) -> bool:
+        return names_by_hash(self._spec.host)
 
     @property
-    def _storage(self) -> Path:
-        return host_storage(self._spec.host)
+    def _chats(self) -> Path:
+        return project_folder(self._spec, by_hash=self._by_hash) / CHATS
 
     def _command(self, environment: dict[str, str]) -> list[str]:
         spec = self._spec

@@ -207,6 +207,12 @@ def answer_parts(parts: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:
     return found
 
 
+def is_of_result(kinds: list[str], at: int) -> bool:
+    """Tell from the kinds of a turn's parts whether the media at `at` belong to a result."""
+    before = next((kind for kind in reversed(kinds[:at]) if kind != "media"), "")
+    return before == "response"
+
+
 def own_result(result: Any, bare: str) -> Any:
     """Return the share of the call with that id in a result.
 

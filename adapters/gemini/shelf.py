@@ -1,4 +1,4 @@
-"""The way back from blocks to rows: by place, those last read kept decoded."""
+"""The way back from blocks to rows: by place, the long ones kept decoded."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from agentsdir.adapters.gemini.index import Index, Place
+from agentsdir.adapters.gemini.index import Index
+from agentsdir.adapters.gemini.messages import Place
 from agentsdir.adapters.gemini.shapes import dict_of, list_of
 from agentsdir.formats.reading import blocks
 from agentsdir.formats.reading.salvage import salvage
+
+# How many rows that were read again stay decoded, and how many bytes they have.
+ROWS = 8
+ROOM = 32 * 1024 * 1024
 
 
 class Later(Exception):
@@ -64,10 +69,15 @@ class Shelf:
         except orjson.JSONDecodeError:
             found = salvage(data).values
             value = found[0][0] if found else None
-        if len(self._kept) > 1:
-            del self._kept[next(iter(self._kept))]
         self._kept[number] = value
+        self._make_room(number)
         return value
+
+    def _make_room(self, number: int) -> None:
+        """Let go of rows, the shortest first, which are the cheapest to read again."""
+        kept, length = self._kept, self._index.length
+        while len(kept) > 1 and (len(kept) > ROWS or sum(length[one] for one in kept) > ROOM):
+            del kept[min((one for one in kept if one != number), key=length.__getitem__)]
 
     def entry(self, place: Place) -> Any:
         """Return what stands at a place: a row, or an entry of the row's message list."""

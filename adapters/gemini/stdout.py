@@ -18,6 +18,7 @@ from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN, Block, Source, make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Row, read_rows
+from agentsdir.formats.reading.usage import usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class StreamReader:
         self._hear = hear
         self._seen: dict[str, int] = {}
         self._uses: dict[str, int] = {}
+        # Whether the run said what it spent.
+        self.is_counted = False
         # The answer that is being put together, and its pieces.
         self._answer: Block | None = None
         self._pieces: list[str] = []
@@ -149,6 +152,7 @@ class StreamReader:
         used = stream_usage(stats)
         if used is not None:
             self._sink.use(MAIN, used)
+            self.is_counted = True
         return True
 
     def _finish(self, call: str, status: str) -> None:
@@ -206,6 +210,8 @@ def read_stream(transcript: Transcript, sink: ParseSink) -> None:
         for row in read_rows(stream, source.name, sink.tally, sink.finding):
             reader.take(row)
     reader.finish()
+    if not reader.is_counted:  # a signal ended it, and whatever it spent stands nowhere
+        sink.use(MAIN, usage(0, 0, exact=False))
 
 
 def read_report(transcript: Transcript, sink: ParseSink) -> None:

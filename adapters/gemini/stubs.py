@@ -28,10 +28,10 @@ _ANSWERS = frozenset({"assistant_text", "thinking", "tool_use", "subagent"})
 _CONTEXT = "<session_context>"
 
 
-def remove_stubs(storage: Path, native_id: str) -> list[Path]:
+def remove_stubs(chats: Path, native_id: str) -> list[Path]:
     """Remove the stubs beside a session's own chat file; return what was removed."""
     removed = []
-    for path in store.locate(storage, native_id)[1:]:
+    for path in [card.file for card in store.of_folder(chats, native_id)][1:]:
         if is_stub(path, native_id):
             with suppress(OSError):
                 path.unlink()
@@ -39,11 +39,11 @@ def remove_stubs(storage: Path, native_id: str) -> list[Path]:
     return removed
 
 
-def has_answer(storage: Path, native_id: str) -> bool:
+def has_answer(chats: Path, native_id: str) -> bool:
     """Tell whether a model said anything in a session's chat files, be it withdrawn since."""
-    for main in store.locate(storage, native_id):
+    for card in store.of_folder(chats, native_id):
         sink = ParseSink()
-        read_session(store.files(main), sink)
+        read_session(store.files(card.file), sink)
         if any(block["type"] in _ANSWERS for block in sink.blocks("all")):
             return True
     return False

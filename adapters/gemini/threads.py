@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from agentsdir.adapters.gemini.fold import Fold
-from agentsdir.adapters.gemini.index import Message
+from agentsdir.adapters.gemini.messages import Message
 from agentsdir.adapters.gemini.shapes import moment_of, text_of
 from agentsdir.formats import times
 from agentsdir.formats.digest import short_hash

@@ -80,15 +80,16 @@ def read_rows(
     *,
     cap: int = LINE_CAP,
     is_record: Callable[[Any], bool] | None = None,
+    loads: Callable[[bytes], Any] = orjson.loads,
 ) -> Iterator[Row]:
     """Yield every record of a JSON Lines transcript, salvaged ones included.
 
-    `is_record` tells a record of the format from an object within one (`salvage`).
+    `is_record` tells a record of the format from an object within one (`salvage`); `loads` may
+    know a cheaper way to a value that stands in a line than to decode it.
 
     Blank lines are settled as hidden and damaged ones as damaged here; `report` is called with
     each finding. Never raises for what the bytes hold.
     """
-    loads = orjson.loads
     # What `Row(…)` does, without the Python call around it: this runs once per line.
     new = tuple.__new__
     number = offset = length = 0

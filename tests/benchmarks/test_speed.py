@@ -18,8 +18,10 @@ pytestmark = pytest.mark.benchmark
 
 AGENTSDIR = str(Path(sys.executable).with_name("agentsdir"))
 ROWS = Path(__file__).with_name("claude_rows.py")
+GEMINI_ROWS = Path(__file__).with_name("gemini_rows.py")
 PASS = [sys.executable, "-c", "pass"]
 LOADS = "import orjson, sys\nfor line in open(sys.argv[1], 'rb'):\n    orjson.loads(line)"
+LOADS_WHOLE = "import orjson, sys\norjson.loads(open(sys.argv[1], 'rb').read())"
 MEMORY_FILES = Path("/dev/shm")  # where a sync costs nothing
 
 STARTS = 21
@@ -48,6 +50,11 @@ BIG_MEGABYTES = 100
 BIG_RUNS = 5
 BIG_BAR = 3.0
 BIG_PEAK_MIB = 100
+GEMINI_MEGABYTES = 50
+GEMINI_RUNS = 5
+GEMINI_BAR = 3.0
+# A document is held as it stands, its messages one by one.
+GEMINI_PEAK_MIB = {".jsonl": 80, ".json": 140}
 FOLLOW_BAR = 9.0
 FOLLOW_RUNS = 2
 
@@ -116,6 +123,25 @@ def test_parsing_costs_little_more_than_decoding(bench: Any, big: Path) -> None:
     assert figure.peak <= BIG_PEAK_MIB
 
 
+@pytest.mark.parametrize(("suffix", "loads"), [(".jsonl", LOADS), (".json", LOADS_WHOLE)])
+def test_parsing_gemini_costs_little_more_than_decoding(
+    bench: Any, in_memory: Path, suffix: str, loads: str
+) -> None:
+    """50 MB of either family become blocks in three times what decoding them takes."""
+    big = in_memory / f"session{suffix}"
+    command = [sys.executable, str(GEMINI_ROWS), str(big), str(GEMINI_MEGABYTES)]
+    subprocess.run(command, check=True, timeout=300)
+    name = f"parse (50 MB {suffix})"
+
+    figure = bench.compare(
+        [sys.executable, "-c", loads, str(big)], {name: [AGENTSDIR, "parse", str(big)]},
+        {name: GEMINI_BAR}, rounds=GEMINI_RUNS, cwd=big.parent, env=surroundings(big.parent),
+    )[name]  # fmt: skip
+
+    assert figure.ratio <= GEMINI_BAR
+    assert figure.peak <= GEMINI_PEAK_MIB[suffix]
+
+
 def test_following_a_long_session_needs_little_memory(bench: Any, big: Path) -> None:
     """100 MB that are there when a session begins to be followed are read through, not kept."""
     floor = [sys.executable, "-c", LOADS, str(big)]
@@ -129,6 +155,23 @@ def test_following_a_long_session_needs_little_memory(bench: Any, big: Path) -> 
 
     assert figure.ratio <= FOLLOW_BAR
     assert figure.peak <= BIG_PEAK_MIB
+
+
+def test_following_a_long_chat_of_gemini_needs_little_memory(bench: Any, in_memory: Path) -> None:
+    """50 MB that are there when a chat begins to be followed are read through, not kept."""
+    big = in_memory / "session.jsonl"
+    command = [sys.executable, str(GEMINI_ROWS), str(big), str(GEMINI_MEGABYTES)]
+    subprocess.run(command, check=True, timeout=300)
+    name = "follow (50 MB .jsonl)"
+
+    figure = bench.compare(
+        [sys.executable, "-c", LOADS, str(big)],
+        {name: [AGENTSDIR, "follow", str(big), "--until-idle", "0"]},
+        {name: FOLLOW_BAR}, rounds=FOLLOW_RUNS, cwd=big.parent, env=surroundings(big.parent),
+    )[name]  # fmt: skip
+
+    assert figure.ratio <= FOLLOW_BAR
+    assert figure.peak <= GEMINI_PEAK_MIB[big.suffix]
 
 
 @pytest.fixture

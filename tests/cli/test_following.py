@@ -73,6 +73,23 @@ def test_events_are_those_of_the_format(shell: Any) -> None:
     assert reducer.blocks() == shell.ok("parse", str(shell.cwd / "s.jsonl")).rows
 
 
+@pytest.mark.parametrize("name", ["era-0.61-resume.jsonl", "era-0.29-tools.json", "qwen.jsonl"])
+def test_a_chat_of_gemini_gives_the_events_of_the_format(shell: Any, name: str) -> None:
+    """Which leave what parsing gives, in whichever way the client writes its chats."""
+    from agentsdir.formats.reading.reducer import Reducer
+    from agentsdir.schemas import check
+
+    path = shell.cwd / name
+    shutil.copy(FIXTURES.parent / "gemini" / name, path)
+    events = shell.ok("follow", name, "--until-idle", "0", "--events").rows
+    assert [event for event in events if check("stream-event", event)] == []
+    reducer = Reducer()
+    for event in events:
+        reducer.apply(event)
+    wanted = shell.ok("parse", str(path), "--view", "all").rows
+    assert sorted(map(orjson.dumps, reducer.blocks())) == sorted(map(orjson.dumps, wanted))
+
+
 def test_damage_is_named_and_exits_3(shell: Any) -> None:
     """Once, and the rest is printed."""
     (shell.cwd / "s.jsonl").write_bytes(HELLO + b"\0\0\n" + HELLO[:50])

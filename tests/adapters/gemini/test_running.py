@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,38 @@ def test_a_new_session_gets_our_id_and_one_that_was_there_is_resumed(bench: Benc
     assert {f"--resume={SESSION}", "--model=-m", "--approval-mode=plan"} <= {*arguments}
     assert f"--session-id={SESSION}" not in arguments
     assert bench.named == []
+
+
+def told_once(bench: Bench, body: str) -> None:
+    """Resume the session that was saved; nothing that the turn says may be told from stdout."""
+    spec = bench.spec(body, transcripts=saved(ASKED, ANSWERED))
+    told = blocks(run(GeminiProvider().restore(spec, b"")))
+    assert told == [("u1:p", "user_message", "hi"), ("g1:x", "assistant_text", "An answer")]
+
+
+def test_a_copy_in_another_project_is_not_taken_for_the_file_of_the_turn(bench: Bench) -> None:
+    """Not even a later one: the client looks in the folder of its own project alone."""
+    other = bench.home / ".gemini/tmp/other/chats" / Path(CHAT).name
+    other.parent.mkdir(parents=True)
+    other.write_bytes(saved(ASKED, ANSWERED)[CHAT].read())
+    os.utime(other, (4e9, 4e9))
+    told_once(bench, TURN)
+
+
+def test_a_folder_that_the_client_copies_as_it_starts_is_followed_where_it_went(
+    bench: Bench,
+) -> None:
+    """A client from 0.29 on does that with the one of an older client."""
+    projects = bench.home / ".gemini/tmp"
+    old = projects / sha256(os.fsencode(bench.folder.resolve())).hexdigest()
+    (old / "chats").mkdir(parents=True)
+    (old / "chats" / Path(CHAT).name).write_bytes(saved(ASKED, ANSWERED)[CHAT].read())
+    copies = (
+        "import shutil\n"
+        f"new = shutil.copytree({str(old)!r}, {str(projects / 'ws')!r})\n"
+        "pathlib.Path(new, '.project_root').write_text(os.getcwd())\n"
+    )
+    told_once(bench, copies + TURN)
 
 
 def test_a_client_that_takes_no_id_says_which_it_chose_before_anything_else(bench: Bench) -> None:

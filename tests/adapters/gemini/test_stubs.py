@@ -89,16 +89,21 @@ def test_a_document_a_link_and_what_cannot_be_read_are_none(tmp_path: Path) -> N
 
 
 def test_only_stubs_beside_the_sessions_own_file_are_removed(tmp_path: Path) -> None:
-    """A session that is nothing but a stub stays, and so does every other session's."""
+    """One that is nothing but a stub stays, also beside a copy of it in another folder."""
     chats = tmp_path / "tmp/ws/chats"
+    elsewhere = write(
+        tmp_path / f"tmp/old/chats/session-2026-01-02T03-03-{ID[:8]}.jsonl", HEADER, SET
+    )
     own = write(chats / f"session-2026-01-02T03-04-{ID[:8]}.jsonl", HEADER, SET, PROMPT, ANSWER)
     stub = write(chats / f"session-2026-01-02T03-05-{ID[:8]}.jsonl", HEADER, SET)
     other = write(chats / "session-2026-01-02T03-05-another.jsonl", OTHER, SET)
-    assert remove_stubs(tmp_path, ID) == [stub]
+    assert remove_stubs(chats, ID) == [stub]
     assert sorted(chats.iterdir()) == sorted([own, other])
-    assert remove_stubs(tmp_path, ID) == []
-    assert remove_stubs(tmp_path, "another") == []
+    assert remove_stubs(chats, ID) == []
+    assert remove_stubs(chats, "another") == []
     assert sorted(chats.iterdir()) == sorted([own, other])
+    assert remove_stubs(elsewhere.parent, ID) == []
+    assert elsewhere.exists()
 
 
 @pytest.mark.parametrize(
@@ -112,5 +117,5 @@ def test_only_stubs_beside_the_sessions_own_file_are_removed(tmp_path: Path) -> 
 )
 def test_an_answer_counts_be_it_withdrawn_since(tmp_path: Path, rows: Any, answered: bool) -> None:
     """What the client would not go on with is not nothing."""
-    write(tmp_path / f"tmp/ws/chats/session-2026-01-02T03-04-{ID[:8]}.jsonl", *rows)
+    write(tmp_path / f"session-2026-01-02T03-04-{ID[:8]}.jsonl", *rows)
     assert has_answer(tmp_path, ID) is answered

@@ -61,3 +61,12 @@ def test_a_recorded_session_costs_what_its_runs_printed(folder: Path):
         assert used["totalTokens"] > printed["totalTokens"]
     else:
         assert {name: used[name] for name in COUNTS} == dict(printed)
+
+
+def test_a_run_that_never_said_what_it_spent_is_a_lower_bound():
+    """A signal ended it before its last line."""
+    for name, exact in (("stream-cut.stdout", False), ("stream-tools.stdout", True)):
+        sink = ParseSink()
+        (session,) = READER.discover([Source(name, data=(FIXTURES / name).read_bytes())])
+        READER.parse_transcripts(session, sink)
+        assert sink.usage()["exact"] is exact

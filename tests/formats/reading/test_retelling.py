@@ -30,6 +30,19 @@ def update(name: str, **fields: Any) -> dict[str, Any]:
     return stream.block_update(name, fields, "main")
 
 
+def test_records_of_any_number_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were gathered for the scratch file, those that are there, and in between."""
+    monkeypatch.setattr("agentsdir.formats.reading.spool.CHUNK", 64)
+    spool, records = RecordSpool(0), [bytes([65 + n]) * (n % 9 + 1) for n in range(50)]
+    kept = []
+    for number, record in enumerate(records):
+        kept.append(spool.add(record))
+        if number % 7 == 0:
+            assert spool.read(kept[-1]) == record
+            assert spool.read(kept[number // 2]) == records[number // 2]
+    assert [spool.read(one) for one in kept] == records
+
+
 @pytest.mark.parametrize("limit", [0, 8, 1000])
 def test_records_come_back_in_any_order(limit: int) -> None:
     """From memory and from the scratch file."""
@@ -82,6 +95,35 @@ def test_only_the_difference_is_told_again() -> None:
     telling.again()
     list(telling.tell([complete(name) for name in "acde"] + [complete("b", message="2")]))
     assert list(telling.settle()) == [update("d", superseded=False)]
+
+
+def test_a_block_may_be_stated_as_often_as_one_likes() -> None:
+    """It is told when it is new, and then only what changed of it."""
+    telling = Retelling()
+    assert list(telling.restate(block("a", message="1"))) == [complete("a", message="1")]
+    assert list(telling.restate(block("a", message="1"))) == []
+    assert list(telling.restate(block("a", message="2"))) == [update("a", message="2")]
+    assert list(telling.amend(("main", "a"), status="x")) == [update("a", status="x")]
+    assert list(telling.amend(("main", "a"), status="x")) == []
+    assert list(telling.amend(("main", "b"), status="x")) == []
+    superseded = block("a", message="2", status="x", superseded=True)
+    assert list(telling.restate(superseded)) == [update("a", superseded=True)]
+    assert list(telling.restate(block("a", message="2", status="x"))) == [
+        update("a", superseded=False)
+    ]
+    assert list(telling.restate(block("a", message="2"))) == [complete("a", message="2")]
+
+
+def test_what_an_incomplete_reading_lacks_is_gone_only_at_the_end() -> None:
+    """Unless it is stated after all."""
+    telling = Retelling()
+    list(telling.tell([complete(name) for name in "abc"]))
+    telling.again()
+    assert list(telling.restate(block("a"))) == []
+    assert list(telling.settle(whole=False)) == []
+    assert list(telling.restate(block("b"))) == []
+    assert list(telling.close()) == [update("c", superseded=True)]
+    assert list(telling.close()) == []
 
 
 EVENTS = st.lists(

@@ -150,3 +150,31 @@ def test_a_moved_file_is_found_by_what_it_is(path: Path) -> None:
     new.rename(moved)
     moved.write_bytes(b"b\nb\n")
     assert not tail.find([path.parent])
+
+
+def test_a_file_is_read_whole_until_it_is_another(path: Path) -> None:
+    """What was read so counts as read; every write to it is a change."""
+    tail = Tail(path)
+    assert tail.whole() == b""
+    path.write_bytes(b"a\nb")
+    assert tail.look() is Look.GREW
+    assert tail.whole() == b"a\nb"
+    assert tail.look() is Look.SAME
+    path.write_bytes(b"c")
+    assert tail.look() is Look.CHANGED
+    assert tail.whole() == b"c"
+
+
+def test_the_file_that_was_read_is_told_from_another_in_its_place(path: Path) -> None:
+    """A file that stands where it stood is none that was read."""
+    tail = Tail(path)
+    assert tail.reopen() is None
+    path.write_bytes(b"a\n")
+    read(tail)
+    with tail.reopen() or io.BytesIO() as file:
+        assert file.read() == b"a\n"
+    moved = path.with_name("moved")
+    path.rename(moved)
+    assert (tail.is_at(moved), tail.is_at(path), tail.reopen()) == (True, False, None)
+    path.write_bytes(b"a\n")
+    assert (tail.is_at(path), tail.reopen()) == (False, None)
