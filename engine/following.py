@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.stream import StreamEvent
 
+# No reader tells output by more lines that are not blank.
+_LINES = 64
 # The client's own writes are 100 ms apart: looking more often would not find them sooner.
 INTERVAL = 0.1
 
@@ -120,7 +122,7 @@ def _standing(reader: StoreReader, main: Path) -> Followed:
 
 
 def _begun(path: Path, otherwise: StoreReader) -> tuple[StoreReader, Path] | None:
-    """Return who reads a file, once its first line is there to tell.
+    """Return who reads a file, once its first line is there to tell, or as much as is looked at.
 
     Args:
         otherwise: who reads a file that nobody knows, and says what is wrong with it.
@@ -130,7 +132,7 @@ def _begun(path: Path, otherwise: StoreReader) -> tuple[StoreReader, Path] | Non
         head = source.head()
     except AgentsdirError:
         return None
-    if b"\n" not in head:
+    if b"\n" not in head and len(head) < HEAD:
         return None
     try:
         name = owner_of(source, registry.BUILT_IN)
@@ -191,6 +193,7 @@ class _AnyOutput:
     def __init__(self, readers: Sequence[LiveReader]) -> None:
         self._readers = readers
         self._held: list[bytes] = []
+        self._size = self._lines = 0
         self._translator: Translator | None = None
 
     @property
@@ -204,9 +207,13 @@ class _AnyOutput:
             yield from self._translator.line(line)
             return
         self._held.append(line)
-        head = b"".join(self._held)[:HEAD]
-        known = next((one for one in self._readers if one.detect(head, "-")), None)
-        if known is not None or len(head) == HEAD:
+        self._size += len(line)
+        known = None
+        if line.strip():
+            self._lines += 1
+            head = b"".join(self._held)[:HEAD]
+            known = next((one for one in self._readers if one.detect(head, "-")), None)
+        if known is not None or self._size >= HEAD or self._lines == _LINES:
             yield from self._begin(known)
 
     def end(self) -> Iterator[StreamEvent]:

@@ -8,14 +8,7 @@ from pathlib import Path
 from agentsdir.adapters.contract import Adoptable, NativeFile
 from agentsdir.adapters.gemini import cards, store
 from agentsdir.adapters.gemini.detection import LOG, family_of
-from agentsdir.adapters.gemini.heads import (
-    BEGINNING,
-    id_of,
-    messages,
-    read_ends,
-    started,
-    workspace_of,
-)
+from agentsdir.adapters.gemini.heads import look_at, messages, read_ends, started, workspace_of
 from agentsdir.adapters.gemini.native_files import native_files
 from agentsdir.adapters.gemini.own_files import chat_name, is_chat_name
 from agentsdir.adapters.gemini.projects import CHATS, TMP, Projects, slug
@@ -43,15 +36,15 @@ def adoptable(main: Path) -> Adoptable:
     Raises `Invalid` (kind ``bad-native-id``) when the file does not say which session it is, or
     says what no client takes for an id; `OSError` and `AgentsdirError` when it cannot be read.
     """
-    native_id = id_of(Source(str(main), path=main).head(BEGINNING))
+    # Prompt logs and forks have ids of sessions, too, but nothing that the client goes on with.
+    native_id = look_at(read_ends(Source(str(main), path=main))).session_id
     if not store.ID.fullmatch(native_id):
         raise Invalid(
             f"{main} does not say which session it is: {native_id!r} is no id",
             kind="bad-native-id",
         )
-    main = _log_of(main)
-    source = Source(str(main), path=main)
-    ends = read_ends(source)
+    main = _log_of(main, native_id)
+    ends = read_ends(Source(str(main), path=main))
     card = cards.read_card(main)
     family = card.head.family if card and card.head.family else ""
     in_store = main.parent.name == CHATS
@@ -70,11 +63,11 @@ def adoptable(main: Path) -> Adoptable:
     )
 
 
-def _log_of(main: Path) -> Path:
+def _log_of(main: Path, native_id: str) -> Path:
     log = main.with_suffix(".jsonl")
     if log != main and log.is_file():
         card = cards.read_card(log)
-        if card and card.head.talks and card.head.session_id == store.native_id(main):
+        if card and card.head.talks and card.head.session_id == native_id:
             return log
     return main
 

@@ -25,8 +25,8 @@ def goes_on(saved: Source, present: Source) -> bool:
 
     A message of a document goes on from one with its id and type whose text it begins with, and
     whose calls it has; the client may have given it more text, calls and tokens, or have masked the
-    result of a call. A document that is damaged, or that lost or changed a message, goes on from
-    nothing but itself.
+    result of a call. A document that is damaged, or that lost, moved or changed a message, goes on
+    from nothing but itself.
 
     Raises `AgentsdirError` when either cannot be read.
     """
@@ -38,8 +38,9 @@ def goes_on(saved: Source, present: Source) -> bool:
     before, after = _messages(saved), _messages(present)
     if before is None or after is None:
         return False
-    by_id = {text_of(message.get("id")): message for message in after}
-    return all(_includes(by_id.get(text_of(message.get("id"))), message) for message in before)
+    # They keep their order. Ids alone would not do: a message may have none, or that of another.
+    rest = iter(after)
+    return all(any(_includes(now, message) for now in rest) for message in before)
 
 
 def _messages(source: Source) -> list[dict[str, Any]] | None:
@@ -58,8 +59,8 @@ def _messages(source: Source) -> list[dict[str, Any]] | None:
     return messages
 
 
-def _includes(now: dict[str, Any] | None, before: dict[str, Any]) -> bool:
-    if now is None or now.get("type") != before.get("type"):
+def _includes(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    if any(now.get(name) != before.get(name) for name in ("id", "type")):
         return False
     said, says = before.get("content"), now.get("content")
     if said != says and not (

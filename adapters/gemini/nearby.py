@@ -74,7 +74,10 @@ class Nearby:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     path = folder / entry.name
-                    if path.suffix in _SUFFIXES and self._known.get(path) != entry.inode():
+                    # Whatever else stands there must not hang us.
+                    if not (path.suffix in _SUFFIXES and entry.is_file()):
+                        continue
+                    if self._known.get(path) != entry.inode():
                         yield path
         except OSError:
             return

@@ -39,8 +39,8 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
         by_hash: for a client before 0.29, which names a project's folder by a hash.
 
     Raises `Invalid` (kind ``transcript-differs``) where a transcript stands that does not go on
-    from the saved one, `UnsafePath` for links and folders of other users, and `AgentsdirError`
-    where the system refuses.
+    from the saved one, and for a folder that no client knows again, `UnsafePath` for links and
+    folders of other users, and `AgentsdirError` where the system refuses.
     """
     saved = own_files(spec.transcripts, spec.native_id)
     if not saved:
@@ -89,6 +89,12 @@ def _check_alone(folder: Path, main: Own, saved: list[Own], native_id: str) -> N
 
 def _claim(storage: Path, cwd: str) -> Path:
     """Mark the folder of a project, as its client would; return it."""
+    if cwd != cwd.rstrip():
+        raise Invalid(
+            f"no client finds its sessions in {cwd!r} again: it reads its mark without the white "
+            "space at its end",
+            hint="give the folder another name, or choose another one (--cwd)",
+        )
     mark = Source(MARK, data=os.fsencode(cwd))
     while True:
         folder = storage / TMP / Projects(storage).folder(cwd)

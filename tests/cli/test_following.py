@@ -127,6 +127,14 @@ def test_output_that_nobody_knows_gives_findings(shell: Any) -> None:
     assert (done.code, done.rows, done.err.count("\n")) == (3, [], 2)
 
 
+def test_what_is_held_back_has_an_end(shell: Any) -> None:
+    """No more is looked at than would be of a file; blank lines are no lines."""
+    known = (FIXTURES.parent / "gemini" / "stream-tools.stdout").read_bytes()
+    few, many = b"?\n" * 63, b"?\n" * 64
+    assert shell("follow", "-", stdin=b"\n" * 2000 + few + known).rows
+    assert not [row for row in shell("follow", "-", stdin=many + known).rows if "content" in row]
+
+
 def put(shell: Any, data: bytes) -> Path:
     """Put a session into the client's own store."""
     path: Path = shell.home / ".claude" / "projects" / "-w" / f"{ONE}.jsonl"
@@ -190,6 +198,19 @@ def test_whose_a_file_is_shows_when_it_is_there(shell: Any, following: Any, name
         with path.open("ab") as file:
             file.write(piece)
     assert read_line(process)["id"] == shell.ok("parse", str(path)).rows[0]["id"]
+
+
+def test_a_first_line_that_is_longer_than_what_tells_whose_it_is_is_read(
+    shell: Any, following: Any
+) -> None:
+    """A prompt may be as long as somebody likes."""
+    process = following("s.jsonl")
+    assert b"not there yet" in process.stderr.readline()
+    first = next(row for row in HELLO.splitlines(keepends=True) if b'"type":"user"' in row)
+    long = orjson.loads(first)
+    long["message"]["content"] = "x" * 100_000
+    (shell.cwd / "s.jsonl").write_bytes(orjson.dumps(long) + b"\n")
+    assert len(read_line(process)["content"]) == 100_000
 
 
 @pytest.fixture

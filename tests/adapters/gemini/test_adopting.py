@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import orjson
 import pytest
 from gemini_files import (
     ID,
@@ -20,6 +21,7 @@ from gemini_files import (
     message,
     prompt,
 )
+from gemini_reading import FIXTURES
 
 from agentsdir.adapters.contract import Adoptable
 from agentsdir.adapters.gemini.adopting import adoptable
@@ -99,6 +101,17 @@ def test_a_chat_outside_of_a_store_keeps_its_name(tmp_path: Path) -> None:
 def test_what_no_client_takes_for_an_id_is_refused(machine: Machine, native: str) -> None:
     """It would name files."""
     main = machine.stand(f"chats/{NAME}.jsonl", log(header(native), prompt("hi")))
+    with pytest.raises(Invalid) as caught:
+        adoptable(main)
+    assert caught.value.kind == "bad-native-id"
+
+
+@pytest.mark.parametrize("name", ["qwen.jsonl", "prompt-log.json", "saved-chat.json"])
+def test_what_the_client_could_not_go_on_with_is_refused(tmp_path: Path, name: str) -> None:
+    """A fork's file, and a last resort, also where the id of a session stands in it."""
+    data = (FIXTURES / name).read_bytes()
+    main = tmp_path / name
+    main.write_bytes(data if name.endswith("l") else orjson.dumps(orjson.loads(data)))
     with pytest.raises(Invalid) as caught:
         adoptable(main)
     assert caught.value.kind == "bad-native-id"

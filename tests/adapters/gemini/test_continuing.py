@@ -40,6 +40,14 @@ GOES_ON: dict[str, tuple[bytes, bytes]] = {
         document(prompt("hi"), answer("yes", toolCalls=[CALL], tokens={}), summary="Greeting"),
     ),
     "no message yet": (document(), DOCUMENT),
+    "messages of one id": (
+        document(prompt("a"), prompt("b")),
+        document(prompt("a"), prompt("b"), answer()),
+    ),
+    "messages without an id": (
+        document({"type": "user", "content": "a"}, {"type": "user", "content": "b"}),
+        document({"type": "user", "content": "a"}, {"type": "user", "content": "b"}, answer()),
+    ),
     "half a pair": (
         document(message("u", "user", "x")).replace(b'"x"', rb'"\ud800"'),
         document(message("u", "user", "x"), answer()).replace(b'"x"', rb'"\ud800"'),
@@ -57,6 +65,11 @@ def test_what_became_of_a_file_goes_on_from_it(saved: bytes, present: bytes) -> 
 
 
 DIFFERS: dict[str, tuple[Any, Any]] = {
+    "another order": (
+        document(prompt("a"), answer("b")),
+        document(answer("b"), prompt("a"), answer("c", "g2")),
+    ),
+    "one of two of an id": (document(prompt("a"), prompt("b")), document(prompt("b"), answer())),
     "a message less": (DOCUMENT, document(prompt("hi"))),
     "other words": (DOCUMENT, document(prompt("hi"), answer("no", toolCalls=[CALL]))),
     "other parts": (document(prompt("hi")), document(prompt("ho"))),

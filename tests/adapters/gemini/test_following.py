@@ -515,6 +515,15 @@ def test_a_file_that_takes_the_place_of_anothers_is_looked_at_anew(watched: Watc
     assert live(watched.reducer.blocks(CHILD)) == []
 
 
+def test_what_is_no_file_beside_a_session_is_not_opened(watched: Watched) -> None:
+    """A pipe under such a name would never be read to its end, and a folder is no transcript."""
+    os.mkfifo(watched.main.with_name("session-pipe.jsonl"))
+    watched.main.with_name("session-folder.json").mkdir()
+    append(watched.main, *MORE)
+    watched.poll()
+    assert watched.texts() == ["one", "first", "two", "second"]
+
+
 def test_a_copy_of_a_subagents_file_is_a_thread_of_its_own(watched: Watched) -> None:
     """It bears the same id, so it gets a number."""
     path = child(watched.main)

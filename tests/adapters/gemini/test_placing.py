@@ -331,6 +331,15 @@ def test_a_mark_that_says_nothing_is_somebodys(machine: Machine, what: str) -> N
         assert path.parent.parent.name == "my-work-1"
 
 
+@pytest.mark.parametrize("end", [" ", "\n", "\u3000"])
+def test_a_folder_that_a_client_would_not_know_again_is_refused(machine: Machine, end: str) -> None:
+    """It compares the path with what it marked, of which it strips the white space."""
+    machine.cwd = machine.cwd.rename(f"{machine.cwd}{end}")
+    with pytest.raises(Invalid, match="white space"):
+        place(machine.spec({SAVED: TALK}))
+    assert not machine.storage.exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_a_folder_of_another_user_is_refused(machine: Machine) -> None:
     """Who owns it could read the session, or change it."""
