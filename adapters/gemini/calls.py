@@ -45,7 +45,7 @@ _BODY_LIMIT = 2048
 
 
 class CallRecord:
-    """One call with its richest result, as the second pass reads them back."""
+    """One call with its richest result, as its rows are read back."""
 
     def __init__(self, call: Call, shelf: Shelf) -> None:
         field, at = call.spot

@@ -1,4 +1,4 @@
-"""The second pass: messages to blocks, each from its richest version, in the order of the fold."""
+"""Messages to blocks, each from its richest version, in the order of the fold."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Emitter:
     """Writes the blocks of one transcript's messages into a sink.
 
     Args:
-        fold: the first pass's result.
+        fold: what the rows say, as far as they were read.
         shelf: the way back to its rows.
         sink: takes blocks, usage and findings.
         conversation: the thread's id.

@@ -16,6 +16,7 @@ from agentsdir.adapters.gemini.detection import DOCUMENT, LOG, family_of
 from agentsdir.adapters.gemini.discovery import group
 from agentsdir.adapters.gemini.emit import call_key
 from agentsdir.adapters.gemini.growing import GrowingThread, Snapshots
+from agentsdir.adapters.gemini.heads import BEGINNING, id_of
 from agentsdir.adapters.gemini.nearby import Nearby, is_child
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.threads import link_children
@@ -324,10 +325,12 @@ class SessionFollower:
     def _new_children(self, *, complete: bool) -> Iterator[_File]:
         """Yield the files of subagents that were not there before; find those that moved along."""
         main = self._main.thread
-        if main is None or main.child or not main.fold.session_id:
+        # What a torn header says holds, too.
+        session_id = id_of(self._main.head[:BEGINNING])
+        if main is None or main.child or not session_id:
             return
         path = self._main.tail.path
-        for child in self._nearby.children(path, main.fold.session_id, complete=complete):
+        for child in self._nearby.children(path, session_id, complete=complete):
             if any(file.tail.path == child for file in self._files):
                 continue
             moved = next((file for file in self._files if file.tail.is_at(child)), None)

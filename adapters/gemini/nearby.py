@@ -48,7 +48,7 @@ class Nearby:
         for path in sorted(self._open):
             try:
                 inode = path.stat().st_ino
-                found = _is_child(main, path, complete=complete)
+                found = _is_own(main, session_id, path, complete=complete)
             except (OSError, AgentsdirError):  # gone since it was listed
                 self._open.discard(path)
                 continue
@@ -89,14 +89,15 @@ def is_child(main: Path, path: Path) -> bool:
     return len(group(sources)[0].transcripts) > 1
 
 
-def _is_child(main: Path, path: Path, *, complete: bool) -> bool | None:
+def _is_own(main: Path, session_id: str, path: Path, *, complete: bool) -> bool | None:
     """Tell whether a file is a child of `main`; None while it does not say."""
     ends = read_ends(Source(str(path), path=path))
     head = look_at(ends)
     if head.family == LOG and b"\n" not in ends.head and not complete:
         return None
-    if head.may_be_child and is_child(main, path):
-        return True
+    if head.may_be_child and session_id in (head.session_id, path.parent.name):
+        # If not, the main transcript is just being written.
+        return is_child(main, path) or None
     return False if _says_all(head.family, ends) else None
 
 

@@ -92,7 +92,7 @@ class GeminiDesk(Desk[GeminiApi]):
         self.minutes += 2
         shift = self.folder / "clock.js"
         shift.write_text(_CLOCK % (self.minutes * 60_000))
-        self.variables["NODE_OPTIONS"] = f"--require={shift}"
+        self.variables["NODE_OPTIONS"] = f'--require "{shift}"'
         self.configure()
 
     def chats(self, native: str) -> list[Path]:

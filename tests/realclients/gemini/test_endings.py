@@ -87,18 +87,18 @@ def test_a_send_after_a_killed_one_needs_no_restore(desk: Desk) -> None:
     assert ends(desk, agent) == ["crash", None]
 
 
-def test_a_client_that_is_killed_fails_its_turn(any_desk: Desk) -> None:
+def test_a_client_that_is_killed_fails_its_turn(desk: Desk) -> None:
     """Its command is ended, the call that its file lacks is kept and answered."""
-    agent = any_desk.new()
-    running = any_desk.begin(agent, "sleeper", "--json")
-    command = tool_runs(any_desk)
-    os.kill(any_desk.client_of(running).pid, signal.SIGKILL)
-    done = any_desk.end(running)
+    agent = desk.new()
+    running = desk.begin(agent, "sleeper", "--json")
+    command = tool_runs(desk)
+    os.kill(desk.client_of(running).pid, signal.SIGKILL)
+    done = desk.end(running)
     assert (done.code, done.error["kind"]) == (14, "cut-stream"), done
     assert processes.find(command) is None
-    assert ends(any_desk, agent) == ["cut-stream"]
-    any_desk.sound(agent)
-    any_desk.recalled(agent)
+    assert ends(desk, agent) == ["cut-stream"]
+    desk.sound(agent)
+    desk.recalled(agent)
 
 
 def test_a_client_killed_while_a_subagent_works_loses_nothing_of_it(any_desk: Desk) -> None:

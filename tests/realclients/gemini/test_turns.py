@@ -157,29 +157,29 @@ def test_a_suspended_agent_goes_on_where_it_was(desk: Desk) -> None:
     assert "Good day." in desk.recalled(agent).texts
 
 
-def test_after_a_reset_the_model_is_sent_nothing_of_before(any_desk: Desk) -> None:
+def test_after_a_reset_the_model_is_sent_nothing_of_before(desk: Desk) -> None:
     """The agent has a new native session; the old one's transcript stays with it."""
-    agent = any_desk.new()
-    any_desk.send(agent, "hello")
-    before = any_desk.native(agent)
-    any_desk.ok("reset", agent)
-    sent = any_desk.recalled(agent)
+    agent = desk.new()
+    desk.send(agent, "hello")
+    before = desk.native(agent)
+    desk.ok("reset", agent)
+    sent = desk.recalled(agent)
     assert not any("Good day." in text or "[[hello" in text for text in sent.texts)
-    assert any_desk.native(agent) != before
-    assert any(before[:8] in name for name in any_desk.stored_files(agent))
+    assert desk.native(agent) != before
+    assert any(before[:8] in name for name in desk.stored_files(agent))
 
 
-def test_a_system_prompt_and_a_model_reach_the_client(any_desk: Desk) -> None:
+def test_a_system_prompt_and_a_model_reach_the_client(desk: Desk) -> None:
     """And stay the same in later turns."""
-    agent = any_desk.new("--system", "Speak like a clock.", "--model", "gemini-tiny-9")
-    any_desk.send(agent, "hello")
-    any_desk.send(agent, "again")
+    agent = desk.new("--system", "Speak like a clock.", "--model", "gemini-tiny-9")
+    desk.send(agent, "hello")
+    desk.send(agent, "again")
     for plan in ("hello", "again"):
-        (request,) = any_desk.api.of(plan)
+        (request,) = desk.api.of(plan)
         assert request.system.startswith("Speak like a clock.")
         assert request.model == "gemini-tiny-9"
-    any_desk.sound(agent)
-    assert list(any_desk.temporary.glob("agentsdir-*")) == []
+    desk.sound(agent)
+    assert list(desk.temporary.glob("agentsdir-*")) == []
 
 
 def test_without_a_model_the_client_chooses_one(desk: Desk) -> None:
