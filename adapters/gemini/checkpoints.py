@@ -38,7 +38,7 @@ def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
     setting_up = False
     for row in document.rows(_LISTS, source.name, tally, sink.finding):
         role, parts = _turn_of(row.value)
-        turn = Turn(writer.unique(content_id(row.value)), row, parts)
+        turn = Turn(writer.names.unique(content_id(row.value)), row, parts)
         last = DROPPED
         if role == "user":
             last = writer.user(turn)

@@ -34,7 +34,7 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
             tally.settle_folded(row)
         else:
             writer.session = value["sessionId"]
-            key = writer.unique(f"{value['sessionId']}/{value['messageId']}")
+            key = writer.names.unique(f"{value['sessionId']}/{value['messageId']}")
             timestamp = times.native(value.get("timestamp"))
             writer.user(Turn(key, row, [{"text": value["message"]}], timestamp))
             tally.settle_parsed(row)

@@ -66,7 +66,7 @@ def _write(writer: TurnWriter, row: Row, value: dict[str, Any], sink: ParseSink)
     kind, message = text_of(value.get("type")), dict_of(value.get("message"))
     shown = dict_of(value.get("toolCallResult")).get("resultDisplay")
     turn = Turn(
-        writer.unique(text_of(value.get("uuid")) or "row"),
+        writer.names.unique(text_of(value.get("uuid")) or "row"),
         row,
         parts_of(message.get("parts")),
         times.native(value.get("timestamp")),

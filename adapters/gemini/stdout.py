@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from agentsdir.adapters.contract import Transcript
+from agentsdir.adapters.gemini.names import Names
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.tokens import report_usage, stream_usage
 from agentsdir.formats import times
@@ -49,7 +50,7 @@ class StreamReader:
         self._file = file
         self._sink = sink
         self._hear = hear
-        self._seen: dict[str, int] = {}
+        self._names = Names()
         self._uses: dict[str, int] = {}
         # Whether the run said what it spent.
         self.is_counted = False
@@ -170,18 +171,10 @@ class StreamReader:
             )  # fmt: skip
 
     def _call_id(self, prefix: str, call: str) -> str:
-        return self._unique(f"{prefix}{call}")
+        return self._names.unique(f"{prefix}{call}")
 
     def _row_id(self, row: Row) -> str:
-        return self._unique("#" + short_hash(row.raw.rstrip(b"\r\n")))
-
-    def _unique(self, name: str) -> str:
-        unique = name
-        while unique in self._seen:
-            self._seen[name] += 1
-            unique = f"{name}~{self._seen[name]}"
-        self._seen[unique] = 1
-        return unique
+        return self._names.unique("#" + short_hash(row.raw.rstrip(b"\r\n")))
 
     def _add(self, kind: str, block_id: str, row: Row, **fields: Any) -> int:
         return self._sink.add(self._block(kind, block_id, row, **fields))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from agentsdir.adapters.gemini.names import Names
 from agentsdir.adapters.gemini.prompts import prompt_pieces
 from agentsdir.adapters.gemini.shapes import (
     Part,
@@ -57,7 +58,7 @@ class TurnWriter:
         self.session = session
         self._sink = sink
         self._file = file
-        self._seen: dict[str, int] = {}
+        self.names = Names()
         # Calls without a result: bare id → block handle, id and name. Without an id, by name.
         self._open: dict[str, tuple[int, str, str]] = {}
         self._answered: set[str] = set()
@@ -65,11 +66,6 @@ class TurnWriter:
         self.visible = False
         # Of all blocks so far, in order.
         self.handles: list[int] = []
-
-    def unique(self, name: str) -> str:
-        """Return a name for a turn or block that no other has."""
-        count = self._seen[name] = self._seen.get(name, 0) + 1
-        return name if count == 1 else self.unique(f"{name}~{count}")
 
     def user(self, turn: Turn) -> int:
         """Write a prompt, the client's own texts, results; return the last visible block."""
@@ -123,7 +119,7 @@ class TurnWriter:
 
     def _call(self, turn: Turn, call: dict[str, Any], own: dict[str, str]) -> None:
         name = text_of(call.get("name"))
-        call_id = text_of(call.get("id")) or self.unique(f"{name}.")
+        call_id = text_of(call.get("id")) or self.names.unique(f"{name}.")
         bare = bare_call_id(call_id, name)
         if bare in self._open or bare in self._answered:
             self.log(turn, {"functionCall": call})  # the same call, told again
@@ -175,7 +171,7 @@ class TurnWriter:
             "offset": row.offset,
             "length": row.length,
         }
-        block_id = self.unique(f"{turn.key}:{key}")
+        block_id = self.names.unique(f"{turn.key}:{key}")
         handle = self._sink.add(
             make_block(kind, block_id, MAIN, self.session, turn.timestamp, source, **fields)
         )

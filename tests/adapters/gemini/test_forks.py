@@ -159,3 +159,14 @@ def test_no_shape_of_qwens_rows_raises_or_goes_uncounted(rows: list[dict[str, An
     assert len(ids) == len(set(ids))
     assert {"u:p", "a:x", "a:cc1", "r:rc1"} <= set(ids)
     reading.totals()
+
+
+def test_rows_whose_ids_are_what_others_would_be_told_apart_by_are_read() -> None:
+    """However many: a name that was given is never given again."""
+    names = ["a"]
+    while len(names) < 1500:
+        names.append(f"{names[-1]}~2")
+    rows = [_row(name, None, "user", message=_turn("user", {"text": "x"})) for name in names]
+    (sink,) = _read([*rows, rows[0], rows[0]]).sinks
+    blocks = list(sink.blocks("all"))
+    assert len({block["id"] for block in blocks}) == len(blocks) == 1502
