@@ -14,6 +14,7 @@ from agentsdir.adapters.gemini.joined import JoinedTurn
 from agentsdir.adapters.gemini.locations import host_storage, project_folder
 from agentsdir.adapters.gemini.native_files import main_file, session_files
 from agentsdir.adapters.gemini.projects import CHATS
+from agentsdir.adapters.gemini.store import ID
 from agentsdir.adapters.gemini.translate import StdoutTranslator
 from agentsdir.adapters.gemini.verdict import failure, is_settled
 from agentsdir.adapters.gemini.versions import COMMAND, names_by_hash, takes_session_id
@@ -94,7 +95,10 @@ class GeminiSession:
             for line in program.lines(_LOOK):
                 yield from self._hear(turn, line)
             yield from turn.poll()
-            if is_settled(turn) and program.wait(_LEAVING) is None:
+            if is_settled(turn) or program.wait(0) is not None:
+                # Something that it started may hold its output open.
+                for line in program.lines(_LEAVING):
+                    yield from self._hear(turn, line)
                 break
         yield from turn.end()
         code = program.wait(_LEAVING if program.is_over else 0)
@@ -114,7 +118,13 @@ class GeminiSession:
         yield from told
 
     def _name(self, native_id: str) -> None:
-        """Go on under another id than the one given."""
+        """Go on under another id than the one given. Raises `ProviderError` for what is none."""
+        if not ID.fullmatch(native_id):
+            raise ProviderError(
+                f"the client calls the session {native_id[:100]!r}, which is no id",
+                hint="is the program in config.toml the client itself?",
+                kind="bad-native-id",
+            )
         self._spec = self._spec._replace(native_id=native_id)
         self._spec.host.named(native_id)
 

@@ -328,6 +328,30 @@ def test_a_client_that_has_answered_and_stays_is_not_waited_for(bench: Bench) ->
     assert not processes.is_alive(begun[0])
 
 
+def test_output_that_another_process_holds_open_is_not_waited_for(bench: Bench) -> None:
+    """Whether the client gave its answer before it went, or not."""
+    holds = "import subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+    told = run(create(bench.spec(holds + TURN)))
+    assert [one[1] for one in blocks(told)] == ["user_message", "assistant_text"]
+    with pytest.raises(ProviderError) as cut:
+        run(create(bench.spec(holds + "sys.exit(0)")))
+    assert cut.value.kind == "cut-stream"
+    assert [*processes.marked(bench.host.marks)] == []
+
+
+@pytest.mark.parametrize("name", ["../../x", "", "a/b", "a\nb", "x" * 200, "\u202e"])
+def test_what_is_no_id_is_not_taken_for_one(bench: Bench, name: str) -> None:
+    """It would become a part of paths. A client that names no session goes on under ours."""
+    session = create(bench.spec(f"init({name!r}); done()"))
+    if name:
+        with pytest.raises(ProviderError) as refused:
+            run(session)
+        assert refused.value.kind == "bad-native-id"
+    else:
+        run(session)
+    assert bench.named == []
+
+
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
