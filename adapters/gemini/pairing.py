@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
     from agentsdir.formats.reading.stream import StreamEvent
 
-# What stdout and the file spell differently: terminal codes, what is not seen, what is no text.
+# What stdout and the file spell differently: terminal codes, white space at the ends (which a cut
+# between pieces puts anywhere), what is not seen, what is no text.
 _UNEVEN = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
-    r"|[\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufffd\ud800-\udfff]"
+    r"|[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufffd\ud800-\udfff]"
 )
 RUNNING = "running"
 
@@ -145,12 +146,12 @@ class Answers:
             # The message is told whole, so this begins the next one.
             yield from self._close(answer)
             answer = self._follow_on(answer, [])
-        if not answer.pieces:
+        if not answer.count and plain:
             answer.written = self._expected(plain)
             if answer.written is None:
                 yield from answer.show()
         answer.add(piece)
-        if answer.written is None:
+        if answer.is_shown and answer.written is None:
             yield stream.text_delta(answer.handle, piece, MAIN)
 
     def close(self) -> Iterator[StreamEvent]:

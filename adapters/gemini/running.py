@@ -21,18 +21,22 @@ from agentsdir.adapters.gemini.versions import COMMAND, names_by_hash, takes_ses
 from agentsdir.adapters.launching import command_of, environment_of
 from agentsdir.adapters.programs import Program
 from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.reading import stream
+from agentsdir.formats.reading.blocks import MAIN, make_block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
+    from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.stream import StreamEvent
 
 # What a client that runs us says to its children: ours would take it for its own.
 _NOT_INHERITED = frozenset({"GEMINI_CLI"})
 # A client that starts itself again would be out of reach of the signal that interrupts it.
 _OURS = {"GEMINI_CLI_NO_RELAUNCH": "true"}
+MODES = ("", "default", "auto_edit", "yolo", "plan")
 _MOST = 8 * 1024 * 1024
 """Bytes of a prompt that the client reads; it drops what is beyond with a warning."""
 _LOOK = 0.1
@@ -55,16 +59,27 @@ class GeminiSession:
         self._turn: JoinedTurn | None = None
         self._follower: AwaitedFollower | None = None
         self._instructions: Path | None = None
+        # The prompt of the turn, as long as nothing that was told is it.
+        self._untold: Block | None = None
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn. Success is what the client's result says, never its exit code.
 
         Raises `ProviderError` of the kinds that SPEC.md, "Gemini: running", has in its table, and
-        ``text-only``, ``prompt-too-long``, ``no-client``, ``no-folder`` and ``session-open`` before
-        anything is started.
+        ``text-only``, ``prompt-too-long``, ``permission-mode``, ``no-client``, ``no-folder`` and
+        ``session-open`` before anything is started.
         """
         check_closed(self._spec)
         prompt = _typed(content)
+        self._untold = make_block(
+            "user_message",
+            f"#{self._spec.new_id()}:p",
+            MAIN,
+            self._spec.native_id,
+            self._spec.now(),
+            None,
+            content=content,
+        )
         failed = yield from self._run(prompt)
         if failed is not None and failed.kind == "no-conversation" and self._is_bare():
             # The client neither resumes a session in which nothing was answered, nor lets another
@@ -74,7 +89,20 @@ class GeminiSession:
             self._name(self._spec.new_id())
             failed = yield from self._run(prompt)
         if failed is not None:
+            yield from self._tell_prompt()
             raise failed
+
+    def _tell_prompt(self) -> Iterator[StreamEvent]:
+        """Tell the prompt that a client which ended too soon never mentioned."""
+        if self._untold is not None:
+            yield stream.block_complete(self._untold["id"], self._untold)
+            self._untold = None
+
+    def _note(self, events: Iterable[StreamEvent]) -> Iterator[StreamEvent]:
+        for event in events:
+            if (event.get("block") or {}).get("type") == "user_message":
+                self._untold = None
+            yield event
 
     def _run(self, prompt: bytes) -> Generator[StreamEvent, None, ProviderError | None]:
         """Run the client once; return why it failed."""
@@ -94,13 +122,13 @@ class GeminiSession:
         while not program.is_over:
             for line in program.lines(_LOOK):
                 yield from self._hear(turn, line)
-            yield from turn.poll()
+            yield from self._note(turn.poll())
             if is_settled(turn) or program.wait(0) is not None:
                 # Something that it started may hold its output open.
                 for line in program.lines(_LEAVING):
                     yield from self._hear(turn, line)
                 break
-        yield from turn.end()
+        yield from self._note(turn.end())
         code = program.wait(_LEAVING if program.is_over else 0)
         return failure(turn, code, program.errors)
 
@@ -115,7 +143,7 @@ class GeminiSession:
             stubs.remove_stubs(self._chats, self._spec.native_id)
             if self._follower is not None:
                 self._follower.look_again()
-        yield from told
+        yield from self._note(told)
 
     def _name(self, native_id: str) -> None:
         """Go on under another id than the one given. Raises `ProviderError` for what is none."""
@@ -140,7 +168,8 @@ class GeminiSession:
         program.signal(signal.SIGINT)
         for line in program.lines(_LEAVING):
             yield from self._hear(turn, line)
-        yield from turn.end()
+        yield from self._note(turn.end())
+        yield from self._tell_prompt()
 
     def suspend(self) -> bytes:
         """Return nothing: the chat file says all (decision D23)."""
@@ -170,6 +199,12 @@ class GeminiSession:
 
     def _command(self, environment: dict[str, str]) -> list[str]:
         spec = self._spec
+        if spec.host.permission_mode not in MODES:
+            raise ProviderError(
+                f"Gemini CLI has no permission mode {spec.host.permission_mode!r}",
+                hint=f"it has {', '.join(filter(None, MODES))}",
+                kind="permission-mode",
+            )
         command = command_of(spec.host, COMMAND, "Gemini CLI", environment)
         opening = ""
         if self._is_known:

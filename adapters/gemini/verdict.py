@@ -28,7 +28,8 @@ _TYPES = {
 }
 # By a word in the reason, or of what stands on standard error beside it.
 _WORDS = {"ModelNotFoundError": "no-model", "API_KEY_INVALID": "bad-key"}
-_CODES = {41: "bad-key", 53: "max-turns", 55: "untrusted-folder"}
+_CODES = {41: "bad-key", 53: "max-turns"}
+_NOT_TRUSTED = 55
 # By what stands on standard error when there is no result.
 _SAID = {
     "Error resuming session": "no-conversation",
@@ -36,20 +37,26 @@ _SAID = {
 }
 _REFUSED = frozenset({1, 42, 44, 52, 54})
 _HINTS = {
-    "bad-key": "log in with the client, or set GEMINI_API_KEY in config.toml",
+    "bad-key": "log in with the client, "
+    "or set GEMINI_API_KEY under [providers.gemini.env] in config.toml",
+    "no-model": "`agentsdir new --model` and config.toml name one; without, the client chooses",
     "rate-limited": "send the prompt again later",
     "overloaded": "send the prompt again later",
     "no-conversation": "`agentsdir reset` begins it anew; the log keeps what it has",
     "session-in-use": "`agentsdir reset` begins it anew; the log keeps what it has",
-    "untrusted-folder": "trust the folder in the client, "
-    "or set GEMINI_CLI_TRUST_WORKSPACE in config.toml",
+    "untrusted-folder": "trust it in the client, or set GEMINI_CLI_TRUST_WORKSPACE "
+    'to "true" under [providers.gemini.env] in config.toml',
     "max-turns": "raise model.maxSessionTurns in the client's settings",
     "cut-stream": "send the prompt again; what was done until then is in the log",
 }
 _STATUS = re.compile(r'"code"\s*:\s*(\d{3})\b|\bstatus:? (\d{3})\b')
 # What some versions say at every start.
 _NOISE = ("Warning: ", "Ripgrep is not available", "YOLO mode is enabled", "[STARTUP]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# What follows a refusal of an argument: all arguments there are.
+_USAGE = "Usage: "
 _TOLD = 2000
+_UNTRUSTED = "Gemini CLI runs nothing in a folder that its user has not trusted"
 
 
 def is_settled(told: JoinedTurn) -> bool:
@@ -83,6 +90,8 @@ def _unfinished(code: int | None, errors: str) -> ProviderError:
     for words, kind in _SAID.items():
         if words in errors:
             return _error(kind, errors[:_TOLD])
+    if code == _NOT_TRUSTED:
+        return _error("untrusted-folder", _UNTRUSTED)
     if code in _CODES:
         return _error(_CODES[code], told or f"the client ended with {code}")
     if told and code in _REFUSED:
@@ -93,7 +102,13 @@ def _unfinished(code: int | None, errors: str) -> ProviderError:
 
 
 def _without_noise(errors: str) -> str:
-    return "\n".join(line for line in errors.splitlines() if not line.startswith(_NOISE)).strip()
+    said = []
+    for line in _COLOUR.sub("", errors).splitlines():
+        if line.startswith(_USAGE):
+            break
+        if not line.startswith(_NOISE):
+            said.append(line.rstrip())
+    return "\n".join(said).strip()
 
 
 def _error(kind: str, message: str) -> ProviderError:

@@ -31,6 +31,7 @@ def run(
       agentsdir follow 5f0c1a7b
       agentsdir follow session.jsonl --until-idle 30 | jq -r 'select(.type=="tool_use").toolName'
       claude -p 'hi' --output-format stream-json --verbose | agentsdir follow -
+      gemini -p 'hi' --output-format stream-json | agentsdir follow -
 
     It begins with what is there, and FILE may not be there yet. A block that changes later, as a
     call that is answered, is printed again: the last line of an id stands. - is a client's output.

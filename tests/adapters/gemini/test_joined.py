@@ -208,6 +208,18 @@ def test_an_answer_is_known_though_it_is_spelled_otherwise() -> None:
     assert _told(_text(written), said(spoken)) == [("assistant_text", "m1:x")]
 
 
+@pytest.mark.parametrize("spoken", ["\nOne, two. \n\n", "One, two. ", "  One,\ttwo."])
+def test_an_answer_is_known_though_the_file_has_it_trimmed(spoken: str) -> None:
+    """White space at its ends is on stdout alone, and so is a piece that is nothing else."""
+    one = [("assistant_text", "m1:x")]
+    assert _told(said(spoken), _text("One, two.")) == one
+    assert _told(_text("One, two."), said(spoken)) == one
+    pieces = [said(piece) for piece in spoken]
+    assert _told(*pieces, _text("One, two.")) == one
+    assert _told(*pieces[:4], _text("One, two."), *pieces[4:]) == one
+    assert _told(_text("One, two."), *pieces) == one
+
+
 @pytest.mark.parametrize("second", ["Two.", "One."])
 def test_answers_without_a_line_between_them_are_told_apart(second: str) -> None:
     """Even if they say the same, as where a stream had no finish reason."""
@@ -276,18 +288,23 @@ def test_any_lines_and_blocks_in_any_order_fold(steps: list[Any]) -> None:
 
 
 @UNHURRIED
-@given(st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=4), st.data())
+@given(st.lists(st.text("ab \n", max_size=4).filter(str.strip), min_size=1, max_size=4), st.data())
 def test_answers_are_told_once_however_they_are_cut_and_interleaved(
     texts: list[str], data: st.DataObject
 ) -> None:
-    """Calls stand between them; each message of the file comes at any time after the one before."""
+    """Calls stand between them; each message of the file comes at any time after the one before.
+
+    The client trims what it writes into the file.
+    """
     lines: list[Any] = []
     for number, text in enumerate(texts):
         cut = data.draw(st.integers(0, len(text)))
         lines += [said(piece) for piece in (text[:cut], text[cut:]) if piece]
         lines.append(used(f"c{number}"))
     shown = [
-        e for n, text in enumerate(texts) for e in (_text(text, f"m{n}"), _use(f"c{n}", f"m{n}"))
+        e
+        for n, text in enumerate(texts)
+        for e in (_text(text.strip(), f"m{n}"), _use(f"c{n}", f"m{n}"))
     ]
     steps: list[Any] = []
     while lines or shown:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,12 @@ def run(session: ProviderSession, content: Any = "hi") -> list[dict[str, Any]]:
         return [*session.send(content)]
     finally:
         session.stop()
+
+
+def keep(told: Iterator[dict[str, Any]], events: list[dict[str, Any]]) -> None:
+    """Take events one by one, so that those before an error are there."""
+    for event in told:
+        events.append(event)  # noqa: PERF402, `extend` would drop them
 
 
 def create(spec: SessionSpec) -> ProviderSession:
@@ -326,6 +332,32 @@ def test_a_client_that_has_answered_and_stays_is_not_waited_for(bench: Bench) ->
     told = run(create(spec._replace(host=spec.host._replace(began=begun.append))))
     assert [one[1] for one in blocks(told)] == ["user_message", "assistant_text"]
     assert not processes.is_alive(begun[0])
+
+
+def test_the_prompt_of_a_client_that_never_mentions_it_is_told(bench: Bench) -> None:
+    """It was refused before it began, or interrupted; and where it is mentioned, that is it."""
+    session = create(bench.spec("print('no login', file=sys.stderr); sys.exit(41)"))
+    told = session.send("hi")
+    assert [one[1:] for one in blocks([next(told)])] == [("user_message", "hi")]
+    with pytest.raises(ProviderError):
+        next(told)
+    session.stop()
+    session = create(bench.spec("init(ID); sys.exit(9)"))
+    told = session.send("hi")
+    events: list[dict[str, Any]] = []
+    with pytest.raises(ProviderError):
+        keep(told, events)
+    session.stop()
+    assert [one[1:] for one in blocks(events)] == [("user_message", "hi")]
+
+
+def test_a_mode_that_the_client_has_not_is_refused_before_anything_runs(bench: Bench) -> None:
+    """The client would answer with all the arguments that there are."""
+    bench.host = bench.host._replace(permission_mode="acceptEdits")
+    with pytest.raises(ProviderError, match="acceptEdits") as refused:
+        run(create(bench.spec()))
+    assert "auto_edit" in str(refused.value.hint)
+    assert bench.runs == 0
 
 
 def test_output_that_another_process_holds_open_is_not_waited_for(bench: Bench) -> None:
