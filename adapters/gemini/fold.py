@@ -132,7 +132,10 @@ class Fold:
                     self._alias[message_id] = message_id = known.id
                     named.add(known.id)
             self.index.see(value, message_id, (number, at))
-            self.live.setdefault(message_id)
+            if message_id not in self.live:
+                self.live[message_id] = None
+                if before is None:  # it may have been dropped before, and is back
+                    self.index.touched.setdefault(message_id, False)
 
     def _same_call(self, value: dict[str, Any], taken: Any) -> Message | None:
         """Find the message whose call `value` restates, unless that one stands in its own right."""

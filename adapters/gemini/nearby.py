@@ -41,7 +41,7 @@ class Nearby:
             complete: a file that is still being written is taken for what it says by now.
         """
         folders = [main.parent]
-        if PurePath(session_id).name == session_id:
+        if PurePath(session_id).name == session_id and session_id.isprintable():
             folders.append(main.parent / session_id)
         for folder in folders:
             self._open.update(path for path in self._listed(folder) if path != main)

@@ -289,7 +289,8 @@ def _is_session(name: str) -> bool:
 
 
 def _is_filled(path: Path) -> bool:
+    """Tell whether a file has content; a link is not the client's, and may lead to its secrets."""
     try:
-        return path.is_file() and path.stat().st_size > 0
+        return not path.is_symlink() and path.is_file() and path.stat().st_size > 0
     except OSError:
         return False

@@ -345,6 +345,31 @@ def test_what_a_rewind_drops_is_superseded_and_may_come_back(watched: Watched) -
     same(watched.end(), parsed(watched.main))
 
 
+def test_a_header_that_restates_messages_brings_back_what_was_dropped(watched: Watched) -> None:
+    """An old whole file in a log is a header with its messages."""
+    append(watched.main, {"$set": {"messages": []}})
+    watched.poll()
+    assert watched.told()
+    assert watched.texts() == []
+    append(watched.main, {**HEADER, "messages": TALK[1:]})
+    watched.poll()
+    watched.poll()
+    assert watched.texts() == ["one", "first"]
+    same(watched.end(), parsed(watched.main))
+
+
+def test_an_id_that_cannot_name_a_folder_has_none(main: Path) -> None:
+    """A file may say anything."""
+    main.parent.mkdir(parents=True)
+    for name in ("a\0b", "../x", "a/b", "x" * 300):
+        append(main, {**HEADER, "sessionId": name}, *TALK[1:])
+        watched = Watched(main)
+        watched.poll()
+        assert watched.texts() == ["one", "first"]
+        same(watched.end(), parsed(main))
+        main.unlink()
+
+
 def test_a_list_that_is_empty_for_a_moment_drops_nothing(watched: Watched) -> None:
     """A resume in the same minute writes one with nothing but the context, and then the whole."""
     context = user("ctx", "<session_context>")

@@ -200,6 +200,15 @@ def test_other_files_beside_the_sessions_are_none(store: Path) -> None:
     assert [session.file.name for session in listed(store)] == [f"{NAME}.jsonl"]
 
 
+def test_a_link_under_a_transcripts_name_is_not_among_the_transcripts(store: Path) -> None:
+    """It may lead to the client's secrets, which stand in the same folder."""
+    path = put(store)
+    secret = store / "oauth_creds.json"
+    secret.write_bytes(b"{}")
+    (path.parent / "session-z.json").symlink_to(secret)
+    assert list(reader().transcripts(store, pytest.fail)) == [path]
+
+
 def test_a_session_of_two_ages_is_one_row_and_the_log_is_the_session(store: Path) -> None:
     """The document that it was resumed from, and the stub of the resume, are not told apart."""
     old = put(store, document(prompt("hi"), answer()), f"{NAME}.json")
