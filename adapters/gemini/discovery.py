@@ -12,6 +12,7 @@ from typing import NamedTuple
 from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.detection import CHECKPOINT, DOCUMENT, LOG, PROMPTS
 from agentsdir.adapters.gemini.heads import Head, look_at, read_ends
+from agentsdir.adapters.gemini.projects import OUTPUTS
 from agentsdir.adapters.gemini.sharing import shared_ids
 from agentsdir.formats.reading.source import Source
 
@@ -44,7 +45,7 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
 
     What only a prompt log or a saved chat has of a session comes behind all others.
     """
-    every = [_look_at(one) for one in sources if "tool-outputs" not in PurePath(one.name).parts]
+    every = [_look_at(one) for one in sources if OUTPUTS not in PurePath(one.name).parts]
     files = [one for one in every if one.head.family not in _LAST_RESORTS]
     mains: dict[tuple[PurePath, str], list[_File]] = {}
     for file in files:

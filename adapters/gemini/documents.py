@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # A string, a bracket, a number or word; a quote that stands alone begins an unfinished string.
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|[^\s,:{}\[\]"]+|"', re.DOTALL)
-_OPEN, _CLOSE = (b"{", b"["), (b"}", b"]")
+TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|[^\s,:{}\[\]"]+|"', re.DOTALL)
+OPEN, CLOSE = (b"{", b"["), (b"}", b"]")
 # How the client lays a message out, and the end of the list behind the last one.
 _BEGIN, _END, _LAST = b"\n    {", b"\n    }", b"\n  ]"
 
@@ -94,20 +94,20 @@ def _survey(data: bytes, at: int = 0, begin: int | None = None) -> _Layout:
     depth = 0 if begin is None else 2
     key = b""
     end = started = None
-    tokens = _TOKEN.finditer(data, at)
+    tokens = TOKEN.finditer(data, at)
     while match := next(tokens, None):
         token = match.group()
         if token == b'"':
             break
         inside = begin is not None and end is None
-        if token in _OPEN:
+        if token in OPEN:
             if depth == 1 and begin is None and token == b"[" and key == b'"messages"':
                 begin = match.end()
-                tokens = _TOKEN.finditer(data, _skim(data, begin, elements))
+                tokens = TOKEN.finditer(data, _skim(data, begin, elements))
             elif depth == 2 and inside:
                 started = match.start()
             depth += 1
-        elif token in _CLOSE:
+        elif token in CLOSE:
             depth -= 1
             if depth == 2 and inside and started is not None:
                 elements.append((started, match.end()))
@@ -141,9 +141,9 @@ def _skim(data: bytes, at: int, elements: list[tuple[int, int]]) -> int:
 def _end_of(data: bytes, at: int) -> int | None:
     """Return where the value at `at` ends, by its brackets; None if it does not."""
     depth = 0
-    for match in _TOKEN.finditer(data, at):
+    for match in TOKEN.finditer(data, at):
         token = match.group()
-        depth += (token in _OPEN) - (token in _CLOSE)
+        depth += (token in OPEN) - (token in CLOSE)
         if depth <= 0:
             return match.end()
     return None

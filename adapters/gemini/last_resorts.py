@@ -8,6 +8,7 @@ from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.checkpoints import session_of
 from agentsdir.adapters.gemini.detection import PROMPTS
 from agentsdir.adapters.gemini.lists import ListDocument
+from agentsdir.adapters.gemini.projects import CHATS
 from agentsdir.adapters.gemini.prompt_log import sessions_in
 from agentsdir.formats.reading.findings import Finding
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Set
 
     from agentsdir.formats.reading.source import Source
-
-CHATS = "chats"
 
 
 def project_of(name: str) -> PurePath:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import orjson
 
-from agentsdir.adapters.gemini.documents import element_rows
+from agentsdir.adapters.gemini.documents import CLOSE, OPEN, TOKEN, element_rows
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Row, Tally
 from agentsdir.formats.reading.salvage import salvage
@@ -15,10 +14,6 @@ from agentsdir.formats.reading.salvage import salvage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-# A string, a bracket, a number or word; a quote that stands alone begins an unfinished string.
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|[^\s,:{}\[\]"]+|"', re.DOTALL)
-_OPEN, _CLOSE = (b"{", b"["), (b"}", b"]")
 
 
 class ListDocument:
@@ -38,16 +33,15 @@ class ListDocument:
         self._survey()
 
     def _survey(self) -> None:
-        depth, base, key, name = 0, 0, b"", None
-        begin = 0
+        depth, begin, key, name = 0, 0, b"", None
         bare = self.data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
         base = 1 if bare else 2
         rest, at = [], 0
-        for match in _TOKEN.finditer(self.data):
+        for match in TOKEN.finditer(self.data):
             token = match.group()
             if token == b'"':
                 break
-            if token in _OPEN:
+            if token in OPEN:
                 if depth == base - 1 and token == b"[":
                     name = "" if bare else _name(key)
                     self.lists.setdefault(name, [])
@@ -55,7 +49,7 @@ class ListDocument:
                 elif depth == base:
                     begin = match.start()
                 depth += 1
-            elif token in _CLOSE:
+            elif token in CLOSE:
                 depth -= 1
                 if depth == base and name is not None:
                     self.lists[name].append((begin, match.end()))

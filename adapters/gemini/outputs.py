@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import orjson
 
+from agentsdir.adapters.gemini.projects import CHATS, OUTPUTS
 from agentsdir.adapters.gemini.shapes import MASKED, response_output
 from agentsdir.formats.reading.blocks import Source
 from agentsdir.formats.reading.findings import Finding
@@ -22,7 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CHATS, OUTPUTS = "chats", "tool-outputs"
 # How an output begins that is cut or masked; anything else may merely quote one.
 _CUT = (
     "Output too large. Showing first ",

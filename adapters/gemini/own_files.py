@@ -10,8 +10,8 @@ import re
 from typing import NamedTuple
 
 from agentsdir.adapters.gemini.heads import look_at, read_ends
-from agentsdir.adapters.gemini.projects import CHATS, TMP
-from agentsdir.adapters.gemini.store import ID, OUTPUTS, PREFIX, SUFFIXES, safe_part
+from agentsdir.adapters.gemini.projects import CHATS, OUTPUTS, TMP
+from agentsdir.adapters.gemini.store import ID, PREFIX, SUFFIXES, safe_part
 from agentsdir.adapters.store_files import size_of
 
 TYPE_CHECKING = False

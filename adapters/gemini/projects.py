@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TMP = "tmp"
 CHATS = "chats"
+OUTPUTS = "tool-outputs"
 HISTORY = "history"
 MARK = ".project_root"
 REGISTRY = "projects.json"

@@ -16,7 +16,6 @@ from agentsdir.formats.digest import short_hash
 
 Part: TypeAlias = dict[str, Any]
 
-USER_TYPES = ("user",)
 MODEL_TYPES = ("gemini", "model", "bob-shell")
 NOTICE_TYPES = ("info", "warning", "error")
 

@@ -20,7 +20,7 @@ from agentsdir.adapters.contract import MIN_NATIVE_PREFIX, NativeSession, Sessio
 from agentsdir.adapters.gemini import cards
 from agentsdir.adapters.gemini.discovery import group
 from agentsdir.adapters.gemini.heads import BEGINNING, id_of
-from agentsdir.adapters.gemini.projects import CHATS, MARK, TMP, Projects
+from agentsdir.adapters.gemini.projects import CHATS, MARK, OUTPUTS, TMP, Projects
 from agentsdir.formats import times
 from agentsdir.formats.reading.source import Source
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.contract import Refuse
 
-OUTPUTS = "tool-outputs"
 SUFFIXES = (".jsonl", ".json")
 PREFIX = "session-"
 _LAST_RESORT = re.compile(r"logs\.json|checkpoint-.*\.json", re.DOTALL)
