@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentsdir.adapters.gemini.detection import family_of
-from agentsdir.adapters.gemini.discovery import group
-from agentsdir.adapters.gemini.locations import client_paths
+from agentsdir.adapters.gemini.store.locations import client_paths
+from agentsdir.adapters.gemini.transcripts.detection import family_of
+from agentsdir.adapters.gemini.transcripts.discovery import group
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,60 +42,60 @@ class GeminiReader:
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
         """Read a session into `sink`: the main thread, then its subagents' in the order given."""
         # Most files that are asked about are another client's: they need not pay for this.
-        from agentsdir.adapters.gemini.sessions import read_session
+        from agentsdir.adapters.gemini.transcripts.sessions import read_session
 
         read_session(session, sink)
 
     def is_storage(self, folder: Path) -> bool:
         """Tell whether a folder is a client's root."""
-        from agentsdir.adapters.gemini import store
+        from agentsdir.adapters.gemini.store import contents as store
 
         return store.is_storage(folder)
 
     def transcripts(self, storage: Path, refuse: Refuse) -> Iterator[Path]:
         """Yield every transcript in the store."""
-        from agentsdir.adapters.gemini import store
+        from agentsdir.adapters.gemini.store import contents as store
 
         return store.transcripts(storage, refuse)
 
     def sessions(self, storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
         """Yield the sessions in the store, the one written last first."""
-        from agentsdir.adapters.gemini import store
+        from agentsdir.adapters.gemini.store import contents as store
 
         return store.sessions(storage, refuse)
 
     def locate(self, storage: Path, native_id: str) -> list[Path]:
         """Return the transcripts of an id, or of ids that begin so."""
-        from agentsdir.adapters.gemini import store
+        from agentsdir.adapters.gemini.store import contents as store
 
         return store.locate(storage, native_id)
 
     def native_id(self, main: Path) -> str:
         """Return which session a main transcript is."""
-        from agentsdir.adapters.gemini import store
+        from agentsdir.adapters.gemini.store import contents as store
 
         return store.native_id(main)
 
     def files(self, main: Path) -> SessionFiles:
         """Return a session with its children."""
-        from agentsdir.adapters.gemini import store
+        from agentsdir.adapters.gemini.store import contents as store
 
         return store.files(main)
 
     def adoptable(self, main: Path) -> Adoptable:
         """Return a session with every file that is its own."""
-        from agentsdir.adapters.gemini.adopting import adoptable
+        from agentsdir.adapters.gemini.store.adopting import adoptable
 
         return adoptable(main)
 
     def follow(self, main: Path, *, hidden: bool = False) -> Follower:
         """Return a follower of one session."""
-        from agentsdir.adapters.gemini.follow import SessionFollower
+        from agentsdir.adapters.gemini.following.follow import SessionFollower
 
         return SessionFollower(main, hidden=hidden)
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""
-        from agentsdir.adapters.gemini.translate import StdoutTranslator
+        from agentsdir.adapters.gemini.running.translate import StdoutTranslator
 
         return StdoutTranslator()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.adapters.gemini.following.follow import SessionFollower
 from agentsdir.adapters.gemini.reader import GeminiReader
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.sink import ParseSink

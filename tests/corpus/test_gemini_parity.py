@@ -11,9 +11,9 @@ import pytest
 from gemini_differences import RULES, differences, named_alike, rule_for
 from gemini_runs import parts
 
-from agentsdir.adapters.gemini.follow import SessionFollower
-from agentsdir.adapters.gemini.joined import JoinedTurn
-from agentsdir.adapters.gemini.translate import StdoutTranslator
+from agentsdir.adapters.gemini.following.follow import SessionFollower
+from agentsdir.adapters.gemini.running.joined import JoinedTurn
+from agentsdir.adapters.gemini.running.translate import StdoutTranslator
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.reducer import Reducer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentsdir.adapters.claude import workspace as claude
-from agentsdir.adapters.gemini import workspace as gemini
+from agentsdir.adapters.gemini.store import workspace as gemini
 from agentsdir.engine import profiles
 from agentsdir.engine.profiles import load_profile
 from agentsdir.formats.directory.layout import Layout

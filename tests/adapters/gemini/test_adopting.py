@@ -24,7 +24,7 @@ from gemini_files import (
 from gemini_reading import FIXTURES
 
 from agentsdir.adapters.contract import Adoptable
-from agentsdir.adapters.gemini.adopting import adoptable
+from agentsdir.adapters.gemini.store.adopting import adoptable
 from agentsdir.formats.errors import AgentsdirError, Invalid
 
 CHILD = log(header("a1b2c3", "subagent"), prompt("look"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from gemini_files import TALK, answer, document, log, message, prompt
 
-from agentsdir.adapters.gemini.continuing import goes_on
+from agentsdir.adapters.gemini.store.continuing import goes_on
 from agentsdir.formats.reading.source import Source
 
 CALL = {"id": "ls__1", "name": "ls", "result": "long", "status": "success"}

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsdir.adapters.contract import Follower
-from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.adapters.gemini.following.follow import SessionFollower
 from agentsdir.adapters.gemini.reader import GeminiReader
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.sink import ParseSink

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gemini_files import ID, NAME, OTHER, STUB, TALK, answer, context, document, header, log, prompt
 
-from agentsdir.adapters.gemini.forking import fork
+from agentsdir.adapters.gemini.store.forking import fork
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.source import Source
 

@@ -10,8 +10,8 @@ from gemini_files import TALK, answer, context, document, header, log, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.adapters.gemini import heads
-from agentsdir.adapters.gemini.detection import DOCUMENT, LOG
+from agentsdir.adapters.gemini.transcripts import heads
+from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, LOG
 
 DOCUMENTED = document(prompt("hi \U0001f914"), answer(), summary="a \\ title")
 BYTES = st.one_of(

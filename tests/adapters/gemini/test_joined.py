@@ -9,8 +9,8 @@ from gemini_streaming import LINES, UNHURRIED, reduced, returned, row, said, use
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.adapters.gemini.joined import JoinedTurn
-from agentsdir.adapters.gemini.translate import StdoutTranslator
+from agentsdir.adapters.gemini.running.joined import JoinedTurn
+from agentsdir.adapters.gemini.running.translate import StdoutTranslator
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.usage import usage

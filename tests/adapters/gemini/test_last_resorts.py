@@ -11,7 +11,7 @@ from gemini_reading import Reading, read_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.adapters.gemini import store
+from agentsdir.adapters.gemini.store import contents as store
 from agentsdir.formats.reading.source import Source
 
 LOG = json.dumps(

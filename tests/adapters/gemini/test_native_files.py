@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from gemini_files import ID, NAME, OTHER, STUB, TALK, Machine, answer, document, header, log, prompt
 
-from agentsdir.adapters.gemini.native_files import session_files
+from agentsdir.adapters.gemini.store.native_files import session_files
 from agentsdir.formats.errors import UnsafePath
 
 CHILD = log(header("a1b2c3", "subagent"), prompt("look"))

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from gemini_files import ID, NAME, OTHER, STUB, TALK, Machine, answer, document, header, log, prompt
 
-from agentsdir.adapters.gemini import placing
-from agentsdir.adapters.gemini.native_files import session_files
-from agentsdir.adapters.gemini.placing import place
+from agentsdir.adapters.gemini.store import placing
+from agentsdir.adapters.gemini.store.native_files import session_files
+from agentsdir.adapters.gemini.store.placing import place
 from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
 
 SAVED = f"tmp/elsewhere/chats/{NAME}.jsonl"

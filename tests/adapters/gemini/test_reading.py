@@ -9,8 +9,8 @@ import orjson
 import pytest
 from gemini_reading import Reading, read_bytes
 
-from agentsdir.adapters.gemini import reading as module
-from agentsdir.adapters.gemini.echoes import Echoes
+from agentsdir.adapters.gemini.transcripts import reading as module
+from agentsdir.adapters.gemini.transcripts.echoes import Echoes
 
 HEADER = {"sessionId": "s", "projectHash": "h", "startTime": "2026-01-01T00:00:00Z"}
 

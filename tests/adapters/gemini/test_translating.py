@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.reader import GeminiReader
-from agentsdir.adapters.gemini.translate import StdoutTranslator
+from agentsdir.adapters.gemini.running.translate import StdoutTranslator
 from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
 from agentsdir.schemas.accept import accepts

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.adapters.gemini.joined import JoinedTurn
-from agentsdir.adapters.gemini.translate import StdoutTranslator
-from agentsdir.adapters.gemini.verdict import failure, is_settled
+from agentsdir.adapters.gemini.running.joined import JoinedTurn
+from agentsdir.adapters.gemini.running.translate import StdoutTranslator
+from agentsdir.adapters.gemini.running.verdict import failure, is_settled
 
 OK = {"type": "result", "status": "success", "stats": {}}
 

@@ -1,0 +1,1 @@
+"""Sessions of Gemini CLI, read while the client writes them."""

@@ -1,0 +1,1 @@
+"""Turns of the real Gemini CLI."""

@@ -1,0 +1,1 @@
+"""The folders in which Gemini CLI keeps its sessions: what is there, and putting more there."""

@@ -1,0 +1,296 @@
+"""The client's own store: which files in it are transcripts, and which session is where.
+
+SPEC.md, "Gemini: store". What a session is stands in its file, and not in the file's name, which
+holds 8 characters of the id. Several files can bear one id: each resume by a newer client leaves a
+stub behind, a session of an older client that went on in a newer one stands in a document and in a
+log, and some clients give all their sessions the same id. So the id alone chooses nothing; who
+talks in the file does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from agentsdir.adapters.contract import MIN_NATIVE_PREFIX, NativeSession, SessionFiles
+from agentsdir.adapters.gemini.store import cards
+from agentsdir.adapters.gemini.store.projects import CHATS, MARK, OUTPUTS, TMP, Projects
+from agentsdir.adapters.gemini.transcripts.discovery import group
+from agentsdir.adapters.gemini.transcripts.heads import BEGINNING, id_of
+from agentsdir.formats import times
+from agentsdir.formats.reading.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from agentsdir.adapters.contract import Refuse
+
+SUFFIXES = (".jsonl", ".json")
+PREFIX = "session-"
+_LAST_RESORT = re.compile(r"logs\.json|checkpoint-.*\.json", re.DOTALL)
+ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+# What stands in a root that a client has used, in any generation.
+_ROOT_MARKS = (
+    "google_accounts.json",
+    "installation_id",
+    "oauth_creds.json",
+    "projects.json",
+    "settings.json",
+    "trustedFolders.json",
+)
+
+
+class _Main(NamedTuple):
+    """A main transcript in a project's folder."""
+
+    project: str
+    card: cards.Card
+
+    @property
+    def twin(self) -> Path:
+        """The name that it shares with its twin: the other of a document and a log."""
+        return self.card.file.with_suffix("")
+
+
+def is_storage(folder: Path) -> bool:
+    """Tell whether a folder is a client's root, where settings and secrets stand, too.
+
+    The folder of that name in a workspace, where nobody keeps transcripts, is taken for one.
+    """
+    if folder.name == ".gemini":
+        return True
+    if not any((folder / mark).exists() for mark in _ROOT_MARKS):
+        return False
+    return any(
+        (folder / TMP / name / inner).exists()
+        for name in _names(folder / TMP, _ignore)
+        for inner in (CHATS, MARK)
+    )
+
+
+def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
+    """Yield all transcripts with content: of each project the sessions, then their children.
+
+    Prompt logs and saved chats follow: they may tell of sessions that have no file any more.
+    """
+    for _, folder in _folders(storage, refuse):
+        found = _names(folder, refuse)
+        for name in found:
+            if _is_session(name) and _is_filled(folder / name):
+                yield folder / name
+        for name in found:
+            if (folder / name).is_dir():
+                yield from _transcripts_in(folder / name, refuse)
+        project = folder.parent
+        if project == storage or storage in project.parents:
+            for name in _names(project, refuse):
+                if _LAST_RESORT.fullmatch(name) and _is_filled(project / name):
+                    yield project / name
+            yield from _transcripts_in(project / "checkpoints", refuse)
+
+
+def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
+    """Yield what a list shows of each session, the one written last first.
+
+    Of a document and the log that goes on from it there is one row, and of copies in the folders
+    of one project, too. Left out are subagents, and files in which nobody says anything.
+    """
+    projects = Projects(storage)
+    roots: dict[str, str] = {}
+    shown: set[tuple[str, str, str]] = set()
+    mains = _ranked(main for main in _mains(storage, refuse) if main.card.head.talks)
+    rows = []
+    for project, card in mains:
+        if project not in roots:
+            roots[project] = projects.root(project)
+        cwd = roots[project]
+        key = cwd or project, card.file.stem, card.head.session_id
+        if key not in shown:
+            shown.add(key)
+            rows.append((card, cwd))
+    rows.sort(key=lambda row: (row[0].modified, row[0].file), reverse=True)
+    for card, cwd in rows:
+        yield NativeSession(
+            id=card.head.session_id,
+            file=card.file,
+            cwd=cwd,
+            title=card.title,
+            branch="",
+            created=card.created,
+            modified=times.to_text(datetime.fromtimestamp(card.modified / 1e9, UTC)),
+            size=card.size,
+        )
+
+
+def locate(storage: Path, native_id: str) -> list[Path]:
+    """Return the main transcripts of one id, or of the ids that begin so, the best one first.
+
+    Files in which somebody talks come before stubs, a log before the document that it goes on
+    from, and then what was written last.
+    """
+    if not ID.fullmatch(native_id):
+        return []
+    found = list(_mains(storage, _ignore, lambda said: said.startswith(native_id)))
+    same = [main for main in found if main.card.head.session_id == native_id]
+    if not same and len(native_id) < MIN_NATIVE_PREFIX:
+        return []
+    return [main.card.file for main in _ranked(same or found)]
+
+
+def of_folder(chats: Path, native_id: str) -> list[cards.Card]:
+    """Return the main transcripts of one id in one folder, the best one first."""
+    mains = _mains_in("", chats, _ignore, lambda said: said == native_id)
+    return [main.card for main in _ranked(mains)]
+
+
+def native_id(main: Path) -> str:
+    """Return which session a main transcript is, as its header says; empty for none."""
+    return id_of(Source(str(main), path=main).head(BEGINNING))
+
+
+def files(main: Path) -> SessionFiles:
+    """Return a session as it stands: its main transcript, and the children that belong to it."""
+    main_source = Source(str(main), path=main)
+    sources = [Source(str(path), path=path) for path in beside(main, native_id(main))]
+    for session in group([main_source, *sources]):
+        if session.transcripts[0].source is main_source:
+            return session
+    raise AssertionError("a main transcript is always of some session")
+
+
+def beside(main: Path, native_id: str) -> Iterator[Path]:
+    """Yield the files that may be children of `main`: in the session's folder, or flat beside it.
+
+    Of those beside it, only files that bear the session's id and say that they are a subagent's, or
+    do not say what they are.
+    """
+    if native_id:
+        yield from _transcripts_in(main.with_name(safe_part(native_id)), _ignore)
+    for name in _names(main.parent, _ignore):
+        path = main.parent / name
+        if _is_session(name) and path != main:
+            with suppress(OSError):
+                card = cards.read_card(path, lambda said: said == native_id)
+                if card and card.head.may_be_child:
+                    yield path
+
+
+def outputs(main: Path, native_id: str) -> Iterator[Path]:
+    """Yield the files that a session's calls spilled, which stand beside its project's chats.
+
+    Links are not followed. Those of the oldest clients, which all sessions share, are none's own.
+    """
+    folder = main.parent.parent / OUTPUTS / f"{PREFIX}{safe_part(native_id)}"
+    if not native_id or folder.is_symlink():
+        return
+    for name in _names(folder, _ignore):
+        path = folder / name
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
+def safe_part(native_id: str) -> str:
+    """Return an id as the client writes it in a file's name."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", native_id)
+
+
+def _ranked(mains: Iterable[_Main]) -> list[_Main]:
+    found = list(mains)
+    logs = {
+        main.twin for main in found if main.card.file.suffix == ".jsonl" and main.card.head.talks
+    }
+
+    def rank(main: _Main) -> tuple[bool, bool, int, str]:
+        card = main.card
+        outdone = card.file.suffix != ".jsonl" and main.twin in logs
+        return card.head.talks, not outdone, card.modified, str(card.file)
+
+    return sorted(found, key=rank, reverse=True)
+
+
+def _mains(
+    storage: Path, refuse: Refuse, wanted: Callable[[str], bool] | None = None
+) -> Iterator[_Main]:
+    for project, folder in _folders(storage, refuse):
+        yield from _mains_in(project, folder, refuse, wanted)
+
+
+def _mains_in(
+    project: str, folder: Path, refuse: Refuse, wanted: Callable[[str], bool] | None
+) -> Iterator[_Main]:
+    """Yield a folder's main transcripts, of the sessions that are wanted."""
+    found: list[cards.Card] = []
+    for name in _names(folder, refuse):
+        if _is_session(name):
+            try:
+                card = cards.read_card(folder / name, wanted)
+            except OSError as error:
+                refuse(error)
+            else:
+                if card is not None and card.head.kind != "subagent":
+                    found.append(card)
+    sure = {card.head.session_id for card in found if not card.head.may_be_child}
+    for card in found:
+        if not (card.head.may_be_child and card.head.session_id in sure):
+            yield _Main(project, card)
+
+
+def _folders(storage: Path, refuse: Refuse) -> Iterator[tuple[str, Path]]:
+    """Yield the folders of chats with the names of their projects, each once.
+
+    `storage` may also be the folder of all projects, one of them, or its chats.
+    """
+    top = storage / TMP
+    if not top.is_dir():
+        top = storage
+    if top.name == CHATS:
+        yield top.parent.name, top
+        return
+    seen: set[tuple[int, int]] = set()
+    for folder in (top, *(top / name for name in _names(top, refuse))):
+        chats = folder / CHATS
+        try:
+            status = chats.stat()
+        except OSError:  # a dangling link, or a project without chats
+            continue
+        if chats.is_dir() and (status.st_dev, status.st_ino) not in seen:
+            seen.add((status.st_dev, status.st_ino))
+            yield folder.name, chats
+
+
+def _transcripts_in(folder: Path, refuse: Refuse) -> Iterator[Path]:
+    if not folder.is_dir():
+        return
+    for name in _names(folder, refuse):
+        if name.endswith(SUFFIXES) and not name.startswith(".") and _is_filled(folder / name):
+            yield folder / name
+
+
+def _names(folder: Path, refuse: Refuse) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries)
+    except OSError as error:
+        refuse(error)
+        return []
+
+
+def _ignore(_error: OSError) -> None:
+    """Pass over what cannot be read: what is looked for is not there."""
+
+
+def _is_session(name: str) -> bool:
+    return name.startswith(PREFIX) and name.endswith(SUFFIXES)
+
+
+def _is_filled(path: Path) -> bool:
+    """Tell whether a file has content; a link is not the client's, and may lead to its secrets."""
+    try:
+        return not path.is_symlink() and path.is_file() and path.stat().st_size > 0
+    except OSError:
+        return False

@@ -1,0 +1,108 @@
+"""Putting a saved session where the real client finds it (seed: setupSessionTranscripts).
+
+SPEC.md, "Gemini: placing". A client looks for sessions in the folder of its working directory
+alone, so that is where one goes, wherever else it may stand. What stands in the client's store is
+the client's: files are made, and never changed, not even its registry: it registers a folder that
+it finds marked. Files get their names in one step, the main transcript last, so that a session is
+there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from agentsdir.adapters.gemini.store import contents as store
+from agentsdir.adapters.gemini.store.continuing import goes_on
+from agentsdir.adapters.gemini.store.locations import host_storage, project_folder, real_cwd
+from agentsdir.adapters.gemini.store.own_files import Own, own_files
+from agentsdir.adapters.gemini.store.projects import CHATS, MARK, TMP, Projects, hashed, mark_of
+from agentsdir.adapters.gemini.transcripts.detection import LOG, family_of
+from agentsdir.adapters.store_files import is_there, make_folders, write_new
+from agentsdir.formats.errors import Invalid
+from agentsdir.formats.reading.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agentsdir.adapters.contract import SessionSpec
+
+
+def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
+    """Put a session's saved files into the client's store; return what was written.
+
+    Neither ids nor paths in the files are changed: no client compares them.
+
+    Args:
+        spec: of the session.
+        by_hash: for a client before 0.29, which names a project's folder by a hash.
+
+    Raises `Invalid` (kind ``transcript-differs``) where a transcript stands that does not go on
+    from the saved one, and for a folder that no client knows again, `UnsafePath` for links and
+    folders of other users, and `AgentsdirError` where the system refuses.
+    """
+    saved = own_files(spec.transcripts, spec.native_id)
+    if not saved:
+        return []
+    storage, cwd = host_storage(spec.host), real_cwd(spec.cwd)
+    folder = project_folder(spec, by_hash=by_hash)
+    main, *rest = saved
+    # A stub has nothing, and a client that finds one deletes it with all files of its short id.
+    rest = [own for own in rest if own.talks or own.role != "sidecar"]
+    # Whatever is in the way of one is known before anything is made.
+    missing = [own for own in (*rest, main) if not _stands(folder, own)]
+    if main in missing:
+        _check_alone(folder, main, saved, spec.native_id)
+    if missing and not by_hash and _claim(storage, cwd) != folder:
+        return place(spec)  # somebody else has taken the folder just now
+    written = []
+    for own in missing:
+        path = folder.joinpath(*own.inner)
+        make_folders(storage, path.parent)
+        write_new(path, own.source, lines=family_of(own.source.head()) == LOG)
+        written.append(path)
+    return written
+
+
+def _stands(folder: Path, own: Own) -> bool:
+    """Tell whether a file is there; what is no transcript is the client's to rewrite."""
+    transcript = own.role in ("main", "subagent")
+    return is_there(folder.joinpath(*own.inner), own.source, goes_on if transcript else None)
+
+
+def _check_alone(folder: Path, main: Own, saved: list[Own], native_id: str) -> None:
+    """Refuse a session that stands in the folder under a name that none of its files has.
+
+    Two files of one id would be two sessions to the client, which goes on with the one that it
+    wrote last.
+    """
+    names = {own.inner[-1].removesuffix("l") for own in saved}
+    for card in store.of_folder(folder / CHATS, native_id):
+        if card.head.talks and card.file.name.removesuffix("l") not in names:
+            raise Invalid(
+                f"{card.file} is of the session {native_id}, too, whose file is {main.inner[-1]}",
+                hint="nothing was overwritten; compare the two, and move that one away",
+                kind="transcript-differs",
+            )
+
+
+def _claim(storage: Path, cwd: str) -> Path:
+    """Mark the folder of a project, as its client would; return it."""
+    if cwd != cwd.rstrip():
+        raise Invalid(
+            f"no client finds its sessions in {cwd!r} again: it reads its mark without the white "
+            "space at its end",
+            hint="give the folder another name, or choose another one (--cwd)",
+        )
+    mark = Source(MARK, data=os.fsencode(cwd))
+    while True:
+        folder = storage / TMP / Projects(storage).folder(cwd)
+        make_folders(storage, folder)
+        if folder.name == hashed(cwd):
+            return folder
+        if not is_there(folder / MARK, mark):
+            with suppress(Invalid):  # it has just been marked
+                write_new(folder / MARK, mark, lines=False)
+        if mark_of(folder) == cwd:
+            return folder

@@ -1,0 +1,1 @@
+"""Files and output of Gemini CLI to blocks."""

@@ -1,0 +1,193 @@
+"""The event log of newer clients, folded as the client itself does when it resumes.
+
+Each row is one of: ``$rewindTo``, a message (an ``id``), ``$set``, a header. The order of these
+questions is the client's own. What a fold drops is not lost here: it is only no longer live.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsdir.adapters.gemini.transcripts.index import Index
+from agentsdir.adapters.gemini.transcripts.messages import Message
+from agentsdir.adapters.gemini.transcripts.shapes import (
+    content_id,
+    list_of,
+    part_kind,
+    parts_of,
+    plain_text,
+    role_of,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.formats.reading.rows import Row
+
+
+class Fold:
+    """Folds the rows of one transcript; `live` has the ids of what a resume would load, in order.
+
+    `header` holds the merged session metadata. `session_id` is the first one seen: it must not
+    change while a file grows.
+    """
+
+    def __init__(self) -> None:
+        self.index = Index()
+        self.header: dict[str, Any] = {}
+        self.live: dict[str, None] = {}
+        self.session_id = ""
+        # Ids that a restatement gave to messages we know under an older one.
+        self._alias: dict[str, str] = {}
+
+    def take(self, row: Row) -> None:
+        """Fold one row of a log."""
+        index, value = self.index, row.value
+        number = index.add_row(row)
+        # Asked of every row: a look into the keys is cheaper than `get`.
+        if "$rewindTo" in value and isinstance(value["$rewindTo"], str):
+            self._rewind(value["$rewindTo"])
+        elif "id" in value and isinstance(value["id"], str):
+            self._insert(value, value["id"], (number, -1))
+        elif "$set" in value and isinstance(value["$set"], dict):
+            self._set(value["$set"], number)
+        elif isinstance(value.get("sessionId"), str) and isinstance(value.get("projectHash"), str):
+            self.take_header(value)
+            if isinstance(value.get("messages"), list):
+                self._insert_all(value["messages"], number)
+        else:
+            index.add_unknown(value, number)
+
+    def take_header(self, value: dict[str, Any]) -> None:
+        """Merge session metadata."""
+        for key, item in value.items():
+            if key != "messages":
+                self.header[key] = item
+        if not self.session_id and isinstance(value.get("sessionId"), str):
+            self.session_id = value["sessionId"]
+
+    def take_record(self, row: Row) -> None:
+        """Take one record of a whole-file document: its header, which begins it, or a message."""
+        number = self.index.add_row(row)
+        if row.offset == 0:
+            self.take_header(row.value)
+            return
+        if not isinstance(row.value, dict):
+            self.index.add_unknown(row.value, number)
+            return
+        self._insert(row.value, _id_of(row.value), (number, -1))
+
+    def is_live(self, message: Message) -> bool:
+        """Tell whether a resume would load a message; what is none, nothing can drop."""
+        return message.role == "unknown" or message.id in self.live
+
+    def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
+        index = self.index
+        if self._alias:
+            message_id = self._alias.get(message_id, message_id)
+        if message_id not in index.messages:
+            # Masking and resuming write all messages again, one by one, under new ids.
+            content = value.get("content")
+            known = self._same_call(value, ()) if type(content) is list else None
+            if known is not None:
+                self._alias[message_id] = message_id = known.id
+        index.see(value, message_id, place)
+        if message_id not in self.live:
+            self.live[message_id] = None
+            if message_id not in index.touched:
+                index.touched[message_id] = False
+
+    def _set(self, patch: dict[str, Any], number: int) -> None:
+        self.take_header(patch)
+        messages = patch.get("messages")
+        if isinstance(messages, list):
+            before, self.live = self.live, {}
+            self._insert_all(messages, number, before)
+            self.index.move(message_id for message_id in before if message_id not in self.live)
+            self.index.move(message_id for message_id in self.live if message_id not in before)
+
+    def _insert_all(
+        self, messages: list[Any], number: int, before: dict[str, None] | None = None
+    ) -> None:
+        # Messages that the list leaves out by id may stand in it under another one.
+        replaced = before or {}
+        named = {
+            self._alias.get(message_id, message_id)
+            for value in messages
+            if isinstance(value, dict) and isinstance(message_id := value.get("id"), str)
+        }
+        free: dict[tuple[str, int], list[str]] | None = None
+        for at, value in enumerate(messages):
+            if not isinstance(value, dict):
+                self.index.add_unknown(value, number, at)
+                continue
+            message_id = _id_of(value)
+            message_id = self._alias.get(message_id, message_id)
+            if message_id not in self.index.messages:
+                known = self._same_call(value, named)
+                if known is None and replaced:
+                    if free is None:
+                        free = self._by_text(replaced, named)
+                    known = self._same_text(value, free, named)
+                if known is not None:
+                    self._alias[message_id] = message_id = known.id
+                    named.add(known.id)
+            self.index.see(value, message_id, (number, at))
+            if message_id not in self.live:
+                self.live[message_id] = None
+                if before is None:  # it may have been dropped before, and is back
+                    self.index.touched.setdefault(message_id, False)
+
+    def _same_call(self, value: dict[str, Any], taken: Any) -> Message | None:
+        """Find the message whose call `value` restates, unless that one stands in its own right."""
+        for part in list_of(value.get("content")):
+            if isinstance(part, dict) and "functionCall" in part and part_kind(part) == "call":
+                call = part["functionCall"]
+                call_id, name = call.get("id"), call.get("name")
+                if isinstance(call_id, str) and isinstance(name, str):
+                    owner = self.index.calls.get(call_id.removeprefix(name + "__"))
+                    if owner is not None and owner[0].id not in taken:
+                        return owner[0]
+        return None
+
+    def _by_text(
+        self, replaced: dict[str, None], named: set[str]
+    ) -> dict[tuple[str, int], list[str]]:
+        free: dict[tuple[str, int], list[str]] = {}
+        for message_id in reversed(replaced):
+            message = self.index.messages[message_id]
+            if message_id not in named:
+                for sign in message.texts:
+                    free.setdefault((message.role, sign), []).append(message_id)
+        return free
+
+    def _same_text(
+        self, value: dict[str, Any], free: dict[tuple[str, int], list[str]], named: set[str]
+    ) -> Message | None:
+        role = role_of(value)
+        content = value.get("content")
+        if role == "user":
+            said = tuple(part["text"] for part in parts_of(content) if part_kind(part) == "text")
+            sign = hash(said) if said else None
+        else:
+            text = plain_text(content).strip()
+            sign = hash(text) if text else None
+        candidates = [] if sign is None else free.get((role, sign), [])
+        while candidates:
+            # Built backwards, so that the earliest is taken first.
+            message_id = candidates.pop()
+            if message_id not in named:
+                return self.index.messages[message_id]
+        return None
+
+    def _rewind(self, target: str) -> None:
+        """Drop a message and all after it; an id that nobody knows drops everything."""
+        target = self._alias.get(target, target)
+        dropped: list[str] = []
+        while self.live and (not dropped or dropped[-1] != target):
+            dropped.append(self.live.popitem()[0])
+        self.index.move(reversed(dropped))
+
+
+def _id_of(value: dict[str, Any]) -> str:
+    message_id = value.get("id")
+    return message_id if isinstance(message_id, str) else content_id(value)

@@ -1,0 +1,307 @@
+"""What each message says, and in which row its richest version stands.
+
+A log repeats itself: a message is appended again as it grows, and every resume restates all of
+them, poorer. So a message is taken apart into what it says (texts, thoughts, calls, results),
+each told apart by its content, and for each only the place of the best version is kept. What
+writes the blocks (`emit`) goes back to those places.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from agentsdir.adapters.gemini.transcripts.messages import NONE, Call, Message, Place
+from agentsdir.adapters.gemini.transcripts.shapes import (
+    Part,
+    answer_parts,
+    bare_call_id,
+    content_id,
+    dict_of,
+    is_injected,
+    list_of,
+    own_result,
+    part_kind,
+    parts_of,
+    plain_text,
+    result_weight,
+    role_of,
+    split_thought,
+    text_of,
+    thought_text,
+)
+from agentsdir.adapters.gemini.transcripts.spawns import spawn_of
+from agentsdir.adapters.gemini.transcripts.tokens import message_usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentsdir.formats.reading.rows import Row
+
+
+class Index:
+    """Everything that the blocks of one transcript are made by, small per row.
+
+    `begun` has the messages that were new, and `touched` the ids of those that say something new
+    (or, False, are merely live or no longer so), since whoever reads them last emptied them.
+    """
+
+    def __init__(self) -> None:
+        self.begun: list[Message] = []
+        self.touched: dict[str, bool] = {}
+        self.line, self.offset, self.length = array("q"), array("q"), array("q")
+        self.lossy: dict[int, tuple[str, ...]] = {}
+        # Rows that stood on a damaged line, which is counted already.
+        self.salvaged: set[int] = set()
+        self.messages: dict[str, Message] = {}
+        # Call id (bare) → the call and the message that made it last.
+        self.calls: dict[str, tuple[Message, Call]] = {}
+        # Messages with results whose call was not there when they came.
+        self.orphaned: list[Message] = []
+        self._repeats: dict[str, int] = {}
+        # What the calls of the message that was seen last gave, where each gave one part.
+        self._answers: list[Part] | None = None
+        # The message that was seen last and its version then: the next one repeats most of it.
+        self._newest: tuple[Message | None, dict[str, Any]] = (None, NONE)
+
+    def __len__(self) -> int:
+        """Return how many rows were added."""
+        return len(self.line)
+
+    def add_row(self, row: Row) -> int:
+        """Note where a row stands; return its number."""
+        number = len(self.line)
+        _, line, offset, length, _, salvaged, lossy = row
+        self.line.append(line)
+        self.offset.append(offset)
+        self.length.append(length)
+        if salvaged:
+            self.salvaged.add(number)
+        if lossy:
+            self.lossy[number] = lossy
+        return number
+
+    def touch(self, message_id: str) -> None:
+        """Note that a message is not what it was."""
+        self.touched[message_id] = True
+
+    def move(self, message_ids: Iterable[str]) -> None:
+        """Note that messages became live, or are no longer so."""
+        for message_id in message_ids:
+            self.touched.setdefault(message_id, False)
+
+    def add_unknown(self, value: Any, number: int, at: int = -1) -> None:
+        """Keep a row (or the list entry `at` of one) that is no message, for a hidden block."""
+        name = content_id(value)
+        count = self._repeats[name] = self._repeats.get(name, 0) + 1
+        unique = f"{name}:row" if count == 1 else f"{name}:row.{count}"
+        self._begin(Message(unique, "unknown", (number, at), None))
+
+    def _begin(self, message: Message) -> None:
+        message.number = len(self.messages)
+        self.messages[message.id] = message
+        self.begun.append(message)
+        self.touched[message.id] = True
+
+    def see(self, value: dict[str, Any], message_id: str, place: Place) -> Message:
+        """Take in one version of a message."""
+        message = self.messages.get(message_id)
+        before = None
+        if message is None:
+            message = Message(message_id, role_of(value), place, value.get("timestamp"))
+            self._begin(message)
+        else:
+            if message is self._newest[0]:
+                before = self._newest[1]
+            if message.timestamp is None and value.get("timestamp") is not None:
+                message.timestamp = value["timestamp"]
+                self.touch(message_id)
+        role = message.role
+        if role == "model":
+            self._see_model(message, value, place, before)
+        elif role == "user":
+            self._see_user(message, value, place)
+        else:
+            text = plain_text(value.get("content"))
+            if message.add_text(hash(text), len(text), place):
+                self.touch(message_id)
+        self._newest = message, value
+        return message
+
+    def settle_orphans(self) -> None:
+        """Give results that came before their call to it, now that all calls are known."""
+        for message in self.orphaned:
+            left = {}
+            for bare, (place, at) in (message.orphans or {}).items():
+                owner = self.calls.get(bare)
+                if owner is None:
+                    left[bare] = place, at
+                    continue
+                self.touch(message.id)
+                if owner[1].offer_answer(1, place, ("content", at)):
+                    self.touch(owner[0].id)
+            message.orphans = left
+
+    def _see_user(self, message: Message, value: dict[str, Any], place: Place) -> None:
+        content = value.get("content")
+        if self._answers and content == self._answers and "displayContent" not in value:
+            return  # as every log does, what the calls gave is told again to the model
+        parts: list[Part] = [] if content == "" else parts_of(content)
+        kinds = [part_kind(part) for part in parts]
+        answers = "response" in kinds
+        said: list[Any] = []
+        length = 0
+        before = ""  # of what kind the last part was that is no media
+        for at, kind in enumerate(kinds):
+            part = parts[at]
+            before = before if kind == "media" else kind
+            if kind in ("text", "thought"):
+                said.append(part["text"])
+                length += len(part["text"])
+                message.asks = message.asks or not is_injected(part["text"])
+            elif kind == "response":
+                self._see_answer(message, part["functionResponse"], parts, place, at)
+            elif kind == "media" and answers:
+                # What follows a result is a part of it.
+                if before != "response" and message.add_extra(part, place, at):
+                    self.touch(message.id)
+            elif kind == "media":
+                media = dict_of(part.get("inlineData") or part.get("fileData"))
+                said.append(hash(text_of(media.get("data")) or text_of(media.get("fileUri"))))
+                length += 1
+            elif message.add_extra(part, place, at):
+                self.touch(message.id)
+        shown = value.get("displayContent")
+        if shown is not None:
+            length += 1
+        if said or shown is not None:
+            sign = hash(tuple(said))
+            if message.add_text(sign, length, place):
+                self.touch(message.id)
+
+    def _see_answer(
+        self, message: Message, response: dict[str, Any], parts: list[Part], place: Place, at: int
+    ) -> None:
+        bare = bare_call_id(text_of(response.get("id")), text_of(response.get("name")))
+        owner = self.calls.get(bare)
+        if owner is not None:
+            result = answer_parts(parts, at)
+            if owner[1].offer_answer(result_weight(result), place, ("content", at)):
+                self.touch(owner[0].id)
+        elif message.orphans is None:
+            message.orphans = {bare: (place, at)}
+            self.orphaned.append(message)
+            self.touch(message.id)
+        elif bare not in message.orphans:
+            message.orphans[bare] = place, at
+            self.touch(message.id)
+
+    def _see_model(
+        self, message: Message, value: dict[str, Any], place: Place, before: dict[str, Any] | None
+    ) -> None:
+        """Take in a version; what is as it was `before` is known."""
+        content = value.get("content")
+        if before is None or content != before.get("content"):
+            self._see_content(message, content, place)
+        thoughts = value.get("thoughts")
+        if thoughts and (before is None or thoughts != before.get("thoughts")):
+            for at, thought in enumerate(list_of(thoughts)):
+                if isinstance(thought, dict):
+                    subject, said = thought.get("subject"), thought.get("description")
+                    self._see_thought(
+                        message, text_of(subject), text_of(said), place, "thoughts", at
+                    )
+        calls = value.get("toolCalls")
+        self._answers = []
+        if calls:
+            for at, call in enumerate(list_of(calls)):
+                if isinstance(call, dict):
+                    self._see_call(message, call, place, ("toolCalls", at))
+        tokens = value.get("tokens")
+        if isinstance(tokens, dict) and tokens != message.tokens:
+            used = message_usage(tokens)
+            if message.usage is None or used["totalTokens"] > message.usage["totalTokens"]:
+                message.usage, message.tokens = used, tokens
+                self.touch(message.id)
+        if message.model is None and isinstance(value.get("model"), str):
+            message.model = value["model"]
+            self.touch(message.id)
+
+    def _see_content(self, message: Message, content: Any, place: Place) -> None:
+        if isinstance(content, str):
+            text = content
+        else:
+            text = ""
+            for at, part in enumerate(parts_of(content)):
+                kind = part_kind(part)
+                if kind == "text":
+                    text += part["text"]
+                elif kind == "thought":
+                    self._see_thought(message, *split_thought(part["text"]), place, "content", at)
+                elif kind == "call":
+                    self._see_call(message, part["functionCall"], place, ("content", at))
+                elif message.add_extra(part, place, at):
+                    self.touch(message.id)
+        if text and message.add_text(hash(text.strip()), len(text), place):
+            self.touch(message.id)
+
+    def _see_thought(
+        self, message: Message, subject: str, description: str, place: Place, field: str, at: int
+    ) -> None:
+        text = thought_text(subject, description)
+        if text:
+            sign = hash(text)
+            known = message.thoughts.get(sign)
+            # The list has the thought's own time; a text part that restates it has not.
+            if known is None or (known[1] == "content" and field == "thoughts"):
+                if message.thoughts is NONE:
+                    message.thoughts = {}
+                message.thoughts[sign] = (place, field, at)
+                self.touch(message.id)
+
+    def _see_call(
+        self, message: Message, record: dict[str, Any], place: Place, spot: tuple[str, int]
+    ) -> None:
+        name = text_of(record.get("name"))
+        call_id = text_of(record.get("id")) or f"{name}.{spot[1]}"
+        bare = bare_call_id(call_id, name)
+        call = message.calls.get(bare)
+        if call is None:
+            if spot[0] == "content" and bare in self.calls:
+                return  # another message made this call; here a resume restates it
+            if message.calls is NONE:
+                message.calls = {}
+            call = message.calls[bare] = Call(call_id, name)
+            self.calls[bare] = (message, call)
+        if spot[0] == "content":
+            if call.offer(0, place, spot):
+                self.touch(message.id)
+            return
+        result = record.get("result")
+        weight = result_weight(own_result(result, bare))
+        if self.calls[bare][1] is call:
+            self._note_answer(result, call_id, name)
+        else:
+            self._answers = None
+        spawn = spawn_of(record)
+        final = record.get("status") in ("success", "error", "cancelled")
+        richer = call.offer(1 + final * 2 + (record.get("resultDisplay") is not None), place, spot)
+        if call.offer_answer(weight, place, spot) or richer or spawn != call.spawn:
+            self.touch(message.id)
+        call.spawn = spawn
+
+    def _note_answer(self, result: Any, call_id: str, name: str) -> None:
+        """Note the one part that a call gave, if it names the call; else what all of them gave."""
+        if self._answers is None:
+            return
+        if isinstance(result, list) and len(result) == 1 and isinstance(result[0], dict):
+            response = result[0].get("functionResponse")
+            if (
+                isinstance(response, dict)
+                and response.get("id") == call_id
+                and response.get("name") == name
+            ):
+                self._answers.append(result[0])
+                return
+        self._answers = None

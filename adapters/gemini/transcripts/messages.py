@@ -1,0 +1,102 @@
+"""One message over all its versions: what it says, and where the best version of each part is."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from agentsdir.adapters.gemini.transcripts.shapes import content_id
+from agentsdir.adapters.gemini.transcripts.spawns import INVOKE, Spawn
+from agentsdir.formats.reading.usage import Usage
+
+# A row's number, and the message's index in the row's list (-1: the row is the message).
+Place: TypeAlias = tuple[int, int]
+
+# Stands for a mapping that nothing was put into yet; never written to.
+NONE: dict[Any, Any] = {}
+
+
+class Call:
+    """One tool call of a message: where its richest record and its richest result stand.
+
+    `spot` and `answer_spot` say where in the message: a field (``toolCalls`` or ``content``) and
+    an index in it.
+    """
+
+    __slots__ = ("answer", "answer_spot", "answer_weight", "id", "place", "spawn", "spot", "weight")
+
+    def __init__(self, call_id: str, name: str) -> None:
+        self.id = call_id
+        self.spawn = Spawn(name, None, None) if name == INVOKE else None
+        self.place: Place = (0, -1)
+        self.spot: tuple[str, int] = ("", 0)
+        self.weight = -1
+        self.answer: Place | None = None
+        self.answer_spot: tuple[str, int] = ("", 0)
+        self.answer_weight = -1
+
+    def offer(self, weight: int, place: Place, spot: tuple[str, int]) -> bool:
+        """Take a version of the call if it is richer than the best so far; return whether it is."""
+        if weight > self.weight:
+            self.weight, self.place, self.spot = weight, place, spot
+            return True
+        return False
+
+    def offer_answer(self, weight: int, place: Place, spot: tuple[str, int]) -> bool:
+        """Take a version of the result if it is the richest so far; return whether it is."""
+        if weight > self.answer_weight:
+            self.answer_weight, self.answer, self.answer_spot = weight, place, spot
+            return True
+        return False
+
+
+class Message:
+    """One message, over all its versions. Its calls are keyed by the id without a name before it.
+
+    `texts` has every text that ever stood there (by hash) with its length and place, and `text` is
+    the last; `thoughts` and `extras` (parts nobody knows) likewise. `orphans` are results whose
+    call is not here, by its id. `asks` is set where somebody typed something. `number` counts
+    messages from 0.
+    """
+
+    __slots__ = ("asks", "calls", "extras", "id", "model", "number", "orphans", "place", "role",
+                 "text", "texts", "thoughts", "timestamp", "tokens", "usage")  # fmt: skip
+
+    def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
+        self.id = message_id
+        self.number = 0
+        self.role = role
+        self.place = place
+        self.timestamp = timestamp
+        # Most messages have few of these, and there may be very many messages.
+        self.texts: dict[int, tuple[int, Place]] = NONE
+        self.text: int | None = None
+        self.thoughts: dict[int, tuple[Place, str, int]] = NONE
+        self.calls: dict[str, Call] = NONE
+        self.extras: dict[int, tuple[Place, int]] = NONE
+        self.orphans: dict[str, tuple[Place, int]] | None = None
+        # The counts as they stand, so that a restatement of them is not worked out again.
+        self.tokens: dict[str, Any] | None = None
+        self.usage: Usage | None = None
+        self.model: str | None = None
+        self.asks = False
+
+    def add_text(self, sign: int, length: int, place: Place) -> bool:
+        """Keep the first place of a text, or a richer one; return whether that is news."""
+        before, self.text = self.text, sign
+        known = self.texts.get(sign)
+        if known is not None and known[0] >= length:
+            return before != sign
+        if self.texts is NONE:
+            self.texts = {}
+        self.texts[sign] = (length, place)
+        return True
+
+    def add_extra(self, part: dict[str, Any], place: Place, at: int) -> bool:
+        """Keep the first place of a part that nobody knows; return whether it is new."""
+        if self.extras is NONE:
+            self.extras = {}
+        sign = hash(content_id(part))
+        if sign in self.extras:
+            return False
+        self.extras[sign] = (place, at)
+        return True

@@ -1,0 +1,61 @@
+"""``logs.json``: the prompts that were typed at the client, of all sessions of a project.
+
+It has no answers. Where a session's own file is gone, it is all that is left of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsdir.adapters.contract import Transcript
+from agentsdir.adapters.gemini.transcripts.lists import ListDocument
+from agentsdir.adapters.gemini.transcripts.shapes import content_id
+from agentsdir.adapters.gemini.transcripts.turns import Turn, TurnWriter
+from agentsdir.formats import times
+from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.sink import ParseSink
+from agentsdir.formats.reading.usage import usage
+
+
+def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
+    """Read all prompts but those of sessions that other files tell (`Transcript.told`).
+
+    Each block says the session it belongs to (SPEC.md, "Gemini: last resorts").
+    """
+    source, tally = transcript.source, sink.tally
+    writer = TurnWriter(sink, source.name, "")
+    for row in ListDocument(source.read()).rows(("",), source.name, tally, sink.finding):
+        value = row.value
+        if not is_prompt(value):
+            writer.log(Turn(content_id(value), row, []), value)
+            tally.settle_hidden(row)
+        elif value["sessionId"] in transcript.told:
+            tally.settle_folded(row)
+        else:
+            writer.session = value["sessionId"]
+            key = writer.names.unique(f"{value['sessionId']}/{value['messageId']}")
+            timestamp = times.native(value.get("timestamp"))
+            writer.user(Turn(key, row, [{"text": value["message"]}], timestamp))
+            tally.settle_parsed(row)
+    message = "prompts alone; no answers are kept here"
+    sink.finding(Finding("last-resort", source.name, None, None, None, message))
+    sink.use(MAIN, usage(0, 0, exact=False))
+
+
+def is_prompt(value: Any) -> bool:
+    """Tell whether an entry of a list is one of this file's."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("sessionId"), str)
+        and type(value.get("messageId")) is int
+        and isinstance(value.get("message"), str)
+    )
+
+
+def sessions_in(data: bytes) -> set[str]:
+    """Return the ids of all sessions that have a prompt in the file."""
+    from agentsdir.formats.reading.rows import Tally
+
+    rows = ListDocument(data).rows(("",), "", Tally(), lambda _finding: None)
+    return {row.value["sessionId"] for row in rows if is_prompt(row.value)}

@@ -1,0 +1,86 @@
+"""User turns to pieces: what a person typed, and what the client put there itself."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.adapters.gemini.transcripts.shapes import (
+    SNAPSHOTS,
+    is_injected,
+    media_part,
+    part_kind,
+    parts_of,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Piece(NamedTuple):
+    """One block to be: its type, its key within the message, its fields."""
+
+    kind: str
+    key: str
+    fields: dict[str, Any]
+
+
+def prompt_pieces(message: dict[str, Any]) -> Iterator[Piece]:
+    """Yield the pieces of a user turn; results of tools are not among them.
+
+    Where the client keeps what was typed (``displayContent``) beside what it sent, the first is
+    the prompt, and the second is a hidden piece.
+    """
+    parts = parts_of(message.get("content"))
+    kinds = [part_kind(part) for part in parts]
+    answers = "response" in kinds
+    typed: list[dict[str, Any]] = []
+    injected = 0
+    for part, kind in zip(parts, kinds, strict=True):
+        if kind in ("text", "thought"):
+            text = part["text"]
+            snapshot = text.lstrip().startswith(SNAPSHOTS)
+            if snapshot or is_injected(text):
+                yield _injected(text, injected, hidden=not snapshot)
+                injected += 1
+            else:
+                typed.append({"type": "text", "text": text})
+        elif kind == "media" and not answers:
+            typed.append(media_part(part))
+    shown = message.get("displayContent")
+    if shown is not None:
+        seen = [
+            media_part(part) if part_kind(part) == "media" else
+            {"type": "text", "text": part["text"]}
+            for part in parts_of(shown) if part_kind(part) in ("media", "text", "thought")
+        ]  # fmt: skip
+        if seen and seen != typed:
+            if typed:
+                yield _sent(typed)
+            typed = seen
+    content = _content(typed)
+    if content:
+        yield Piece("user_message", "p", {"content": content})
+
+
+def _injected(text: str, number: int, *, hidden: bool) -> Piece:
+    fields: dict[str, Any] = {"subtype": "status", "message": text}
+    if hidden:
+        fields["hidden"] = True
+    return Piece("system", f"s{number}", fields)
+
+
+def _sent(parts: list[dict[str, Any]]) -> Piece:
+    fields = {
+        "subtype": "log",
+        "message": "the prompt as it was sent",
+        "hidden": True,
+        "metadata": {"rowType": "user", "row": {"content": parts}},
+    }
+    return Piece("system", "e", fields)
+
+
+def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        return str(parts[0]["text"])
+    return parts

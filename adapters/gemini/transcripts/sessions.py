@@ -1,0 +1,81 @@
+"""One session of Gemini CLI, read into a sink: the main thread, then its subagents'."""
+
+from __future__ import annotations
+
+from agentsdir.adapters.contract import SessionFiles, Transcript
+from agentsdir.adapters.gemini.transcripts.detection import (
+    CHECKPOINT,
+    PROMPTS,
+    QWEN,
+    REPORT,
+    STREAM,
+    family_of,
+)
+from agentsdir.adapters.gemini.transcripts.reading import ReadThread
+from agentsdir.adapters.gemini.transcripts.threads import Thread, link_children
+from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.sink import ParseSink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def read_session(session: SessionFiles, sink: ParseSink) -> None:
+    """Read a session into `sink`: the main thread, then its subagents' in the order given."""
+    for remark in session.remarks:
+        sink.finding(remark)
+    first = session.transcripts[0]
+    family = family_of(first.source.head())
+    alone = _reader_of(family)
+    if alone is not None:
+        sink.open_main()
+        alone(first, sink)
+        return
+    threads = [ReadThread(transcript, sink) for transcript in session.transcripts]
+    main = None if threads[0].child else threads[0]
+    children = threads if main is None else threads[1:]
+    _tell_apart(children)
+    linked = {} if main is None else link_children(main, children)
+    if main is not None:
+        sink.open_main()
+    for child in children:
+        parent = None if main is None else MAIN
+        sink.conversation(child.conversation, parent=parent, link=child.link)
+        if child.link.method == "none":
+            message = "no call that started this thread is known"
+            sink.finding(Finding("orphan-subagent", child.file, None, None, None, message))
+    for thread in threads:
+        thread.write(sink, linked if thread is main else {})
+
+
+def _reader_of(family: str | None) -> Callable[[Transcript, ParseSink], None] | None:
+    """Return the reader of what has one thread and nothing to fold; a session needs none of it."""
+    if family in (STREAM, REPORT):
+        from agentsdir.adapters.gemini.transcripts.stdout import read_report, read_stream
+
+        return read_stream if family == STREAM else read_report
+    if family == PROMPTS:
+        from agentsdir.adapters.gemini.transcripts.prompt_log import read_prompt_log
+
+        return read_prompt_log
+    if family == CHECKPOINT:
+        from agentsdir.adapters.gemini.transcripts.checkpoints import read_checkpoint
+
+        return read_checkpoint
+    if family == QWEN:
+        from agentsdir.adapters.gemini.transcripts.qwen import read_qwen
+
+        return read_qwen
+    return None
+
+
+def _tell_apart(children: Sequence[Thread]) -> None:
+    """Give threads that bear the same id (copies of one file) different ones."""
+    count: dict[str, int] = {}
+    for child in children:
+        name = child.conversation
+        count[name] = count.get(name, 0) + 1
+        if count[name] > 1:
+            child.conversation = f"{name}~{count[name]}"

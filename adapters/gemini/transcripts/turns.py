@@ -1,0 +1,181 @@
+"""Turns of parts as blocks: what the model's API is sent, where nothing else was kept.
+
+Chat checkpoints hold such turns and nothing around them; Qwen Code puts them into rows of its own.
+They are written once and never restated, so there is nothing to fold.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.adapters.gemini.transcripts.names import Names
+from agentsdir.adapters.gemini.transcripts.prompts import prompt_pieces
+from agentsdir.adapters.gemini.transcripts.shapes import (
+    Part,
+    answer_parts,
+    bare_call_id,
+    dict_of,
+    is_error_response,
+    part_kind,
+    plain_text,
+    result_output,
+    split_thought,
+    text_of,
+)
+from agentsdir.formats.reading.blocks import MAIN, Source, make_block
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.sink import DROPPED, ParseSink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.formats.reading.rows import Row
+
+
+class Turn(NamedTuple):
+    """One turn: the beginning of its blocks' ids, its row, and what stands in it.
+
+    `display` is what the client showed of the result in it.
+    """
+
+    key: str
+    row: Row
+    parts: list[Part]
+    timestamp: str | None = None
+    model: str | None = None
+    display: Any = None
+
+
+class TurnWriter:
+    """Writes turns into a sink, each call tied to its result.
+
+    Args:
+        sink: takes the blocks.
+        file: the name for `source`.
+        session: the native session's id, where there is one.
+    """
+
+    def __init__(self, sink: ParseSink, file: str, session: str) -> None:
+        self.session = session
+        self._sink = sink
+        self._file = file
+        self.names = Names()
+        # Calls without a result: bare id → block handle, id and name. Without an id, by name.
+        self._open: dict[str, tuple[int, str, str]] = {}
+        self._answered: set[str] = set()
+        self._last = DROPPED
+        self.visible = False
+        # Of all blocks so far, in order.
+        self.handles: list[int] = []
+
+    def user(self, turn: Turn) -> int:
+        """Write a prompt, the client's own texts, results; return the last visible block."""
+        self._last = DROPPED
+        for piece in prompt_pieces({"content": turn.parts}):
+            self._add(piece.kind, piece.key, turn, **piece.fields)
+        for at, part in enumerate(turn.parts):
+            kind = part_kind(part)
+            if kind == "response":
+                self._answer(turn, at)
+            elif kind in ("call", "other"):
+                self.log(turn, part)
+        return self._last
+
+    def model(self, turn: Turn) -> int:
+        """Write what the model said, thought and called; return the last visible block."""
+        self._last = DROPPED
+        model: dict[str, Any] = {} if turn.model is None else {"model": turn.model}
+        own = {"messageId": turn.key}
+        thoughts = 0
+        for part in turn.parts:
+            if part_kind(part) == "thought":
+                subject, description = split_thought(part["text"])
+                summary = {"summary": subject} if subject else {}
+                self._add("thinking", f"t{thoughts}", turn, content=description, **summary, **own)
+                thoughts += 1
+        text = plain_text(turn.parts)
+        if text:
+            self._add("assistant_text", "x", turn, content=text, **model, **own)
+        for part in turn.parts:
+            kind = part_kind(part)
+            if kind == "call":
+                self._call(turn, part["functionCall"], own)
+            elif kind in ("response", "media", "other"):
+                self.log(turn, part)
+        return self._last
+
+    def log(self, turn: Turn, value: Any, kind: str | None = None) -> None:
+        """Keep what is no part of the conversation as a hidden block."""
+        metadata = {"rowType": kind, "row": value}
+        self._add(
+            "system", "l", turn, subtype="log", message=f"{kind or 'unknown'} row", hidden=True,
+            metadata=metadata,
+        )  # fmt: skip
+
+    def end(self) -> None:
+        """State of every call that got no result that it is pending."""
+        for handle, _, _ in self._open.values():
+            self._sink.amend(handle, status="pending")
+        self._open.clear()
+
+    def _call(self, turn: Turn, call: dict[str, Any], own: dict[str, str]) -> None:
+        name = text_of(call.get("name"))
+        call_id = text_of(call.get("id")) or self.names.unique(f"{name}.")
+        bare = bare_call_id(call_id, name)
+        if bare in self._open or bare in self._answered:
+            self.log(turn, {"functionCall": call})  # the same call, told again
+            return
+        handle = self._add(
+            "tool_use", f"c{call_id.replace(':', '%3A')}", turn, toolName=name, toolUseId=call_id,
+            input=call.get("args"), **own,
+        )  # fmt: skip
+        self._open[bare] = handle, call_id, name
+
+    def _answer(self, turn: Turn, at: int) -> None:
+        result = answer_parts(turn.parts, at)
+        response = dict_of(result[0].get("functionResponse"))
+        name, call_id = text_of(response.get("name")), text_of(response.get("id"))
+        bare = bare_call_id(call_id, name)
+        if not call_id:
+            bare = next((key for key, call in self._open.items() if call[2] == name), "")
+        if bare and bare in self._answered:
+            self.log(turn, result[0])
+            return
+        failed = is_error_response(result)
+        call = self._open.pop(bare, None)
+        if call is not None:
+            self._answered.add(bare)
+            self._sink.amend(call[0], status="error" if failed else "success")
+            call_id = call[1]
+        output = result_output(result)
+        shown = {} if turn.display in (None, "", output) else {"display": turn.display}
+        self._add(
+            "tool_result", f"r{call_id.replace(':', '%3A')}", turn, toolUseId=call_id,
+            output=output, isError=failed, **shown,
+        )  # fmt: skip
+        if call is None:
+            row = turn.row
+            why = f"no call has the id {call_id!r}"
+            self._sink.finding(
+                Finding("orphan-result", self._file, row.line, row.offset, row.length, why)
+            )
+
+    def _add(self, kind: str, key: str, turn: Turn, **fields: Any) -> int:
+        hidden = bool(fields.get("hidden"))
+        self.visible = self.visible or not hidden
+        row = turn.row
+        if row.lossy:
+            fields["lossy"] = list(row.lossy)
+        source: Source = {
+            "file": self._file,
+            "line": row.line,
+            "offset": row.offset,
+            "length": row.length,
+        }
+        block_id = self.names.unique(f"{turn.key}:{key}")
+        handle = self._sink.add(
+            make_block(kind, block_id, MAIN, self.session, turn.timestamp, source, **fields)
+        )
+        self.handles.append(handle)
+        if not hidden:
+            self._last = handle
+        return handle
