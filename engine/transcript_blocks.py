@@ -30,6 +30,8 @@ _COMPARED = (
     "status",
     "isError",
     "subagentId",
+    "link",
+    "durationMs",
     "name",
     "subtype",
     "message",

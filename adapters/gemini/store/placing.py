@@ -47,9 +47,15 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
         return []
     storage, cwd = host_storage(spec.host), real_cwd(spec.cwd)
     folder = project_folder(spec, by_hash=by_hash)
-    main, *rest = saved
+    main = _main(folder, saved)
     # A stub has nothing, and a client that finds one deletes it with all files of its short id.
-    rest = [own for own in rest if own.talks or own.role != "sidecar"]
+    # Of other names of the session, only that of the document before the log is another file.
+    rest = [
+        own
+        for own in saved
+        if own.role in ("subagent", "output")
+        or (own is not main and own.talks and _stem(own) == _stem(main))
+    ]
     # Whatever is in the way of one is known before anything is made.
     missing = [own for own in (*rest, main) if not _stands(folder, own)]
     if main in missing:
@@ -65,6 +71,26 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
     return written
 
 
+def _main(folder: Path, saved: list[Own]) -> Own:
+    """Return the main transcript, under the name under which it stands in the folder.
+
+    Somebody may have renamed it, and then it is saved under both names.
+    """
+    main, *rest = saved
+    if os.path.lexists(folder.joinpath(*main.inner)):
+        return main
+    for own in rest:
+        path = folder.joinpath(*own.inner)
+        other = own.role == "sidecar" and own.talks and _stem(own) != _stem(main)
+        if other and path.is_file() and goes_on(main.source, Source(str(path), path=path)):
+            return own
+    return main
+
+
+def _stem(own: Own) -> str:
+    return own.inner[-1].removesuffix("l")
+
+
 def _stands(folder: Path, own: Own) -> bool:
     """Tell whether a file is there; what is no transcript is the client's to rewrite."""
     transcript = own.role in ("main", "subagent")
@@ -77,7 +103,7 @@ def _check_alone(folder: Path, main: Own, saved: list[Own], native_id: str) -> N
     Two files of one id would be two sessions to the client, which goes on with the one that it
     wrote last.
     """
-    names = {own.inner[-1].removesuffix("l") for own in saved}
+    names = {_stem(own) for own in saved}
     for card in store.of_folder(folder / CHATS, native_id):
         if card.head.talks and card.file.name.removesuffix("l") not in names:
             raise Invalid(

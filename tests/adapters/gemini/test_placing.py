@@ -189,6 +189,21 @@ def test_a_session_under_another_name_is_no_second_one(machine: Machine) -> None
     assert len(place(machine.spec({SAVED: TALK}))) == 1
 
 
+def test_a_session_that_was_renamed_is_left_under_its_new_name(machine: Machine) -> None:
+    """It is saved under both names then; put back under the old one it would be there twice."""
+    name = NAME.replace("2026", "2025")
+    renamed = machine.project / "chats" / f"{name}.jsonl"
+    renamed.parent.mkdir(parents=True)
+    both = {SAVED: TALK, SAVED.replace(NAME, name): TALK}
+    for data in (TALK, TALK + log(prompt("more", "m9"))):
+        renamed.write_bytes(data)
+        assert placed(machine, both) == {}
+        (main,) = session_files(machine.spec(both))
+        assert (main.role, main.path) == ("main", SAVED.replace(NAME, name))
+    renamed.unlink()
+    assert len(placed(machine, both)) == 1
+
+
 def test_what_is_no_transcript_is_the_clients_to_rewrite(machine: Machine) -> None:
     """A stub, or an output, stays as it is."""
     stub = "chats/session-2026-02-02T00-00-6f1b2f4e.jsonl"
