@@ -39,6 +39,7 @@ _OURS = {"GEMINI_CLI_NO_RELAUNCH": "true"}
 MODES = ("", "default", "auto_edit", "yolo", "plan")
 _MOST = 8 * 1024 * 1024
 """Bytes of a prompt that the client reads; it drops what is beyond with a warning."""
+_TEMPORARY = "/tmp"  # noqa: S108, where no other is named
 _LOOK = 0.1
 """Seconds between looks at the chat file."""
 _LEAVING = 10.0
@@ -221,10 +222,17 @@ class GeminiSession:
         if not self._spec.system_prompt:
             return environment
         if self._instructions is None:
-            folder = environment.get("TMPDIR")
-            descriptor, name = tempfile.mkstemp(".md", "agentsdir-", folder, text=False)
-            with open(descriptor, "wb") as file:  # noqa: PTH123, a descriptor
-                file.write(self._spec.system_prompt.encode("utf-8", "replace"))
+            folder = environment.get("TMPDIR") or _TEMPORARY
+            try:
+                descriptor, name = tempfile.mkstemp(".md", "agentsdir-", folder, text=False)
+                with open(descriptor, "wb") as file:  # noqa: PTH123, a descriptor
+                    file.write(self._spec.system_prompt.encode("utf-8", "replace"))
+            except OSError as error:
+                raise ProviderError(
+                    f"cannot write the system prompt into {folder}: {error.strerror}",
+                    hint="TMPDIR says where",
+                    kind="no-folder",
+                ) from error
             self._instructions = Path(name)
         return environment | {"GEMINI_SYSTEM_MD": str(self._instructions)}
 

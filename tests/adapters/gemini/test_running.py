@@ -261,6 +261,15 @@ def test_a_system_prompt_is_a_file_of_ours_that_goes_with_the_turn(bench: Bench)
     assert not os.path.exists(bench.given()[1]["GEMINI_SYSTEM_MD"])  # noqa: PTH110
 
 
+def test_a_system_prompt_that_cannot_be_written_is_an_error_of_ours(bench: Bench) -> None:
+    """And nothing runs without it."""
+    bench.host = bench.host._replace(environment={"TMPDIR": str(bench.folder / "gone")})
+    with pytest.raises(ProviderError, match="gone") as refused:
+        run(create(bench.spec(system_prompt="be brief")))
+    assert refused.value.kind == "no-folder"
+    assert bench.runs == 0
+
+
 def test_a_prompt_in_parts_is_typed_as_one_and_an_image_is_refused(bench: Bench) -> None:
     """The client reads text; a file it reads by its name."""
     text = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
