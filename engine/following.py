@@ -147,15 +147,15 @@ def _of_agent(
     state = read_agent(paths).state
     reader, native_id = _following(state.session.provider_name), state.native["id"]
 
-    def look() -> tuple[StoreReader, Path] | None:
+    def look(name: str) -> tuple[StoreReader, Path] | None:
         for store in stores:
             if store.reader is reader and store.folder.is_dir():
-                for main in reader.locate(store.folder, native_id):
-                    if reader.native_id(main) == native_id:  # and not one that merely begins so
+                for main in reader.locate(store.folder, name):
+                    if reader.native_id(main) == name:  # and not one that merely begins so
                         return reader, main
         return None
 
-    found = look()
+    found = look(native_id)
     if found is not None:
         return _standing(*found)
     for name, entry in of_session(state.transcripts, native_id).items():
@@ -164,7 +164,10 @@ def _of_agent(
     if not may_be_native(native_id):
         raise Invalid(f"agent {paths.id} has the native id {native_id!r}, which cannot be one")
     place = reader.paths(home, Path(state.native["cwd"]).resolve(), variables)
-    return Followed(place.transcripts / native_id, look)
+    # The client may yet choose another id, as the log then says.
+    return Followed(
+        place.transcripts / native_id, lambda: look(read_agent(paths).state.native["id"])
+    )
 
 
 def _following(name: str) -> StoreReader:
