@@ -195,7 +195,7 @@ def test_without_a_model_the_client_chooses_one(desk: Desk) -> None:
 def test_a_file_that_the_prompt_names_is_seen_by_the_model(desk: Desk) -> None:
     """The client puts its content into the prompt; the log has the prompt as it was given."""
     agent = desk.new()
-    prompt = f"Look at @note.txt: {desk.ask('hello')}"
+    prompt = f"Look at @note.txt first. {desk.ask('hello')}"
     assert desk.ok("send", agent, prompt).out == "Good day.\n"
     (request,) = desk.api.of("hello")
     assert any("hello from the note" in text for text in request.texts)
