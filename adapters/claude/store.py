@@ -16,6 +16,7 @@ from agentsdir.adapters.claude.detection import head_rows
 from agentsdir.adapters.claude.discovery import SIDE_FOLDER, discover
 from agentsdir.adapters.claude.shapes import text
 from agentsdir.adapters.contract import MIN_NATIVE_PREFIX
+from agentsdir.adapters.store_folders import ignore, names_in
 from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
@@ -52,7 +53,7 @@ def is_storage(folder: Path) -> bool:
 def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
     """Yield all transcripts with content: of each project the sessions, then their children."""
     for folder in _projects(storage, refuse):
-        found = _names(folder, refuse)
+        found = names_in(folder, refuse)
         for name in found:
             path = folder / name
             if (_is_session(name) or _is_child(name)) and _is_filled(path):
@@ -70,7 +71,7 @@ def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
     """
     dated: list[tuple[int, Path]] = []
     for folder in _projects(storage, refuse):
-        for name in _names(folder, refuse):
+        for name in names_in(folder, refuse):
             if _is_session(name):
                 try:
                     dated.append(((folder / name).stat().st_mtime_ns, folder / name))
@@ -95,8 +96,8 @@ def locate(storage: Path, native_id: str) -> list[Path]:
     if not whole and (len(native_id) < MIN_NATIVE_PREFIX or not _BEGINNING.fullmatch(native_id)):
         return []
     found: list[tuple[int, Path]] = []
-    for folder in _projects(storage, _ignore):
-        names = [native_id + SUFFIX] if whole else _names(folder, _ignore)
+    for folder in _projects(storage, ignore):
+        names = [native_id + SUFFIX] if whole else names_in(folder, ignore)
         for name in names:
             path = folder / name
             if name.startswith(native_id) and _is_session(name) and _is_filled(path):
@@ -126,8 +127,8 @@ def beside(main: Path, names: Iterable[str]) -> Iterator[Path]:
     """
     for name in sorted(names):
         if _SESSION.fullmatch(name) or name == main.stem:
-            yield from _children(main.with_name(name), _ignore)
-    for name in _names(main.parent, _ignore):
+            yield from _children(main.with_name(name), ignore)
+    for name in names_in(main.parent, ignore):
         path = main.parent / name
         if _is_child(name) and path != main and _is_filled(path):
             yield path
@@ -159,7 +160,7 @@ def _projects(storage: Path, refuse: Refuse) -> Iterator[Path]:
     if not top.is_dir():
         top = storage
     seen: set[tuple[int, int]] = set()
-    for folder in (top, *(top / name for name in _names(top, refuse))):
+    for folder in (top, *(top / name for name in names_in(top, refuse))):
         try:
             status = folder.stat()
         except OSError:  # a dangling link
@@ -183,26 +184,13 @@ def _children(side: Path, refuse: Refuse) -> Iterator[Path]:
             continue
         seen.add((status.st_dev, status.st_ino))
         inner = []
-        for name in _names(folder, refuse):
+        for name in names_in(folder, refuse):
             path = folder / name
             if path.is_dir():
                 inner.append(path)
             elif _is_child(name) and _is_filled(path):
                 yield path
         pending += reversed(inner)
-
-
-def _names(folder: Path, refuse: Refuse) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries)
-    except OSError as error:
-        refuse(error)
-        return []
-
-
-def _ignore(_error: OSError) -> None:
-    """Pass over what cannot be read: what is looked for is not there."""
 
 
 def _is_session(name: str) -> bool:

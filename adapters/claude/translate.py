@@ -16,14 +16,13 @@ from agentsdir.adapters.claude.shapes import is_row, mapping, text
 from agentsdir.adapters.claude.tokens import Spent, message_usage
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
-from agentsdir.formats.reading.live import LiveSink
+from agentsdir.formats.reading.live import StdoutSink
 from agentsdir.formats.reading.rows import LineFeed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.stream import StreamEvent
     from agentsdir.formats.reading.usage import Usage
@@ -31,12 +30,8 @@ if TYPE_CHECKING:
 _FILE = "stdout"
 
 
-class _StdoutSink(LiveSink):
-    """Events of lines that stand in no file."""
-
-    def add(self, block: Block) -> int:
-        """Complete a block."""
-        return super().add({**block, "source": None})
+class _Sink(StdoutSink):
+    """Events of a run, whose count is told in another way."""
 
     def use(self, conversation: str, usage: Usage) -> None:
         """Tell what a subagent spent; the main thread's count is told as it runs."""
@@ -64,7 +59,7 @@ class StdoutTranslator:
         self.has_tasks = False
         self.tasks: set[str] = set()
         self._partials = Partials()
-        self._sink = _StdoutSink(hidden=hidden, begun_as=self._partials.claim)
+        self._sink = _Sink(hidden=hidden, begun_as=self._partials.claim)
         self._growing = Growing(self._sink)
         self._reading = self._growing.open(_FILE)
         self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding, is_record=is_row)

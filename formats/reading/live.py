@@ -136,3 +136,11 @@ class LiveSink:
     def open_main(self) -> Conversation:
         """Return the main conversation, so that even an empty session has one."""
         return self.conversation(MAIN)
+
+
+class StdoutSink(LiveSink):
+    """Events of lines that stand in no file."""
+
+    def add(self, block: Block) -> int:
+        """Complete a block."""
+        return super().add({**block, "source": None})

@@ -302,6 +302,26 @@ def test_a_file_that_was_written_anew_between_turns_is_stored_if_it_says_all_tha
     sound(paths)
 
 
+LINKS = """
+card = {"subagentId": "a1", "name": "scout", "input": "look", "status": "success"}
+late = {"link": {"method": "agentId", "confidence": "exact"}, "durationMs": 619}
+event = self.on_disk("subagent", "card", **card, **late)
+yield {**event, "block": {k: v for k, v in event["block"].items() if k not in late}}
+"""
+
+
+def test_what_the_transcript_knows_of_a_subagent_reaches_the_log(stage: Any, program: Any) -> None:
+    """How it is tied to its call, and how long it ran, may be known when its block is logged."""
+    paths = stage.new(provider=program(body=LINKS))
+    stage.send(paths, "one")
+    cards = [one["data"]["block"] for one in stage.log(paths) if one["event"] == "block"][1:]
+    assert [(one.get("link", {}).get("confidence"), one.get("durationMs")) for one in cards] == [
+        (None, None),
+        ("exact", 619),
+    ]
+    sound(paths)
+
+
 @pytest.mark.feature("G-02", "G-03")
 def test_a_reset_gives_the_next_turn_a_native_session_of_its_own(
     stage: Any, paths: Any, program: Any

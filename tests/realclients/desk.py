@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,8 @@ from agentsdir.adapters import processes
 PATIENCE = 60.0
 """Seconds after which something that should come to pass is taken never to."""
 
-COMPARED = ("id", "type", "content", "toolUseId", "toolName", "input", "output", "conversationId")
+COMPARED = ("id", "type", "content", "toolUseId", "toolName", "input", "output", "conversationId",
+            "link", "durationMs")  # fmt: skip
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -60,7 +62,7 @@ A = TypeVar("A", bound=FakeApi[Any])
 
 
 @dataclass
-class Desk(Generic[A]):
+class Desk(ABC, Generic[A]):
     """A home, a working directory, a root, and the client that config.toml names."""
 
     provider: ClassVar[str]
@@ -83,9 +85,9 @@ class Desk(Generic[A]):
         (self.work / "note.txt").write_text("hello from the note\n")
         self.prepare()
 
+    @abstractmethod
     def prepare(self) -> None:
         """Set up what the client needs to run without a person."""
-        raise NotImplementedError
 
     home = property(lambda self: self.folder / "home")
     work = property(lambda self: self.folder / "work")
@@ -166,9 +168,9 @@ class Desk(Generic[A]):
         """Create an agent whose turns the real client runs."""
         return self.ok("new", "--provider", self.provider, *arguments).out.strip()
 
+    @abstractmethod
     def by_hand_command(self, native: str, prompt: str, *, fresh: bool) -> list[str]:
         """Return how the client's user begins or resumes a session with a prompt."""
-        raise NotImplementedError
 
     def open_by_hand(
         self, native: str, prompt: str, *, fresh: bool = False
@@ -243,17 +245,17 @@ class Desk(Generic[A]):
         state = orjson.loads((self.root / "agents" / agent / "state.json").read_bytes())
         return str(state["native"]["id"])
 
+    @abstractmethod
     def native_files(self, native: str) -> dict[str, bytes]:
         """Return what the client has of a session, by path in its project's folder."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stored_files(self, agent: str) -> dict[str, bytes]:
         """Return the same of what the agent's folder has."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stored_transcripts(self, agent: str) -> list[Path]:
         """Return the stored files that have the blocks of the session in force, the main first."""
-        raise NotImplementedError
 
     def running(self) -> list[processes.Process]:
         """Return what still runs of anything started here."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -88,7 +89,7 @@ class FakeApi(Generic[R]):
         self._closing.wait()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(ABC, BaseHTTPRequestHandler):
     """What every API's server does with a connection."""
 
     protocol_version = "HTTP/1.1"
@@ -115,13 +116,13 @@ class Handler(BaseHTTPRequestHandler):
         size = int(self.headers.get("content-length") or 0)
         self.post(self.path.partition("?")[0], self.rfile.read(size))
 
+    @abstractmethod
     def post(self, route: str, raw: bytes) -> None:
         """Answer a call at a route, which posted these bytes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refuse(self, status: int, error: str) -> None:
         """Answer with an error as the API spells it."""
-        raise NotImplementedError
 
     def answer(self, status: int, document: dict[str, Any], **headers: str) -> None:
         """Send a JSON document."""

@@ -34,12 +34,12 @@ _PROMPT = ""
 class JoinedTurn:
     """The events of one turn.
 
-    `follower` follows the session's chat file. It may come later, when the file is known; what
-    it told before the turn must have been taken from it.
+    `follower` follows the session's chat file; what it told before the turn must have been taken
+    from it. Without one, all comes from stdout.
     """
 
     def __init__(self, translator: StdoutTranslator, follower: Follower | None = None) -> None:
-        self.follower = follower
+        self._follower = follower
         self._stdout = translator
         # Begins the handles of stdout's blocks, and the ids of those that the file never has.
         self._mark = ""
@@ -64,7 +64,7 @@ class JoinedTurn:
     @property
     def findings(self) -> Sequence[Finding]:
         """What was wrong with the lines and the files so far."""
-        found = () if self.follower is None else self.follower.findings
+        found = () if self._follower is None else self._follower.findings
         return [*self._stdout.findings, *found]
 
     def line(self, line: bytes) -> Iterator[StreamEvent]:
@@ -76,8 +76,8 @@ class JoinedTurn:
 
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what the files show since the last look."""
-        if self.follower is not None:
-            for event in self.follower.poll():
+        if self._follower is not None:
+            for event in self._follower.poll():
                 yield from self._written(event)
 
     def end(self) -> Iterator[StreamEvent]:
@@ -85,8 +85,8 @@ class JoinedTurn:
         for event in self._stdout.end():
             yield from self._said(event)
         yield from self.poll()
-        if self.follower is not None:
-            for event in self.follower.end():
+        if self._follower is not None:
+            for event in self._follower.end():
                 yield from self._written(event)
         for begun in self._begun:
             if not begun.is_settled:

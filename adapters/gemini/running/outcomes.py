@@ -18,7 +18,6 @@ class Outcome(NamedTuple):
     """
 
     failed: bool
-    status: str
     error_type: str
     message: str
     stats: dict[str, Any]
@@ -31,12 +30,10 @@ def read_outcome(value: dict[str, Any], said: str) -> Outcome:
     Args:
         said: the message of the last `error` line of that severity, empty without one.
     """
-    status = text_of(value.get("status"))
-    failed = status != "success"
+    failed = value.get("status") != "success"
     error = dict_of(value.get("error"))
     return Outcome(
         failed=failed,
-        status=status,
         error_type=text_of(error.get("type")),
         message=text_of(error.get("message")) or (said if failed else ""),
         stats=dict_of(value.get("stats")),

@@ -15,7 +15,7 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.deltas import Deltas
-from agentsdir.formats.reading.live import LiveSink
+from agentsdir.formats.reading.live import StdoutSink
 from agentsdir.formats.reading.rows import LineFeed
 from agentsdir.formats.reading.sink import encodable
 
@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 _FILE = "stdout"
 
 
-class _StdoutSink(LiveSink):
-    """Events of lines that stand in no file."""
-
-    def add(self, block: Block) -> int:
-        """Complete a block."""
-        return super().add({**block, "source": None})
+class _Sink(StdoutSink):
+    """Events of a run, whose count is told in another way."""
 
     def use(self, conversation: str, usage: Usage) -> None:
         """Take note of the run's count, which is told with its result."""
@@ -55,7 +51,7 @@ class StdoutTranslator:
 
     def __init__(self, *, hidden: bool = False) -> None:
         self.outcome: Outcome | None = None
-        self._sink = _StdoutSink(hidden=hidden, begun_as=self._close)
+        self._sink = _Sink(hidden=hidden, begun_as=self._close)
         self._sink.open_main()
         self._reader = StreamReader(_FILE, self._sink, self._hear)
         self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding)

@@ -9,7 +9,6 @@ talks in the file does.
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from agentsdir.adapters.gemini.store import cards
 from agentsdir.adapters.gemini.store.projects import CHATS, MARK, OUTPUTS, TMP, Projects
 from agentsdir.adapters.gemini.transcripts.discovery import group
 from agentsdir.adapters.gemini.transcripts.heads import BEGINNING, id_of
+from agentsdir.adapters.store_folders import ignore, names_in
 from agentsdir.formats import times
 from agentsdir.formats.reading.source import Source
 
@@ -68,7 +68,7 @@ def is_storage(folder: Path) -> bool:
         return False
     return any(
         (folder / TMP / name / inner).exists()
-        for name in _names(folder / TMP, _ignore)
+        for name in names_in(folder / TMP, ignore)
         for inner in (CHATS, MARK)
     )
 
@@ -79,7 +79,7 @@ def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
     Prompt logs and saved chats follow: they may tell of sessions that have no file any more.
     """
     for _, folder in _folders(storage, refuse):
-        found = _names(folder, refuse)
+        found = names_in(folder, refuse)
         for name in found:
             if _is_session(name) and _is_filled(folder / name):
                 yield folder / name
@@ -88,7 +88,7 @@ def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
                 yield from _transcripts_in(folder / name, refuse)
         project = folder.parent
         if project == storage or storage in project.parents:
-            for name in _names(project, refuse):
+            for name in names_in(project, refuse):
                 if _LAST_RESORT.fullmatch(name) and _is_filled(project / name):
                     yield project / name
             yield from _transcripts_in(project / "checkpoints", refuse)
@@ -135,7 +135,7 @@ def locate(storage: Path, native_id: str) -> list[Path]:
     """
     if not ID.fullmatch(native_id):
         return []
-    found = list(_mains(storage, _ignore, lambda said: said.startswith(native_id)))
+    found = list(_mains(storage, ignore, lambda said: said.startswith(native_id)))
     same = [main for main in found if main.card.head.session_id == native_id]
     if not same and len(native_id) < MIN_NATIVE_PREFIX:
         return []
@@ -144,7 +144,7 @@ def locate(storage: Path, native_id: str) -> list[Path]:
 
 def of_folder(chats: Path, native_id: str) -> list[cards.Card]:
     """Return the main transcripts of one id in one folder, the best one first."""
-    mains = _mains_in("", chats, _ignore, lambda said: said == native_id)
+    mains = _mains_in("", chats, ignore, lambda said: said == native_id)
     return [main.card for main in _ranked(mains)]
 
 
@@ -170,8 +170,8 @@ def beside(main: Path, native_id: str) -> Iterator[Path]:
     do not say what they are.
     """
     if native_id:
-        yield from _transcripts_in(main.with_name(safe_part(native_id)), _ignore)
-    for name in _names(main.parent, _ignore):
+        yield from _transcripts_in(main.with_name(safe_part(native_id)), ignore)
+    for name in names_in(main.parent, ignore):
         path = main.parent / name
         if _is_session(name) and path != main:
             with suppress(OSError):
@@ -188,7 +188,7 @@ def outputs(main: Path, native_id: str) -> Iterator[Path]:
     folder = main.parent.parent / OUTPUTS / f"{PREFIX}{safe_part(native_id)}"
     if not native_id or folder.is_symlink():
         return
-    for name in _names(folder, _ignore):
+    for name in names_in(folder, ignore):
         path = folder / name
         if path.is_file() and not path.is_symlink():
             yield path
@@ -225,7 +225,7 @@ def _mains_in(
 ) -> Iterator[_Main]:
     """Yield a folder's main transcripts, of the sessions that are wanted."""
     found: list[cards.Card] = []
-    for name in _names(folder, refuse):
+    for name in names_in(folder, refuse):
         if _is_session(name):
             try:
                 card = cards.read_card(folder / name, wanted)
@@ -252,7 +252,7 @@ def _folders(storage: Path, refuse: Refuse) -> Iterator[tuple[str, Path]]:
         yield top.parent.name, top
         return
     seen: set[tuple[int, int]] = set()
-    for folder in (top, *(top / name for name in _names(top, refuse))):
+    for folder in (top, *(top / name for name in names_in(top, refuse))):
         chats = folder / CHATS
         try:
             status = chats.stat()
@@ -266,22 +266,9 @@ def _folders(storage: Path, refuse: Refuse) -> Iterator[tuple[str, Path]]:
 def _transcripts_in(folder: Path, refuse: Refuse) -> Iterator[Path]:
     if not folder.is_dir():
         return
-    for name in _names(folder, refuse):
+    for name in names_in(folder, refuse):
         if name.endswith(SUFFIXES) and not name.startswith(".") and _is_filled(folder / name):
             yield folder / name
-
-
-def _names(folder: Path, refuse: Refuse) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries)
-    except OSError as error:
-        refuse(error)
-        return []
-
-
-def _ignore(_error: OSError) -> None:
-    """Pass over what cannot be read: what is looked for is not there."""
 
 
 def _is_session(name: str) -> bool:

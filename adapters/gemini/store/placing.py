@@ -47,7 +47,7 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
         return []
     storage, cwd = host_storage(spec.host), real_cwd(spec.cwd)
     folder = project_folder(spec, by_hash=by_hash)
-    main = _main(folder, saved)
+    main = saved[0]
     # A stub has nothing, and a client that finds one deletes it with all files of its short id.
     # Of other names of the session, only that of the document before the log is another file.
     rest = [
@@ -58,8 +58,8 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
     ]
     # Whatever is in the way of one is known before anything is made.
     missing = [own for own in (*rest, main) if not _stands(folder, own)]
-    if main in missing:
-        _check_alone(folder, main, saved, spec.native_id)
+    if main in missing and _is_renamed(folder, main, saved, spec.native_id):
+        missing.remove(main)
     if missing and not by_hash and _claim(storage, cwd) != folder:
         return place(spec)  # somebody else has taken the folder just now
     written = []
@@ -69,22 +69,6 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
         write_new(path, own.source, lines=family_of(own.source.head()) == LOG)
         written.append(path)
     return written
-
-
-def _main(folder: Path, saved: list[Own]) -> Own:
-    """Return the main transcript, under the name under which it stands in the folder.
-
-    Somebody may have renamed it, and then it is saved under both names.
-    """
-    main, *rest = saved
-    if os.path.lexists(folder.joinpath(*main.inner)):
-        return main
-    for own in rest:
-        path = folder.joinpath(*own.inner)
-        other = own.role == "sidecar" and own.talks and _stem(own) != _stem(main)
-        if other and path.is_file() and goes_on(main.source, Source(str(path), path=path)):
-            return own
-    return main
 
 
 def _stem(own: Own) -> str:
@@ -97,20 +81,27 @@ def _stands(folder: Path, own: Own) -> bool:
     return is_there(folder.joinpath(*own.inner), own.source, goes_on if transcript else None)
 
 
-def _check_alone(folder: Path, main: Own, saved: list[Own], native_id: str) -> None:
-    """Refuse a session that stands in the folder under a name that none of its files has.
+def _is_renamed(folder: Path, main: Own, saved: list[Own], native_id: str) -> bool:
+    """Tell whether the session stands in the folder under another name, and goes on from there.
 
     Two files of one id would be two sessions to the client, which goes on with the one that it
-    wrote last.
+    wrote last. So one that does not go on, under a name that none of the saved files has, is
+    refused.
     """
     names = {_stem(own) for own in saved}
     for card in store.of_folder(folder / CHATS, native_id):
-        if card.head.talks and card.file.name.removesuffix("l") not in names:
+        name = card.file.name.removesuffix("l")
+        if not card.head.talks or name == _stem(main):
+            continue
+        if goes_on(main.source, Source(str(card.file), path=card.file)):
+            return True
+        if name not in names:
             raise Invalid(
                 f"{card.file} is of the session {native_id}, too, whose file is {main.inner[-1]}",
                 hint="nothing was overwritten; compare the two, and move that one away",
                 kind="transcript-differs",
             )
+    return False
 
 
 def _claim(storage: Path, cwd: str) -> Path:

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import watching
 from gemini_reading import FIXTURES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from watching import Blocks, Watching, live, same
 
-from agentsdir.adapters.contract import Follower
 from agentsdir.adapters.gemini.following.follow import SessionFollower
 from agentsdir.adapters.gemini.reader import GeminiReader
-from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
 
-Blocks = dict[str, list[dict[str, Any]]]
 _MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
 SESSION = "11111111-2222-4333-8444-555555555555"
 CHILD = "99999999-2222-4333-8444-555555555555"
@@ -50,20 +49,11 @@ def parsed(main: Path) -> Blocks:
     return found
 
 
-class Watched:
-    """A session that is followed by hand: every event is reduced as it comes."""
+class Watched(Watching):
+    """A session of Gemini CLI."""
 
     def __init__(self, main: Path, *, hidden: bool = True) -> None:
-        self.main = main
-        self.follower: Follower = SessionFollower(main, hidden=hidden)
-        self.reducer = Reducer()
-
-    def poll(self) -> list[dict[str, Any]]:
-        """Look once; return what was told."""
-        events = list(self.follower.poll())
-        for event in events:
-            self.reducer.apply(event)
-        return events
+        super().__init__(main, SessionFollower(main, hidden=hidden))
 
     def told(self) -> list[tuple[str, str, list[str]]]:
         """Look once; return what was told in short, but for where merely bytes moved."""
@@ -72,37 +62,6 @@ class Watched:
             for e in self.poll()
         ]
         return [one for one in found if one[2] != ["source"]]
-
-    def end(self) -> Blocks:
-        """Look for the last time; return the live blocks by conversation."""
-        self.poll()
-        for event in self.follower.end():
-            self.reducer.apply(event)
-        return {name: live(blocks) for name, blocks in self.reducer.conversations.items()}
-
-    def texts(self) -> list[str]:
-        """Return what stands in the main conversation now."""
-        return [block["content"] for block in live(self.reducer.blocks()) if "content" in block]
-
-
-def live(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return blocks that are not superseded, and do not say so."""
-    return [
-        {name: value for name, value in block.items() if name != "superseded"}
-        for block in blocks
-        if not block.get("superseded")
-    ]
-
-
-def same(given: Blocks, expected: Blocks) -> None:
-    """Compare live blocks, conversation by conversation; each stands where it was told first."""
-    wanted = {name: live(blocks) for name, blocks in expected.items()}
-    for found in (given, wanted):
-        for name in [name for name, blocks in found.items() if not blocks]:
-            del found[name]
-        for blocks in found.values():
-            blocks.sort(key=lambda block: str(block["id"]))
-    assert given == wanted
 
 
 def laid_out(fixture: Path) -> tuple[Path, dict[Path, bytes]]:
@@ -117,47 +76,26 @@ def laid_out(fixture: Path) -> tuple[Path, dict[Path, bytes]]:
 every_fixture = pytest.mark.parametrize("fixture", SINGLE, ids=lambda path: path.name)
 
 
-class Writer:
-    """Writes the files of a session piece by piece, as hypothesis wants it."""
+class Writer(watching.Writer):
+    """Writes logs piece by piece, and documents anew."""
 
     def __init__(self, folder: Path, contents: dict[Path, bytes], data: Any) -> None:
-        self.left = dict(contents)
+        super().__init__(folder, contents, data)
         self._whole = dict(contents)
-        self._folder = folder
-        self._draw = data.draw
 
-    def step(self, deeds: list[str]) -> None:
-        """Do one of some deeds to one of the files."""
-        path = self._draw(st.sampled_from(sorted(self.left)), label="file")
-        written = self._folder / path
-        written.parent.mkdir(parents=True, exist_ok=True)
-        kept = written.read_bytes() if written.exists() else b""
-        match self._draw(st.sampled_from(deeds)):
-            case "grow" if path.suffix == ".json":
-                self._rewrite(path)
-            case "grow":
-                self._append(path, self._draw(st.integers(0, len(self.left[path])), label="bytes"))
-            case "cut":
-                size = self._draw(st.integers(0, len(kept)), label="cut to")
-                self.left[path] = kept[size:] + self.left[path]
-                if kept:
-                    os.truncate(written, size)
-            case "replace":
-                rows = kept.splitlines(keepends=True)
-                if rows:
-                    del rows[self._draw(st.integers(0, len(rows) - 1), label="row")]
-                beside = written.with_name("new")
-                beside.write_bytes(b"".join(rows))
-                beside.replace(written)
+    def grow(self, path: Path) -> None:
+        """Append to a log; write a document anew."""
+        if path.suffix == ".json":
+            self._rewrite(path)
+        else:
+            super().grow(path)
 
     def rest(self) -> None:
-        """Write what is left."""
+        """Write what is left, and documents to their end."""
+        super().rest()
         for path, data in self._whole.items():
-            (self._folder / path).parent.mkdir(parents=True, exist_ok=True)
             if path.suffix == ".json":
                 (self._folder / path).write_bytes(data)
-            else:
-                self._append(path, len(self.left[path]))
 
     def _rewrite(self, path: Path) -> None:
         """Write a document anew with some of its messages, and maybe not to its end."""
@@ -173,11 +111,6 @@ class Writer:
         size = self._draw(st.integers(0, len(text)) | st.just(len(text)), label="bytes")
         (self._folder / path).write_bytes(text[:size])
 
-    def _append(self, path: Path, size: int) -> None:
-        with (self._folder / path).open("ab") as file:
-            file.write(self.left[path][:size])
-        self.left[path] = self.left[path][size:]
-
 
 def follow_by_chance(fixture: Path, data: Any, deeds: list[str]) -> None:
     """Let the files change and be looked at by chance; compare with parsing at the end."""
@@ -190,7 +123,7 @@ def follow_by_chance(fixture: Path, data: Any, deeds: list[str]) -> None:
             if data.draw(st.booleans(), label="look"):
                 watched.poll()
         writer.rest()
-        same(watched.end(), parsed(folder / main))
+        same(watched.end(), parsed(folder / main), ordered=False)
 
 
 @every_fixture
@@ -300,7 +233,7 @@ def test_a_call_is_told_once_it_is_there_and_its_message_not_again(watched: Watc
     assert watched.told() == [("complete", "g2:cc", []), ("complete", "g2:rc", [])]
     append(watched.main, user("u3", "three"))
     assert watched.told() == [("update", "g2:rc", ["usage"]), ("complete", "u3:p", [])]
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
 
 
 def test_a_message_that_grows_is_updated(watched: Watched) -> None:
@@ -325,7 +258,7 @@ def test_a_resume_that_restates_everything_tells_nothing(watched: Watched) -> No
     ]  # fmt: skip
     append(watched.main, HEADER, {"$set": {"messages": again}})
     assert watched.poll() == []
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
 
 
 def test_what_a_rewind_drops_is_superseded_and_may_come_back(watched: Watched) -> None:
@@ -342,7 +275,7 @@ def test_what_a_rewind_drops_is_superseded_and_may_come_back(watched: Watched) -
     told = [*watched.told(), *watched.told()]
     assert {tuple(fields) for _, _, fields in told} == {("superseded",)}
     assert watched.texts() == []
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
 
 
 def test_a_header_that_restates_messages_brings_back_what_was_dropped(watched: Watched) -> None:
@@ -355,7 +288,7 @@ def test_a_header_that_restates_messages_brings_back_what_was_dropped(watched: W
     watched.poll()
     watched.poll()
     assert watched.texts() == ["one", "first"]
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
 
 
 def test_an_id_that_cannot_name_a_folder_has_none(main: Path) -> None:
@@ -366,7 +299,7 @@ def test_an_id_that_cannot_name_a_folder_has_none(main: Path) -> None:
         watched = Watched(main)
         watched.poll()
         assert watched.texts() == ["one", "first"]
-        same(watched.end(), parsed(main))
+        same(watched.end(), parsed(main), ordered=False)
         main.unlink()
 
 
@@ -378,7 +311,7 @@ def test_a_list_that_is_empty_for_a_moment_drops_nothing(watched: Watched) -> No
     append(watched.main, {"$set": {"messages": [context, *TALK[1:]]}}, *MORE)
     assert {kind for kind, _, _ in watched.told()} == {"complete"}
     assert watched.texts() == ["one", "first", "two", "second"]
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
 
 
 def test_a_result_without_a_call_waits_for_it_until_the_end(watched: Watched) -> None:
@@ -386,7 +319,7 @@ def test_a_result_without_a_call_waits_for_it_until_the_end(watched: Watched) ->
     append(watched.main, {"id": "u2", "type": "user", "content": tool("c")["result"]})
     watched.poll()
     assert "u2:rc" not in {block["id"] for block in watched.reducer.blocks()}
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
     assert [finding.id for finding in watched.follower.findings] == ["orphan-result"]
 
 
@@ -400,7 +333,7 @@ def test_a_log_that_is_cut_off_and_written_again_is_told_only_where_it_differs(
     watched.main.write_bytes(lines(*TALK, *MORE))
     assert ("update", "u1:p", ["superseded"]) in watched.told()
     assert watched.texts() == ["one", "first", "two", "second"]
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
 
 
 def test_only_what_differs_in_a_rewritten_document_is_told(tmp_path: Path) -> None:
@@ -418,7 +351,7 @@ def test_only_what_differs_in_a_rewritten_document_is_told(tmp_path: Path) -> No
     document(watched.main, user("u1", "one"))
     watched.poll()
     assert watched.texts() == ["one"]
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
 
 
 def test_a_half_written_document_takes_nothing_back(tmp_path: Path) -> None:
@@ -431,7 +364,7 @@ def test_a_half_written_document_takes_nothing_back(tmp_path: Path) -> None:
         assert watched.poll() == []
     assert watched.texts() == ["one", "first", "two", "second"]
     watched.main.write_bytes(data[: data.index(b"second")])
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
     assert watched.texts() == ["one", "first", "two"]
     assert "half-document" in {finding.id for finding in watched.follower.findings}
 
@@ -449,7 +382,7 @@ def test_a_document_that_a_newer_client_goes_on_with_is_followed_in_its_log(main
     append(main, MORE[1], user("u3", "three"))
     assert watched.told()[-1] == ("complete", "u3:p", [])
     assert watched.texts() == ["one", "first", "two", "second", "three"]
-    same(watched.end(), parsed(main))
+    same(watched.end(), parsed(main), ordered=False)
 
 
 def test_a_log_of_another_session_is_not_the_documents_own(main: Path) -> None:
@@ -524,7 +457,7 @@ def test_a_subagent_is_followed_in_a_thread_of_its_own(watched: Watched) -> None
     assert watched.reducer.blocks(CHILD)[0]["message"] == "Subagent scout started"
     assert watched.reducer.metadata[CHILD]["link"]["confidence"] == "exact"
     assert stranger.exists()
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
 
 
 def test_a_file_that_takes_the_place_of_anothers_is_looked_at_anew(watched: Watched) -> None:
@@ -556,7 +489,7 @@ def test_a_copy_of_a_subagents_file_is_a_thread_of_its_own(watched: Watched) -> 
     copy.write_bytes(path.read_bytes())
     watched.poll()
     assert {*watched.reducer.conversations} == {"main", CHILD, f"{CHILD}~2"}
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
 
 
 def test_an_old_clients_subagent_stands_flat_beside_its_session(tmp_path: Path) -> None:
@@ -570,7 +503,7 @@ def test_an_old_clients_subagent_stands_flat_beside_its_session(tmp_path: Path) 
     assert watched.poll() == []
     flat.write_bytes(document(flat, prompt, kind="subagent"))
     assert {event["conversationId"][:6] for event in watched.poll()} == {"agent-"}
-    same(watched.end(), parsed(watched.main))
+    same(watched.end(), parsed(watched.main), ordered=False)
 
 
 def test_a_subagents_file_can_be_followed_by_itself(watched: Watched) -> None:

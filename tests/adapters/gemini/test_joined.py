@@ -172,19 +172,6 @@ def test_without_a_file_all_comes_from_stdout() -> None:
     assert kinds == [("user_message", "do it"), ("assistant_text", "Yes.")]
 
 
-def test_a_follower_may_come_when_its_file_is_known() -> None:
-    """What it shows then completes what stdout began before."""
-    turn = JoinedTurn(StdoutTranslator())
-    events = list(turn.line(row("init", session_id="s1", model="auto")))
-    assert turn.session_id == "s1"
-    events += [*turn.line(ASKED), *turn.line(said("Yes."))]
-    file = _File()
-    file.write(_prompt(), _text("Yes."))
-    turn.follower = file
-    events += turn.end()
-    assert [block["id"] for block in reduced(events).blocks()] == ["u1:p", "m1:x"]
-
-
 def test_ids_made_of_stdout_are_no_other_runs() -> None:
     """Though a model numbers its calls anew in each."""
     first, second = (

@@ -181,7 +181,7 @@ def test_other_bytes_are_never_overwritten(
 
 def test_a_session_under_another_name_is_no_second_one(machine: Machine) -> None:
     """The client would go on with the one that it wrote last."""
-    machine.stand("chats/session-renamed.jsonl")
+    machine.stand("chats/session-renamed.jsonl", log(header(), prompt("another", "u9"), answer()))
     with pytest.raises(Invalid) as caught:
         place(machine.spec({SAVED: TALK}))
     assert caught.value.kind == "transcript-differs"
@@ -198,6 +198,7 @@ def test_a_session_that_was_renamed_is_left_under_its_new_name(machine: Machine)
     for data in (TALK, TALK + log(prompt("more", "m9"))):
         renamed.write_bytes(data)
         assert placed(machine, both) == {}
+        assert placed(machine, {SAVED: TALK}) == {}
         (main,) = session_files(machine.spec(both))
         assert (main.role, main.path) == ("main", SAVED.replace(NAME, name))
     renamed.unlink()
