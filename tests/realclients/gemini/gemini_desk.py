@@ -119,10 +119,11 @@ class GeminiDesk(Desk[GeminiApi]):
         }
 
     def stored_transcripts(self, agent: str) -> list[Path]:
-        """Return the stored chat file of the session in force; its subagents are found from it."""
+        """Return the stored chat file of the session in force, and its subagents' files."""
         native = self.native(agent)
         folder = self.root / "agents" / agent / "transcripts"
-        return sorted(folder.glob(f"tmp/*/chats/session-*-{native[:8]}.json*"))
+        mains = sorted(folder.glob(f"tmp/*/chats/session-*-{native[:8]}.json*"))
+        return [*mains, *sorted(folder.glob(f"tmp/*/chats/{native}/*.json*"))]
 
     def sound(self, agent: str) -> None:
         """Hold an agent to what is true after every turn, and each call to one result."""
