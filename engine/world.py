@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from agentsdir.adapters.contract import Host
 from agentsdir.formats.directory.durability import Disk
@@ -47,6 +47,8 @@ class World(NamedTuple):
     command durable. `check_trust` raises `ProviderError` where this root may start no provider
     (decision D33). `client` says how the user runs the program of an agent's provider, and raises
     `Invalid` for a damaged config.toml. `tell` says something to the person, if one is there.
+    `hand_out` gives an outgoing text to its connector and tells whether there is one; it raises
+    `HookFailed` when the connector does not take it.
     """
 
     layout: Layout
@@ -57,3 +59,4 @@ class World(NamedTuple):
     check_trust: Callable[[], None]
     client: Callable[[AgentState], Client] = no_client
     tell: Callable[[str], None] = lambda _text: None
+    hand_out: Callable[[dict[str, Any]], bool] = lambda _document: False
