@@ -92,6 +92,12 @@ class Environment:
         return Layout(self.find_root().folder)
 
     @property
+    def turn(self) -> tuple[str, str] | None:
+        """The turn that this command runs in, as agent id and turn id; None outside of one."""
+        agent, turn = (self.variables.get(f"AGENTSDIR_{name}", "") for name in ("AGENT", "TURN"))
+        return (agent, turn) if agent and turn else None
+
+    @property
     def world(self) -> World:
         """The engine's surroundings, with the real clock and real fresh ids."""
         import time

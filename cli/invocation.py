@@ -25,7 +25,7 @@ COMMANDS = {
     "resume": "Take a suspended session into use again",
     "rename": "Give an agent another name",
     "tag": "Put tags on an agent, or take some off",
-    "resolve": "Print the id of the most recent foreground agent, or of the heartbeat's",
+    "resolve": "Print the id of the most recent agent of a kind",
     "outbox": "Show and hand out texts for the people behind connectors",
     "restore": "Bring agents to a sound state after a crash",
     "replay": "Show a recorded session, or play it as events",

@@ -37,6 +37,9 @@ def run(
     from agentsdir.formats.directory.agent import read_agent
 
     env: Environment = ctx.obj
+    if agent == "-h":
+        typer.echo(ctx.get_help())
+        return
     paths = find_agent(env.layout, agent)
     given = tags or []
     if given:
