@@ -9,6 +9,7 @@ from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import withdraw_agent
+from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.errors import NotRecorded
 
 TYPE_CHECKING = False
@@ -42,6 +43,7 @@ def remove_agent(world: World, paths: AgentPaths) -> None:
     with hold_agent(world, paths):
         with locks.hold_undisturbed(paths.lock) as held:
             held.check()
+            Slots(world.layout).leave(paths.id)
             rest = withdraw_agent(world.layout, paths, world.disk)
         try:
             # Under the create lock, so that no `restore` sweeps it at the same time.

@@ -24,6 +24,7 @@ from agentsdir.formats.directory.agent import (
 )
 from agentsdir.formats.directory.journal import tail_is_record
 from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, Layout, read_json
+from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.transcripts import unfinished_rewrites
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
@@ -192,6 +193,8 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
             for path in plan.streams:
                 writer.remove(path)
                 done.append(f"removed {path.name}")
+    if state.session.state is not SessionState.ACTIVE:
+        Slots(world.layout).leave(paths.id)
     return state.session.state.value
 
 

@@ -29,6 +29,7 @@ VALIDATING = {"jsonschema", "jsonschema_rs", "referencing"}
 ALLOWED: dict[str, set[str]] = {
     "new": set(),
     "send": set(),
+    "queue": set(),
     "interrupt": set(),
     "reset": set(),
     "suspend": set(),
@@ -109,6 +110,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     commands = {
         "new": ["new"],
         "send": ["send", "active", "again"],
+        "queue": ["queue", "active", "later"],
         "interrupt": ["interrupt", "--help"],
         "reset": ["reset", "active"],
         "suspend": ["suspend", "active"],
