@@ -1,76 +1,46 @@
-"""One turn, from the sync before it to its end in the log (decisions D13, D16 and D20).
-
-Each block is durable before the next one is asked for. What the transcripts show at the end and the
-stream did not is logged before the turn is over.
-"""
+"""One turn, from the sync before it to its end in the log (decisions D13, D16, D24 and D25)."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, NamedTuple
 
-from agentsdir.adapters.contract import (
-    Architecture,
-    Content,
-    Decision,
-    Process,
-    ProgramProvider,
-    Provider,
-    ProviderSession,
-    SessionSpec,
-)
+from agentsdir.adapters.contract import Content
+from agentsdir.engine import fallback
+from agentsdir.engine.attempts import Attempt, Runner, Said
 from agentsdir.engine.crashes import open_call_steps
-from agentsdir.engine.holding import has_leftovers, this_process
-from agentsdir.engine.interrupts import heard
+from agentsdir.engine.interrupts import TimedOut
+from agentsdir.engine.open_turn import OpenTurn
 from agentsdir.engine.profiles import apply_profile
 from agentsdir.engine.provider_sessions import (
-    TurnHost,
     crashed,
     find_provider,
-    open_provider,
-    provider_errors,
+    provider_of,
     session_spec,
     suspension_blob,
 )
-from agentsdir.engine.recording import Recording
-from agentsdir.engine.resetting import change_native
+from agentsdir.engine.rendering import with_untold
 from agentsdir.engine.results import TurnResult
 from agentsdir.engine.steps import take_step
-from agentsdir.engine.syncing import (
-    catch_up,
-    log_block,
-    name_transcripts,
-    new_blocks,
-    store_transcripts,
-)
-from agentsdir.engine.transcript_blocks import Logged
+from agentsdir.engine.syncing import catch_up
+from agentsdir.engine.ticks import Ticks, limit_of
 from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import AgentWriter, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState, check_transition
-from agentsdir.formats.directory.turn_notes import Started, TurnNote, clear_note, write_note
 from agentsdir.formats.errors import (
     AgentsdirError,
     Busy,
-    HookFailed,
     NotRecorded,
     ProviderError,
     Uncertain,
 )
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import MAIN, Block, check_block
-from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.usage import BELIEVABLE, as_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from agentsdir.adapters.contract import ToolRequest
     from agentsdir.formats.reading.stream import StreamEvent
 
 CUT_SHORT = "The turn ended before this call returned."
@@ -80,12 +50,14 @@ class Sender(NamedTuple):
     """What the sender of a message wants of its turn.
 
     `on_event` is called with each stream event; `record` keeps them; `permission_mode` goes before
-    what the agent or the user's configuration say.
+    what the agent or the user's configuration say. After `timeout` seconds the turn is ended; 0
+    sets no limit.
     """
 
     on_event: Callable[[StreamEvent], None]
     record: bool = False
     permission_mode: str = ""
+    timeout: float = 0
 
 
 def check_can_run(state: AgentState) -> None:
@@ -106,24 +78,12 @@ class Turn:
         message: dict[str, Any],
         sender: Sender,
     ) -> None:
-        self._world = world
-        self._paths = paths
-        self._state = state
-        self._held = held
+        self._turn = OpenTurn(world, paths, state, held)
         self._message_id: str = message["messageId"]
         self._content: Content = _plain(message["content"])
         self._sender = sender
-        self._id = world.ids.agent()
-        self._reducer = Reducer()
         self._blob = b""
-        self._logged = Logged()
-        self._recording = Recording(world, paths, wanted=sender.record)
-        self._process: Process | None = None
-
-    def run(self) -> TurnResult:
-        """Run the turn and record its end, whatever it is."""
-        with self._recording:
-            return self._run()
+        self._attempt: Attempt | None = None
 
     def run_quietly(self) -> AgentState:
         """Run another sender's turn; its failure is in the log, and no business of ours."""
@@ -132,249 +92,165 @@ class Turn:
         except AgentsdirError as error:
             if isinstance(error, (NotRecorded, Uncertain, Busy)):
                 raise
-        return self._state
+        return self._turn.state
 
-    def _run(self) -> TurnResult:
+    def run(self) -> TurnResult:
+        """Run the turn and record its end, whatever it is."""
         try:
-            architecture, provider, spec = self._begin()
-            with open_provider(self._world, provider, spec, self._blob) as session:
-                self._converse(session, architecture, provider)
+            said = self._be_answered()
         except (NotRecorded, Uncertain):
             raise  # the disk refuses, so nothing more is written; `restore` ends the turn
         except Exception as error:
-            if not self._started:
+            if not self._turn.has_started:
                 raise
-            failed = error if isinstance(error, AgentsdirError) else crashed(error)
+            failed = _as_ours(error)
             failure = {
                 "kind": jsontext.clean(failed.kind, set()) or ProviderError.kind,
                 "message": jsontext.clean(failed.message, set()) or "no reason was given",
             }
             self._close_calls()
-            self._end("turn.error", {**failure, **self._spent(known=True)}, "failed")
+            self._end("turn.error", {**failure, **self._spent()}, "failed")
             raise failed from error
-        except BaseException:
-            if self._started:
+        except BaseException as error:
+            timed_out = isinstance(error, TimedOut)
+            if self._turn.has_started:
                 self._close_calls()
-                aborted = {"reason": "interrupt", **self._spent(known=True)}
-                self._end("turn.aborted", aborted, "aborted")
-            raise
-        result = self._result()
-        done = {"response": result.response, "stop_reason": result.stop_reason, **self._spent()}
-        self._end("turn.complete", done, "completed")
-        return result
+                reason = "timeout" if timed_out else "interrupt"
+                self._end("turn.aborted", {"reason": reason, **self._spent()}, "aborted")
+            if not timed_out:
+                raise
+            limit = f"the turn was ended after {self._sender.timeout:g} seconds"
+            raise ProviderError(limit, kind="turn-timeout") from error
+        return self._complete(said)
 
-    def _begin(self) -> tuple[Architecture, Provider, SessionSpec]:
-        """Bring log and client level, then start the turn; a refusal fails the turn.
+    def _be_answered(self) -> Said:
+        """Have the agent's provider answer, else one that stands in for it (decision D24)."""
+        runner = self._begin()
+        state = self._turn.state
+        name, number, errors = state.session.provider_name, 1, list[AgentsdirError]()
+        waiting: list[str] | None = None
+        while True:
+            try:
+                if isinstance(runner, AgentsdirError):
+                    raise runner
+                return self._try(runner or self._stand_in(name))
+            except (NotRecorded, Uncertain):
+                raise
+            except Exception as error:
+                errors.append(_as_ours(error))
+                tried = self._attempt
+                if (tried and tried.has_answered) or not fallback.may_stand_in(errors[-1]):
+                    raise
+                if waiting is None:
+                    waiting = fallback.stand_ins(self._turn.world, state)
+                if not waiting:
+                    raise fallback.worst(errors) from error
+            before, name, runner, number = name, waiting.pop(0), None, number + 1
+            if tried is not None:
+                tried.give_up()
+            fallback.hand_over(self._turn, before, name, errors[-1], number)
+
+    def _begin(self) -> Runner | AgentsdirError:
+        """Bring log and client level, then start the turn; return a refusal, which fails it.
 
         A session that cannot go on would refuse the same message again and again.
         """
-        refusal: AgentsdirError | None = None
+        turn = self._turn
+        runner: Runner | AgentsdirError
         try:
-            architecture, provider = find_provider(self._state)
-            host = TurnHost(
-                self._id, self._sender.permission_mode, self._confirm, self._began, self._named
+            architecture, provider = find_provider(turn.state)
+            host = turn.host(self._sender.permission_mode)
+            spec = session_spec(turn.world, turn.paths, turn.state, provider, host)
+            apply_profile(turn.world, turn.paths, turn.state, provider)
+            turn.state, spec = catch_up(
+                turn.world, turn.paths, turn.state, architecture, provider, spec
             )
-            spec = session_spec(self._world, self._paths, self._state, provider, host)
-            self._recording.provisional = provider.runs_program
-            apply_profile(self._world, self._paths, self._state, provider)
-            self._state, spec = catch_up(
-                self._world, self._paths, self._state, architecture, provider, spec
-            )
+            runner = Runner(architecture, provider, spec)
         except (NotRecorded, Uncertain):
             raise
         except AgentsdirError as error:
-            refusal = error
+            runner = error
         self._start()
-        if refusal is not None:
-            raise refusal
-        return architecture, provider, spec
+        return runner
 
     def _start(self) -> None:
-        with self._writer() as writer:
+        turn = self._turn
+        with turn.writer() as writer:
             current = writer.state.session.state
             if current is not SessionState.ACTIVE:
                 check_can_run(writer.state)
                 # The transition empties the record's blob, which is good for this turn only.
-                self._blob = suspension_blob(self._paths)
+                self._blob = suspension_blob(turn.paths)
                 change = {"from": current.value, "to": "active", "reason": "send"}
-                writer.append("session.state", change, self._world.now())
+                writer.append("session.state", change, turn.world.now())
             start = {
-                "turn_id": self._id,
+                "turn_id": turn.id,
                 "message_ids": [self._message_id],
                 "provider": writer.state.session.provider_name,
                 "attempt": 1,
             }
-            writer.append("turn.start", start, self._world.now())
+            writer.append("turn.start", start, turn.world.now())
+        self._since = turn.state.position
 
-    @property
-    def _started(self) -> bool:
-        """Whether this turn has its turn.start in the log."""
-        turn = self._state.open_turn
-        return turn is not None and turn["turnId"] == self._id
+    def _stand_in(self, name: str) -> Runner:
+        """Return who runs the turn in place of the agent's own provider."""
+        turn = self._turn
+        self._blob = b""
+        architecture, provider = provider_of(name)
+        state = fallback.as_run_by(turn.state, architecture, provider)
+        host = turn.host(fallback.mode_abroad(self._sender.permission_mode))
+        spec = session_spec(turn.world, turn.paths, state, provider, host)
+        apply_profile(turn.world, turn.paths, state, provider, anew=True)
+        return Runner(architecture, provider, spec._replace(turn=state.counters["turns"]))
 
-    def _converse(
-        self, session: ProviderSession, architecture: Architecture, provider: Provider
-    ) -> None:
-        """Take the provider's events to their end, and keep what it leaves."""
-        try:
-            with heard(self._paths, self._state.position, self._id):
-                for event in session.send(self._content):
-                    self._take(event)
-        except (NotRecorded, Uncertain):
-            raise
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                self._wind_down(session)
-            self._keep(session, architecture, provider)
-            raise
-        self._keep(session, architecture, provider)
-
-    def _wind_down(self, session: ProviderSession) -> None:
-        """Have an interrupted provider end in its own way; a second interrupt stops it at once."""
-        try:
-            with provider_errors():
-                for event in session.interrupt():
-                    self._take(event)
-        except (NotRecorded, Uncertain):
-            raise
-        except BaseException:  # noqa: BLE001, what ended the turn is raised after this
-            with suppress(Exception):
-                session.stop()
-
-    def _take(self, event: StreamEvent) -> None:
-        if event["type"] == "metadata_update" and "usage" in event["metadata"]:
-            event = {**event, "metadata": {**event["metadata"]}}
-            event["metadata"]["usage"] = as_usage(event["metadata"]["usage"])
-        if event["type"] == "block_complete":
-            event = {**event, "block": self._log(event["block"])}
-        self._show(event)
-
-    def _log(self, block: Block) -> Block:
-        """Log a completed block; return it as it was logged."""
-        check_block(block)
-        with self._writer() as writer:
-            block = log_block(writer, self._id, block, self._world.now())
-        self._logged.add(block)
-        return block
-
-    def _show(self, event: StreamEvent) -> None:
-        self._reducer.apply(event)
-        self._recording.take(event, self._state)
-        self._sender.on_event(event)
-
-    def _keep(
-        self, session: ProviderSession, architecture: Architecture, provider: Provider
-    ) -> None:
-        """Keep what the provider left: its transcripts, what they show, the stream."""
-        program = provider.runs_program
-        with provider_errors():
-            natives = session.transcripts()
-        with self._writer() as writer:
-            if isinstance(provider, ProgramProvider):
-                changed = store_transcripts(writer, natives, partial(provider.goes_on, ours=True))
-            else:
-                changed = store_transcripts(writer, natives)
-        added = []
-        if any(synced.rewritten for synced in changed):
-            self._logged = Logged.of_log(self._paths)  # none of its rows is where it was
-        if program:
-            for block in new_blocks(architecture, natives, changed, self._logged):
-                added.append(self._log(block))
-                self._show(stream.block_complete(block["id"], added[-1]))
-        for handle, block in self._reducer.open_blocks:
-            if not any(_says_it_all(shown, block) for shown in added):
-                self._take(stream.block_complete(handle, block))
-        with self._writer() as writer:
-            self._recording.sync(writer)
-            name_transcripts(writer, changed, self._world.now())
-        self._recording.is_spent = True
+    def _try(self, runner: Runner) -> Said:
+        turn = self._turn
+        limit = limit_of(turn.state.limits, runs_program=runner.provider.runs_program)
+        attempt = self._attempt = Attempt(
+            turn, self._sender.on_event, record=self._sender.record, ticks=Ticks(limit)
+        )
+        content = self._content
+        return attempt.run(runner, content, self._blob, self._since)
 
     def _close_calls(self) -> None:
         """Answer the calls that will not return any more."""
-        with self._writer() as writer:
+        turn = self._turn
+        with turn.writer() as writer:
             state = writer.state
-        for step in open_call_steps(self._paths, self._id, CUT_SHORT):
-            state = take_step(self._world, self._paths, state, step)
-        self._state = state
+        for step in open_call_steps(turn.paths, turn.id, CUT_SHORT):
+            state = take_step(turn.world, turn.paths, state, step)
+        turn.state = state
 
-    def _result(self) -> TurnResult:
-        said = [b for b in self._reducer.blocks(MAIN) if not b.get("superseded")]
-        texts = [b["content"] for b in said if b["type"] == "assistant_text"]
-        metadata = self._metadata
+    def _complete(self, said: Said) -> TurnResult:
+        done = {"response": said.response, "stop_reason": said.stop_reason, "usage": said.usage}
+        if said.cost is not None:
+            done["cost_usd"] = said.cost
+        self._end("turn.complete", done, "completed")
         return TurnResult(
-            self._message_id,
-            self._id,
-            "completed",
-            jsontext.clean("\n\n".join(texts), set()),
-            jsontext.clean(str(metadata.get("stopReason") or "end_turn"), set()),
-            metadata.get("usage"),
-            recorded=self._recording.wanted,
-            cost=self._cost,
+            self._message_id, self._turn.id, "completed", *said[:3], recorded=self._sender.record, cost=said.cost
         )
 
-    @property
-    def _metadata(self) -> dict[str, Any]:
-        return self._reducer.metadata.get(MAIN, {})
-
-    def _spent(self, *, known: bool = False) -> dict[str, Any]:
-        """Return the tokens, and what the client says that they cost.
-
-        Args:
-            known: leave out what nobody said.
-        """
-        usage, cost = self._metadata.get("usage"), self._cost
-        said = {} if known and usage is None else {"usage": usage}
-        return said if cost is None else {**said, "cost_usd": cost}
-
-    @property
-    def _cost(self) -> float | None:
-        cost = self._metadata.get("costUsd")
-        return cost if isinstance(cost, int | float) and 0 <= cost <= BELIEVABLE else None
+    def _spent(self) -> dict[str, Any]:
+        """Return what a turn that came to nothing cost, as far as anybody said."""
+        usage, cost = self._attempt.spent if self._attempt else (None, None)
+        said = {"usage": usage, "cost_usd": cost}
+        return {name: value for name, value in said.items() if value is not None}
 
     def _end(self, event: str, data: dict[str, Any], outcome: str) -> None:
-        with self._writer() as writer:
-            writer.append(event, {"turn_id": self._id, **data}, self._world.now())
+        turn = self._turn
+        turn.append(event, data)
+        if (back := fallback.way_back(turn.paths, turn.state)) is not None:
+            with turn.writer() as writer:
+                writer.append("native.changed", back, turn.world.now())
+        with turn.writer() as writer:
             delivered = {"message_id": self._message_id, "outcome": outcome}
-            writer.append("message.delivered", delivered, self._world.now())
+            writer.append("message.delivered", delivered, turn.world.now())
         # What could not be ended, or was left by one who was in a hurry, the next holder ends.
-        if self._process is not None and not has_leftovers(self._paths):
-            clear_note(self._held)
-
-    def _began(self, process: Process) -> None:
-        """Note whose program runs now, for whoever finds this process dead (decision D14)."""
-        write_note(self._held, TurnNote(self._id, this_process(), Started(*process)))
-        self._process = process
-
-    def _named(self, native_id: str) -> None:
-        """Log at once under which id the client's session is: nothing else would find it again."""
-        if native_id != self._state.native["id"]:
-            with self._writer() as writer:
-                change_native(writer, native_id, "named", self._world.now())
-
-    def _confirm(self, ask: Callable[[ToolRequest], Decision], request: ToolRequest) -> Decision:
-        """Have a tool call confirmed; a hook that fails denies it, and the log has why."""
-        try:
-            return ask(request)
-        except HookFailed as failed:
-            with self._writer() as writer:
-                said = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
-                writer.append("hook.failed", said, self._world.now())
-            return Decision(allowed=False, reason=failed.message)
-
-    @contextmanager
-    def _writer(self) -> Iterator[AgentWriter]:
-        """Write on from the state this turn already knows, as long as the turn is ours."""
-        self._held.check()
-        with write_agent(self._paths, disk=self._world.disk, known=self._state) as writer:
-            self._state = writer.state
-            yield writer
+        turn.clear_note()
 
 
-def _says_it_all(shown: Block, block: Block) -> bool:
-    """Tell whether a block of the transcript is what the stream only began."""
-    same = all(shown.get(name) == block.get(name) for name in ("type", "conversationId"))
-    text, begun = shown.get("content"), block.get("content")
-    return same and isinstance(text, str) and isinstance(begun, str) and text.startswith(begun)
+def _as_ours(error: Exception) -> AgentsdirError:
+    return error if isinstance(error, AgentsdirError) else crashed(error)
 
 
 def _plain(content: list[dict[str, Any]]) -> Content:
