@@ -23,7 +23,7 @@ from agentsdir.engine.open_turn import OpenTurn
 from agentsdir.engine.provider_sessions import open_provider, provider_errors
 from agentsdir.engine.recording import Recording, block_key
 from agentsdir.engine.syncing import name_transcripts, new_blocks, store_transcripts
-from agentsdir.engine.ticks import Ticks
+from agentsdir.engine.ticks import Ticks, limit_of
 from agentsdir.engine.transcript_blocks import Logged
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.log import Position
@@ -66,24 +66,18 @@ class Attempt:
     Args:
         turn: has its turn.start in the log.
         on_event: called with each stream event.
-        record: keep the stream events.
-        ticks: counts, and limits, the model calls.
+        recording: of these events; it is closed when the turn has its end.
     """
 
     def __init__(
-        self,
-        turn: OpenTurn,
-        on_event: Callable[[StreamEvent], None],
-        *,
-        record: bool,
-        ticks: Ticks,
+        self, turn: OpenTurn, on_event: Callable[[StreamEvent], None], recording: Recording
     ) -> None:
         self._turn = turn
         self._on_event = on_event
-        self._ticks = ticks
+        self._ticks = Ticks(None)
         self._reducer = Reducer()
         self._logged = Logged()
-        self._recording = Recording(turn.world, turn.paths, wanted=record)
+        self._recording = recording
         self._blocks: dict[tuple[str, str], Block] = {}
         self._limited: str | None = None
         self.has_answered = False
@@ -97,11 +91,9 @@ class Attempt:
 
         Raises `ProviderError` when it does not, kind ``max-ticks`` where it only called tools.
         """
-        self._recording.provisional = runner.provider.runs_program
-        with (
-            self._recording,
-            open_provider(self._turn.world, runner.provider, runner.spec, blob) as session,
-        ):
+        program = self._recording.provisional = runner.provider.runs_program
+        self._ticks = Ticks(limit_of(self._turn.state.limits, runs_program=program))
+        with open_provider(self._turn.world, runner.provider, runner.spec, blob) as session:
             try:
                 with heard(self._turn.paths, since, self._turn.id):
                     self._listen(session, runner, content)
@@ -194,7 +186,8 @@ class Attempt:
     def _text(self) -> str:
         said = [b for b in self._reducer.blocks(MAIN) if not b.get("superseded")]
         texts = [b["content"] for b in said if b["type"] == "assistant_text"]
-        return jsontext.clean("\n\n".join(texts), set())
+        text: str = jsontext.clean("\n\n".join(texts), set())
+        return text
 
     def _result(self) -> Said:
         if self._limited == "":

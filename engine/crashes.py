@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentsdir.engine.lost_streams import lost_streams
+from agentsdir.engine.native_changes import way_back
 from agentsdir.engine.recording import block_key
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
@@ -73,6 +74,8 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         steps += _close_calls(turn_id, seen, INTERRUPTED)
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
+    if (back := way_back(paths, state)) is not None:
+        steps.append(Step("went back to the agent's own native session", "native.changed", back))
     if not turn["ended"] or seen.crashed:
         steps += _notice(layout, state, turn, seen)
     for message_id in turn["messageIds"]:

@@ -10,19 +10,15 @@ from typing import Any
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import RECORDABLE_MODES, Architecture, Provider
+from agentsdir.engine.native_changes import own_native, stand_in_change
 from agentsdir.engine.open_turn import OpenTurn
 from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import ids
-from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.settings import read_settings
-from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, ProviderError, UsageError
 
-REASON = "fallback"
 # Nobody could do better than whoever said these: the prompt, the log or the root is refused, or the
 # answer is given already.
 _FINAL = frozenset(
@@ -51,7 +47,7 @@ def stand_ins(world: World, state: AgentState) -> list[str]:
 
     Raises `Invalid` for a settings.toml that says nothing of sense.
     """
-    names = read_settings(world.layout).fallbacks if state.fallbacks is None else state.fallbacks
+    names = state.fallbacks or read_settings(world.layout).fallbacks
     return [name for name in dict.fromkeys(names) if name != state.session.provider_name]
 
 
@@ -79,7 +75,7 @@ def hand_over(turn: OpenTurn, before: str, name: str, error: AgentsdirError, num
     native = _native_for(turn, architecture)
     if native != turn.state.native:
         with turn.writer() as writer:
-            writer.append("native.changed", _change(native), turn.world.now())
+            writer.append("native.changed", stand_in_change(native), turn.world.now())
 
 
 def _native_for(turn: OpenTurn, architecture: str) -> dict[str, Any]:
@@ -90,36 +86,6 @@ def _native_for(turn: OpenTurn, architecture: str) -> dict[str, Any]:
     if own["architecture"] == architecture:
         return own
     return {**own, "architecture": architecture, "id": ids.dashed(turn.world.ids.session())}
-
-
-def own_native(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
-    """Return the native session of the agent's own architecture, which is mostly that in force."""
-    created = recorded_creation(paths)
-    own: dict[str, Any] = created.data["native"] if created else state.native
-    if own["architecture"] == state.native["architecture"]:
-        return state.native
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            if line.record is not None and line.record.event == "native.changed":
-                native = line.record.data.get("native")
-                if isinstance(native, dict) and native.get("architecture") == own["architecture"]:
-                    own = native
-    return own
-
-
-def way_back(paths: AgentPaths, state: AgentState) -> dict[str, Any] | None:
-    """Return the data of the `native.changed` that ends a fallback; None where there is nothing to.
-
-    A session that was terminated meanwhile stays where it is (decision D15).
-    """
-    if state.session.state is SessionState.TERMINATED:
-        return None
-    own = own_native(paths, state)
-    return None if own == state.native else _change(own)
-
-
-def _change(native: dict[str, Any]) -> dict[str, Any]:
-    return {"native": native, "reason": REASON}
 
 
 def as_run_by(state: AgentState, architecture: Architecture, provider: Provider) -> AgentState:

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 from agentsdir.adapters.contract import Decision, Process
 from agentsdir.engine.holding import has_leftovers, this_process
+from agentsdir.engine.native_changes import change_native
 from agentsdir.engine.provider_sessions import TurnHost
-from agentsdir.engine.resetting import change_native
 from agentsdir.engine.syncing import log_block
 from agentsdir.engine.world import World
 from agentsdir.formats import jsontext

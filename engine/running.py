@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 from agentsdir.adapters.contract import Content
 from agentsdir.engine import fallback
 from agentsdir.engine.attempts import Attempt, Runner, Said
 from agentsdir.engine.crashes import open_call_steps
-from agentsdir.engine.interrupts import TimedOut
+from agentsdir.engine.native_changes import way_back
 from agentsdir.engine.open_turn import OpenTurn
 from agentsdir.engine.profiles import apply_profile
 from agentsdir.engine.provider_sessions import (
@@ -18,11 +20,11 @@ from agentsdir.engine.provider_sessions import (
     session_spec,
     suspension_blob,
 )
-from agentsdir.engine.rendering import with_untold
+from agentsdir.engine.recording import Recording
 from agentsdir.engine.results import TurnResult
 from agentsdir.engine.steps import take_step
 from agentsdir.engine.syncing import catch_up
-from agentsdir.engine.ticks import Ticks, limit_of
+from agentsdir.engine.untold import with_untold
 from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import locks
@@ -84,6 +86,7 @@ class Turn:
         self._sender = sender
         self._blob = b""
         self._attempt: Attempt | None = None
+        self._recordings = ExitStack()
 
     def run_quietly(self) -> AgentState:
         """Run another sender's turn; its failure is in the log, and no business of ours."""
@@ -96,6 +99,10 @@ class Turn:
 
     def run(self) -> TurnResult:
         """Run the turn and record its end, whatever it is."""
+        with self._recordings:
+            return self._run()
+
+    def _run(self) -> TurnResult:
         try:
             said = self._be_answered()
         except (NotRecorded, Uncertain):
@@ -111,67 +118,56 @@ class Turn:
             self._close_calls()
             self._end("turn.error", {**failure, **self._spent()}, "failed")
             raise failed from error
-        except BaseException as error:
-            timed_out = isinstance(error, TimedOut)
+        except BaseException:
             if self._turn.has_started:
                 self._close_calls()
-                reason = "timeout" if timed_out else "interrupt"
-                self._end("turn.aborted", {"reason": reason, **self._spent()}, "aborted")
-            if not timed_out:
-                raise
-            limit = f"the turn was ended after {self._sender.timeout:g} seconds"
-            raise ProviderError(limit, kind="turn-timeout") from error
+                self._end("turn.aborted", {"reason": "interrupt", **self._spent()}, "aborted")
+            raise
         return self._complete(said)
 
     def _be_answered(self) -> Said:
         """Have the agent's provider answer, else one that stands in for it (decision D24)."""
-        runner = self._begin()
-        state = self._turn.state
-        name, number, errors = state.session.provider_name, 1, list[AgentsdirError]()
+        begun = _refusable(self._own)
+        self._start()
+        errors: list[AgentsdirError] = []
+        name = self._turn.state.session.provider_name
         waiting: list[str] | None = None
         while True:
+            turn, sender = self._turn, self._sender
+            recording = Recording(turn.world, turn.paths, wanted=sender.record)
+            self._recordings.enter_context(recording)
+            attempt = self._attempt = Attempt(turn, sender.on_event, recording)
             try:
-                if isinstance(runner, AgentsdirError):
-                    raise runner
-                return self._try(runner or self._stand_in(name))
+                if isinstance(begun, AgentsdirError):
+                    raise begun
+                content = with_untold(turn, self._content)
+                return attempt.run(begun, content, self._blob, self._since)
             except (NotRecorded, Uncertain):
                 raise
             except Exception as error:
                 errors.append(_as_ours(error))
-                tried = self._attempt
-                if (tried and tried.has_answered) or not fallback.may_stand_in(errors[-1]):
+                if attempt.has_answered or not fallback.may_stand_in(errors[-1]):
                     raise
                 if waiting is None:
-                    waiting = fallback.stand_ins(self._turn.world, state)
+                    waiting = fallback.stand_ins(self._turn.world, self._turn.state)
                 if not waiting:
                     raise fallback.worst(errors) from error
-            before, name, runner, number = name, waiting.pop(0), None, number + 1
-            if tried is not None:
-                tried.give_up()
-            fallback.hand_over(self._turn, before, name, errors[-1], number)
+            attempt.give_up()
+            before, name = name, waiting.pop(0)
+            fallback.hand_over(self._turn, before, name, errors[-1], len(errors) + 1)
+            begun = _refusable(partial(self._stand_in, name))
 
-    def _begin(self) -> Runner | AgentsdirError:
-        """Bring log and client level, then start the turn; return a refusal, which fails it.
-
-        A session that cannot go on would refuse the same message again and again.
-        """
+    def _own(self) -> Runner:
+        """Return the agent's own provider, its session brought level with the log."""
         turn = self._turn
-        runner: Runner | AgentsdirError
-        try:
-            architecture, provider = find_provider(turn.state)
-            host = turn.host(self._sender.permission_mode)
-            spec = session_spec(turn.world, turn.paths, turn.state, provider, host)
-            apply_profile(turn.world, turn.paths, turn.state, provider)
-            turn.state, spec = catch_up(
-                turn.world, turn.paths, turn.state, architecture, provider, spec
-            )
-            runner = Runner(architecture, provider, spec)
-        except (NotRecorded, Uncertain):
-            raise
-        except AgentsdirError as error:
-            runner = error
-        self._start()
-        return runner
+        architecture, provider = find_provider(turn.state)
+        host = turn.host(self._sender.permission_mode)
+        spec = session_spec(turn.world, turn.paths, turn.state, provider, host)
+        apply_profile(turn.world, turn.paths, turn.state, provider)
+        turn.state, spec = catch_up(
+            turn.world, turn.paths, turn.state, architecture, provider, spec
+        )
+        return Runner(architecture, provider, spec)
 
     def _start(self) -> None:
         turn = self._turn
@@ -203,15 +199,6 @@ class Turn:
         apply_profile(turn.world, turn.paths, state, provider, anew=True)
         return Runner(architecture, provider, spec._replace(turn=state.counters["turns"]))
 
-    def _try(self, runner: Runner) -> Said:
-        turn = self._turn
-        limit = limit_of(turn.state.limits, runs_program=runner.provider.runs_program)
-        attempt = self._attempt = Attempt(
-            turn, self._sender.on_event, record=self._sender.record, ticks=Ticks(limit)
-        )
-        content = self._content
-        return attempt.run(runner, content, self._blob, self._since)
-
     def _close_calls(self) -> None:
         """Answer the calls that will not return any more."""
         turn = self._turn
@@ -222,12 +209,23 @@ class Turn:
         turn.state = state
 
     def _complete(self, said: Said) -> TurnResult:
-        done = {"response": said.response, "stop_reason": said.stop_reason, "usage": said.usage}
+        done: dict[str, Any] = {
+            "response": said.response,
+            "stop_reason": said.stop_reason,
+            "usage": said.usage,
+        }
         if said.cost is not None:
             done["cost_usd"] = said.cost
         self._end("turn.complete", done, "completed")
         return TurnResult(
-            self._message_id, self._turn.id, "completed", *said[:3], recorded=self._sender.record, cost=said.cost
+            self._message_id,
+            self._turn.id,
+            "completed",
+            said.response,
+            said.stop_reason,
+            said.usage,
+            recorded=self._sender.record,
+            cost=said.cost,
         )
 
     def _spent(self) -> dict[str, Any]:
@@ -239,7 +237,7 @@ class Turn:
     def _end(self, event: str, data: dict[str, Any], outcome: str) -> None:
         turn = self._turn
         turn.append(event, data)
-        if (back := fallback.way_back(turn.paths, turn.state)) is not None:
+        if (back := way_back(turn.paths, turn.state)) is not None:
             with turn.writer() as writer:
                 writer.append("native.changed", back, turn.world.now())
         with turn.writer() as writer:
@@ -247,6 +245,19 @@ class Turn:
             writer.append("message.delivered", delivered, turn.world.now())
         # What could not be ended, or was left by one who was in a hurry, the next holder ends.
         turn.clear_note()
+
+
+def _refusable(make: Callable[[], Runner]) -> Runner | AgentsdirError:
+    """Return a runner, or why there is none: the turn fails of that, and is over.
+
+    A session that cannot go on would refuse the same message again and again.
+    """
+    try:
+        return make()
+    except (NotRecorded, Uncertain):
+        raise
+    except AgentsdirError as error:
+        return error
 
 
 def _as_ours(error: Exception) -> AgentsdirError:

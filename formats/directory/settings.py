@@ -13,9 +13,11 @@ from agentsdir.formats.errors import Invalid
 
 
 class Settings(NamedTuple):
-    """What a root says about how it is written."""
+    """What a root says about how it is written, and who answers where an agent does not say."""
 
     durability: Durability = Durability.ALWAYS
+    provider: str = "echo"
+    fallbacks: tuple[str, ...] = ()
 
 
 def read_settings(layout: Layout) -> Settings:
@@ -39,7 +41,13 @@ def read_settings(layout: Layout) -> Settings:
     if durability not in [one.value for one in Durability]:
         wanted = ", ".join(one.value for one in Durability)
         raise _refused(layout, f"says durability = {durability!r}; it is one of {wanted}")
-    return Settings(Durability(durability))
+    provider = found.get("provider", Settings().provider)
+    if not isinstance(provider, str) or not provider:
+        raise _refused(layout, f"says provider = {provider!r}; it is the name of one")
+    fallbacks = found.get("fallbacks", [])
+    if not isinstance(fallbacks, list) or not all(n and isinstance(n, str) for n in fallbacks):
+        raise _refused(layout, f"says fallbacks = {fallbacks!r}; it is a list of providers' names")
+    return Settings(Durability(durability), provider, tuple(fallbacks))
 
 
 def _refused(layout: Layout, reason: str) -> Invalid:
