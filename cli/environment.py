@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.errors import UsageError
@@ -32,6 +32,13 @@ class FoundRoot(NamedTuple):
 
     folder: Path
     searched: bool
+
+
+class TurnPlace(NamedTuple):
+    """The turn whose program this process is, or was started by."""
+
+    agent_id: str
+    turn_id: str
 
 
 @dataclass
@@ -92,29 +99,47 @@ class Environment:
         return Layout(self.find_root().folder)
 
     @property
+    def turn(self) -> TurnPlace | None:
+        """The turn of this root's that this process belongs to, as its marks say; None for none."""
+        given = [self.variables.get(f"AGENTSDIR_{name}", "") for name in ("ROOT", "AGENT", "TURN")]
+        if not all(given) or Path(given[0]) != self.layout.root.resolve():
+            return None
+        return TurnPlace(given[1], given[2])
+
+    @property
     def world(self) -> World:
         """The engine's surroundings, with the real clock and real fresh ids."""
         import time
 
         from agentsdir.cli.fresh import FreshIds, now
         from agentsdir.cli.output import note
+        from agentsdir.cli.starting import Starting
         from agentsdir.cli.trust import check_trust
         from agentsdir.engine.world import World
         from agentsdir.formats.directory.durability import Disk
         from agentsdir.formats.directory.settings import read_settings
 
         layout = self.layout
-        disk = Disk(read_settings(layout).durability)
+        settings = read_settings(layout)
         return World(
             layout,
             now,
             time.sleep,
             FreshIds(),
-            disk,
+            Disk(settings.durability),
             lambda: check_trust(self),
             self.client,
             lambda text: note(self, text),
+            settings,
+            Starting(self, layout.root),
+            self.hand_out,
         )
+
+    def hand_out(self, document: dict[str, Any]) -> bool:
+        """Give an outgoing text to the user's hook; tell whether there is one."""
+        from agentsdir.cli.connectors import hand_out
+
+        return hand_out(self, document)
 
     def client(self, state: AgentState) -> Client:
         """Return how this user runs the program behind an agent's provider (config.toml)."""

@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 
 from agentsdir.adapters.contract import Content
 from agentsdir.engine import fallback
+from agentsdir.engine.aftermath import Ending, Told, aftermath, told_by
 from agentsdir.engine.attempts import Attempt, Runner, Said
 from agentsdir.engine.crashes import open_call_steps
+from agentsdir.engine.hearing import AskedToEnd, Ear, TimedOut
+from agentsdir.engine.inbox import presented
 from agentsdir.engine.native_changes import way_back
 from agentsdir.engine.open_turn import OpenTurn
 from agentsdir.engine.profiles import apply_profile
@@ -18,7 +21,6 @@ from agentsdir.engine.provider_sessions import (
     find_provider,
     provider_of,
     session_spec,
-    suspension_blob,
 )
 from agentsdir.engine.recording import Recording
 from agentsdir.engine.results import TurnResult
@@ -48,6 +50,16 @@ if TYPE_CHECKING:
 CUT_SHORT = "The turn ended before this call returned."
 
 
+class Slot(NamedTuple):
+    """What a session has while it works: the blob of the suspension that ended, and a way back.
+
+    `release` is called when the provider is not needed any more, however the turn goes.
+    """
+
+    blob: bytes = b""
+    release: Callable[[], None] = lambda: None
+
+
 class Sender(NamedTuple):
     """What the sender of a message wants of its turn.
 
@@ -69,7 +81,12 @@ def check_can_run(state: AgentState) -> None:
 
 
 class Turn:
-    """One message being worked on, while `.turn` is held."""
+    """One message being worked on, or none, while `.turn` is held.
+
+    Args:
+        message: as it waits in the inbox; None to have the agent go on by itself.
+        slot: what the session has while it works.
+    """
 
     def __init__(
         self,
@@ -77,58 +94,68 @@ class Turn:
         paths: AgentPaths,
         state: AgentState,
         held: locks.Held,
-        message: dict[str, Any],
+        message: dict[str, Any] | None,
         sender: Sender,
+        slot: Slot,
     ) -> None:
         self._turn = OpenTurn(world, paths, state, held)
-        self._message_id: str = message["messageId"]
-        self._content: Content = _plain(message["content"])
+        self._message = message
+        self._content: Content = _plain(presented(message)) if message else ""
         self._sender = sender
-        self._blob = b""
+        self._slot = slot
         self._attempt: Attempt | None = None
         self._recordings = ExitStack()
+        self._deferred: tuple[dict[str, Any], ...] = ()
+        self._told: tuple[Told, ...] = ()
 
-    def run_quietly(self) -> AgentState:
-        """Run another sender's turn; its failure is in the log, and no business of ours."""
-        try:
-            self.run()
-        except AgentsdirError as error:
-            if isinstance(error, (NotRecorded, Uncertain, Busy)):
-                raise
+    @property
+    def state(self) -> AgentState:
+        """The agent's, as of the last record that was read or appended here."""
         return self._turn.state
 
     def run(self) -> TurnResult:
-        """Run the turn and record its end, whatever it is."""
+        """Run the turn and record its end, whatever it is; a failure is in the result.
+
+        Raises `NotRecorded` and `Uncertain`, `SessionStateError` when the agent was closed before
+        the turn began, and the exception of whoever interrupts it.
+        """
         with self._recordings:
             return self._run()
 
     def _run(self) -> TurnResult:
         try:
-            said = self._be_answered()
+            try:
+                said = self._be_answered()
+            finally:
+                self._slot.release()
         except (NotRecorded, Uncertain):
             raise  # the disk refuses, so nothing more is written; `restore` ends the turn
         except Exception as error:
             if not self._turn.has_started:
                 raise
             failed = _as_ours(error)
-            failure = {
-                "kind": jsontext.clean(failed.kind, set()) or ProviderError.kind,
-                "message": jsontext.clean(failed.message, set()) or "no reason was given",
-            }
-            self._close_calls()
-            self._end("turn.error", {**failure, **self._spent()}, "failed")
-            raise failed from error
-        except BaseException:
+            if failed is not error:
+                failed.__cause__ = error
+            return self._fail(failed)
+        except BaseException as error:
+            reason = _reason(error)
             if self._turn.has_started:
                 self._close_calls()
-                self._end("turn.aborted", {"reason": "interrupt", **self._spent()}, "aborted")
-            raise
+                aborted = {"reason": reason, **self._spent()}
+                self._end("turn.aborted", aborted, "aborted", Ending(reason))
+            if not isinstance(error, TimedOut):
+                raise
+            limit = f"the turn was ended after {self._sender.timeout:g} seconds"
+            late = ProviderError(limit, kind="turn-timeout")
+            late.__cause__ = error
+            return self._result("aborted")._replace(error=late)
         return self._complete(said)
 
     def _be_answered(self) -> Said:
         """Have the agent's provider answer, else one that stands in for it (decision D24)."""
-        begun = _refusable(self._own)
+        begun, blob = _refusable(self._own), self._slot.blob
         self._start()
+        ear = Ear(self._turn.paths, self._turn.state.position, self._turn.id, self._sender.timeout)
         errors: list[AgentsdirError] = []
         name = self._turn.state.session.provider_name
         waiting: list[str] | None = None
@@ -141,7 +168,7 @@ class Turn:
                 if isinstance(begun, AgentsdirError):
                     raise begun
                 content = with_untold(turn, self._content)
-                return attempt.run(begun, content, self._blob, self._since)
+                return attempt.run(begun, content, blob, ear)
             except (NotRecorded, Uncertain):
                 raise
             except Exception as error:
@@ -155,7 +182,7 @@ class Turn:
             attempt.give_up()
             before, name = name, waiting.pop(0)
             fallback.hand_over(self._turn, before, name, errors[-1], len(errors) + 1)
-            begun = _refusable(partial(self._stand_in, name))
+            begun, blob = _refusable(partial(self._stand_in, name)), b""
 
     def _own(self) -> Runner:
         """Return the agent's own provider, its session brought level with the log."""
@@ -172,26 +199,18 @@ class Turn:
     def _start(self) -> None:
         turn = self._turn
         with turn.writer() as writer:
-            current = writer.state.session.state
-            if current is not SessionState.ACTIVE:
-                check_can_run(writer.state)
-                # The transition empties the record's blob, which is good for this turn only.
-                self._blob = suspension_blob(turn.paths)
-                change = {"from": current.value, "to": "active", "reason": "send"}
-                writer.append("session.state", change, turn.world.now())
+            check_can_run(writer.state)  # somebody may have closed it
             start = {
                 "turn_id": turn.id,
-                "message_ids": [self._message_id],
+                "message_ids": [self._message["messageId"]] if self._message else [],
                 "provider": writer.state.session.provider_name,
                 "attempt": 1,
             }
             writer.append("turn.start", start, turn.world.now())
-        self._since = turn.state.position
 
     def _stand_in(self, name: str) -> Runner:
         """Return who runs the turn in place of the agent's own provider."""
         turn = self._turn
-        self._blob = b""
         architecture, provider = provider_of(name)
         state = fallback.as_run_by(turn.state, architecture, provider)
         host = turn.host(fallback.mode_abroad(self._sender.permission_mode))
@@ -208,24 +227,27 @@ class Turn:
             state = take_step(turn.world, turn.paths, state, step)
         turn.state = state
 
+    def _fail(self, failed: AgentsdirError) -> TurnResult:
+        kind = jsontext.clean(failed.kind, set()) or ProviderError.kind
+        message = jsontext.clean(failed.message, set()) or "no reason was given"
+        self._close_calls()
+        failure = {"kind": kind, "message": message, **self._spent()}
+        self._end("turn.error", failure, "failed", Ending(kind, message))
+        return self._result("failed")._replace(error=failed)
+
     def _complete(self, said: Said) -> TurnResult:
-        done: dict[str, Any] = {
-            "response": said.response,
-            "stop_reason": said.stop_reason,
-            "usage": said.usage,
-        }
-        if said.cost is not None:
-            done["cost_usd"] = said.cost
-        self._end("turn.complete", done, "completed")
+        done: dict[str, Any] = said._asdict()
+        cost = done.pop("cost")
+        if cost is not None:
+            done["cost_usd"] = cost
+        self._end("turn.complete", done, "completed", Ending(text=said.response))
+        return self._result("completed")._replace(**said._asdict(), deferred=self._deferred)
+
+    def _result(self, outcome: str) -> TurnResult:
+        message_id = self._message["messageId"] if self._message else None
+        recorded = self._sender.record
         return TurnResult(
-            self._message_id,
-            self._turn.id,
-            "completed",
-            said.response,
-            said.stop_reason,
-            said.usage,
-            recorded=self._sender.record,
-            cost=said.cost,
+            message_id, self._turn.id, outcome, "", None, None, recorded=recorded, told=self._told
         )
 
     def _spent(self) -> dict[str, Any]:
@@ -234,15 +256,24 @@ class Turn:
         said = {"usage": usage, "cost_usd": cost}
         return {name: value for name, value in said.items() if value is not None}
 
-    def _end(self, event: str, data: dict[str, Any], outcome: str) -> None:
-        turn = self._turn
+    def _end(self, event: str, data: dict[str, Any], outcome: str, ending: Ending) -> None:
+        """Record the end, tell whoever waits for it, and settle the message, in this order."""
+        turn, world = self._turn, self._turn.world
+        with turn.writer() as writer:
+            found = writer.state.open_turn
+            self._deferred = tuple(found["deferred"]) if found else ()
+        steps = aftermath(world.layout, turn.state, turn.id, self._message, ending)
         turn.append(event, data)
         if (back := way_back(turn.paths, turn.state)) is not None:
             with turn.writer() as writer:
-                writer.append("native.changed", back, turn.world.now())
-        with turn.writer() as writer:
-            delivered = {"message_id": self._message_id, "outcome": outcome}
-            writer.append("message.delivered", delivered, turn.world.now())
+                writer.append("native.changed", back, world.now())
+        for step in steps:
+            turn.state = take_step(world, turn.paths, turn.state, step)
+        self._told = tuple(told_by(steps))
+        if self._message is not None:
+            with turn.writer() as writer:
+                delivered = {"message_id": self._message["messageId"], "outcome": outcome}
+                writer.append("message.delivered", delivered, world.now())
         # What could not be ended, or was left by one who was in a hurry, the next holder ends.
         turn.clear_note()
 
@@ -262,6 +293,13 @@ def _refusable(make: Callable[[], Runner]) -> Runner | AgentsdirError:
 
 def _as_ours(error: Exception) -> AgentsdirError:
     return error if isinstance(error, AgentsdirError) else crashed(error)
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a turn was aborted, for the record."""
+    if isinstance(error, TimedOut):
+        return "timeout"
+    return error.reason if isinstance(error, AskedToEnd) else "interrupt"
 
 
 def _plain(content: list[dict[str, Any]]) -> Content:

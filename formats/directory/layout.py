@@ -116,9 +116,24 @@ class Layout:
         return self.root / "archive"
 
     @property
+    def routes(self) -> Path:
+        """The index of who has which key; derived (SPEC.md, "Routes")."""
+        return self.root / "routes"
+
+    @property
     def create_lock(self) -> Path:
         """Held while an agent is made, so that unique keys stay unique."""
         return self.root / ".lock"
+
+    @property
+    def slots(self) -> Path:
+        """The folder of active sessions; derived."""
+        return self.root / "slots"
+
+    @property
+    def slots_lock(self) -> Path:
+        """Held while a session becomes active (decision D12)."""
+        return self.slots / ".lock"
 
     def folder(self, *, archived: bool) -> Path:
         """Return the folder of agent folders, or of the archived ones.
