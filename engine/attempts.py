@@ -18,7 +18,7 @@ from agentsdir.adapters.contract import (
     ProviderSession,
     SessionSpec,
 )
-from agentsdir.engine.interrupts import heard
+from agentsdir.engine.hearing import Ear
 from agentsdir.engine.open_turn import OpenTurn
 from agentsdir.engine.provider_sessions import open_provider, provider_errors
 from agentsdir.engine.recording import Recording, block_key
@@ -26,7 +26,6 @@ from agentsdir.engine.syncing import name_transcripts, new_blocks, store_transcr
 from agentsdir.engine.ticks import Ticks, limit_of
 from agentsdir.engine.transcript_blocks import Logged
 from agentsdir.formats import jsontext
-from agentsdir.formats.directory.log import Position
 from agentsdir.formats.errors import NotRecorded, ProviderError, Uncertain
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, Block
@@ -82,12 +81,12 @@ class Attempt:
         self._limited: str | None = None
         self.has_answered = False
 
-    def run(self, runner: Runner, content: Content, blob: bytes, since: Position) -> Said:
+    def run(self, runner: Runner, content: Content, blob: bytes, ear: Ear) -> Said:
         """Have the provider answer.
 
         Args:
             blob: what it gave at the suspension that the turn ends; empty for none.
-            since: where the log ended when the turn began: a request to end it stands behind that.
+            ear: hears when the turn is to end.
 
         Raises `ProviderError` when it does not, kind ``max-ticks`` where it only called tools.
         """
@@ -95,33 +94,33 @@ class Attempt:
         self._ticks = Ticks(limit_of(self._turn.state.limits, runs_program=program))
         with open_provider(self._turn.world, runner.provider, runner.spec, blob) as session:
             try:
-                with heard(self._turn.paths, since, self._turn.id):
-                    self._listen(session, runner, content)
+                with ear.listening():
+                    self._listen(session, runner, content, ear)
             except (NotRecorded, Uncertain):
                 raise
             except BaseException as error:
                 if not isinstance(error, Exception):
-                    self._wind_down(session)
+                    self._wind_down(session, ear)
                 self._keep(session, runner)
                 raise
             self._keep(session, runner)
         return self._result()
 
-    def _listen(self, session: ProviderSession, runner: Runner, content: Content) -> None:
+    def _listen(self, session: ProviderSession, runner: Runner, content: Content, ear: Ear) -> None:
         """Take the provider's events to their end, or to the limit of model calls."""
         for event in session.send(content):
             if self._ticks.is_beyond(event):
                 self._limited = self._text()
                 if runner.provider.runs_program:
                     self._take(event)  # its transcript may have what began
-                self._wind_down(session)
+                self._wind_down(session, ear)
                 return
             self._take(event)
 
-    def _wind_down(self, session: ProviderSession) -> None:
+    def _wind_down(self, session: ProviderSession, ear: Ear) -> None:
         """Have a provider end in its own way; a second interrupt stops it at once."""
         try:
-            with provider_errors():
+            with ear.listening(), provider_errors():
                 for event in session.interrupt():
                     self._take(event)
         except (NotRecorded, Uncertain):

@@ -35,7 +35,6 @@ from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import (
     AgentsdirError,
-    Busy,
     NotRecorded,
     ProviderError,
     Uncertain,
