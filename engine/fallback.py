@@ -16,7 +16,6 @@ from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.settings import read_settings
 from agentsdir.formats.errors import AgentsdirError, ProviderError, UsageError
 
 # Nobody could do better than whoever said these: the prompt, the log or the root is refused, or the
@@ -43,11 +42,8 @@ def may_stand_in(error: BaseException) -> bool:
 
 
 def stand_ins(world: World, state: AgentState) -> list[str]:
-    """Return who stands in for an agent's provider, in order: its own list, else the root's.
-
-    Raises `Invalid` for a settings.toml that says nothing of sense.
-    """
-    names = state.fallbacks or read_settings(world.layout).fallbacks
+    """Return who stands in for an agent's provider, in order: its own list, else the root's."""
+    names = state.fallbacks or world.settings.fallbacks
     return [name for name in dict.fromkeys(names) if name != state.session.provider_name]
 
 
