@@ -1,0 +1,229 @@
+"""`new --get`, `resolve`, `rename`, `tag` and `outbox`, as typed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.schemas import check
+
+NOW = "2026-01-02T03:04:05.678900Z"
+PERSON = ("--connector", "irc", "--user", "ada", "--channel", "#c")
+
+
+@pytest.mark.feature("T-03")
+@pytest.mark.parametrize("key", [PERSON, ("--type", "heartbeat"), ("--name", "demo")])
+def test_processes_that_look_for_one_key_at_once_get_one_agent(
+    shell: Any, key: tuple[str, ...]
+) -> None:
+    """In a directory that is not there yet, too."""
+    command = [sys.executable, "-m", "agentsdir.cli.main", "new", "--get", *key]
+    running = [
+        subprocess.Popen(command, env=shell.environment(), stdout=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    printed = {process.communicate(timeout=60)[0] for process in running}
+
+    assert [process.returncode for process in running] == [0] * 6
+    assert len(printed) == 1
+    assert len(shell.ok("list").rows) == 1
+
+
+def test_get_is_for_what_can_be_found(shell: Any) -> None:
+    """Without a key each `new` would be another agent; --from makes one."""
+    assert "nothing to find it by" in shell("new", "--get").err
+    assert shell("new", "--get").code == 2
+    assert shell("new", "--get", "--from", "x").code == 2
+    one = shell.new(*PERSON)
+    assert shell("new", *PERSON).code == 1
+    assert shell.new("--get", *PERSON, "--name", "other") == one
+
+
+@pytest.mark.feature("T-02", "T-11")
+def test_resolve_prints_one_id_or_says_that_there_is_none(shell: Any) -> None:
+    """A task is no foreground agent; the row is that of `list`."""
+    shell.new("--type", "cron", "--cron", "nightly")
+    assert shell("resolve", "most-recent-foreground").code == 10
+    assert shell("resolve", "heartbeat", "--json").error["kind"] == "no-such-agent"
+    assert shell("resolve", "oldest").code == 2
+    one, two = shell.new(), shell.new()
+    pulse = shell.new("--type", "heartbeat")
+
+    assert shell.ok("resolve", "most-recent-foreground").out == f"{two}\n"
+    shell.ok("send", one, "hi")
+    assert shell.ok("resolve", "most-recent-foreground").out == f"{one}\n"
+    row = shell.ok("resolve", "heartbeat", "--json").json
+    assert (row["agentId"], check("session-list", row)) == (pulse, [])
+
+    (shell.folder(two) / "events.jsonl").unlink()
+    done = shell("resolve", "most-recent-foreground")
+    assert (done.code, done.out) == (3, f"{one}\n")
+    assert f"passed over {two}" in done.err
+
+
+@pytest.mark.feature("A-04")
+def test_an_agent_is_found_by_its_new_name_and_the_old_one_is_free(shell: Any) -> None:
+    """At work or not; an event says so, and every file follows."""
+    agent = shell.new("--name", "draft")
+    with locks.hold(shell.folder(agent) / ".turn"):
+        row = shell.ok("rename", "draft", "night shift", "--json").json
+
+    assert (row["name"], check("session-list", row)) == ("night shift", [])
+    assert shell.ok("inspect", "night shift").json["agentId"] == agent
+    assert shell("inspect", "draft").code == 10
+    other = shell.new("--name", "draft")
+    assert shell("rename", other, "night shift").code == 1
+    assert shell("rename", other, "a/b").code == 2
+    log = (shell.folder(other) / "events.jsonl").read_bytes()
+    shell.ok("rename", other, "draft")
+    assert (shell.folder(other) / "events.jsonl").read_bytes() == log
+    child = shell.new("--type", "subagent", "--parent", agent, "--name", "x")
+    shell.ok("rename", child, "draft")
+    assert shell("validate").out == ""
+
+
+def test_tags_are_put_on_and_taken_off_in_any_order(shell: Any) -> None:
+    """One that begins with h is no --help; nothing is written where nothing changes."""
+    agent = shell.new("--name", "demo")
+    shell.ok("tag", "demo", "+urgent", "hot", "+later")
+    assert shell.ok("tag", "demo").out == "hot\nlater\nurgent\n"
+    shell.ok("tag", "demo", "-hot", "-nothing", "-h")
+    log = (shell.folder(agent) / "events.jsonl").read_bytes()
+    shell.ok("tag", "demo", "later", "-none")
+    assert (shell.folder(agent) / "events.jsonl").read_bytes() == log
+    row = shell.ok("tag", "demo", "-later", "--json").json
+    assert (row["tags"], check("session-list", row)) == (["urgent"], [])
+    for wrong in ("+", "a b", "a,b", "--jsn", "x" * 65, "\x1b[1m"):
+        assert shell("tag", "demo", wrong).code == 2
+    assert shell.ok("list").rows[0]["tags"] == ["urgent"]
+    assert shell("validate").out == ""
+
+
+def test_a_closed_agent_keeps_its_name_and_tags(shell: Any) -> None:
+    """Exit 13; nothing is recorded after its end."""
+    agent = shell.new("--name", "demo")
+    with write_agent(AgentPaths(shell.folder(agent), agent)) as writer:
+        change = {"from": "created", "to": "terminated", "reason": "close"}
+        writer.append("session.state", change, NOW)
+    for command in (("rename", agent, "other"), ("tag", agent, "+x")):
+        assert shell(*command).code == 13
+
+
+def say(shell: Any, agent: str, message: str, text: str) -> None:
+    """Leave a text in an agent's outbox."""
+    with write_agent(AgentPaths(shell.folder(agent), agent)) as writer:
+        who = {"connector": "irc", "userId": "ada", "channelId": "#c"}
+        data = {"message_id": message, **who, "text": text, "in_reply_to": None}
+        writer.append("outgoing", data, NOW)
+
+
+def hook(shell: Any, body: str) -> Path:
+    """Install a hook that takes texts; return the file in which it keeps them."""
+    folder = shell.home / ".config" / "agentsdir" / "hooks"
+    folder.mkdir(parents=True, exist_ok=True)
+    kept: Path = shell.home / "taken"
+    path = folder / "outgoing"
+    path.write_text(f"#!/bin/sh\nkept='{kept}'\n{body}\n")
+    path.chmod(0o700)
+    return kept
+
+
+ONE, TWO = "1" * 24, "2" * 24
+
+
+def test_the_outbox_lists_what_waits_and_hands_it_to_the_hook(shell: Any) -> None:
+    """As documents of their schemas; what is taken waits no more."""
+    agent = shell.new(*PERSON)
+    say(shell, agent, ONE, "first\nline")
+    say(shell, agent, TWO, "second")
+
+    rows = shell.ok("outbox").rows
+    assert [row["message_id"] for row in rows] == [ONE, TWO]
+    assert all(check("outbox-entry", row) == [] for row in rows)
+    page = shell.ok("outbox", agent, tty=True).out
+    assert page.splitlines()[0] == f"{ONE}  {agent}  irc ada #c  first line"
+    done = shell("outbox", "--deliver")
+    assert (done.code, len(done.rows)) == (0, 2)
+    assert "there is no outgoing hook" in done.err
+
+    kept = hook(shell, 'cat >> "$kept"')
+    done = shell("outbox", "--deliver")
+    assert (done.code, done.out, done.err) == (0, "", "agentsdir: nothing waits\n")
+    taken = [orjson_line(line) for line in kept.read_bytes().splitlines()]
+    assert [document["text"] for document in taken] == ["first\nline", "second"]
+    assert all(check("outgoing-text", document) == [] for document in taken)
+    assert shell("validate").out == ""
+
+
+def orjson_line(line: bytes) -> Any:
+    """Decode a line."""
+    import orjson
+
+    return orjson.loads(line)
+
+
+REFUSING = {
+    "says no": ("echo 'no network' >&2; exit 4", "no network"),
+    "is killed": ("kill -9 $$", "signal 9"),
+}
+
+
+@pytest.mark.parametrize(("body", "reason"), REFUSING.values(), ids=REFUSING)
+def test_a_hook_that_fails_leaves_the_text_and_its_reason(
+    shell: Any, body: str, reason: str
+) -> None:
+    """Exit 1; somebody may say that it was taken all the same."""
+    agent = shell.new(*PERSON)
+    say(shell, agent, ONE, "first")
+    hook(shell, body)
+
+    done = shell("outbox", "--deliver", agent)
+
+    assert (done.code, [row["message_id"] for row in done.rows]) == (1, [ONE])
+    assert reason in done.err
+    assert b'"hook.failed"' in (shell.folder(agent) / "events.jsonl").read_bytes()
+    shell.ok("outbox", agent, "--done", ONE)
+    assert shell.ok("outbox").out == ""
+    assert shell("outbox", "--done", ONE).code == 2
+    assert shell("outbox", agent, "--done", TWO).code == 2
+
+
+def test_a_hook_that_is_not_ones_own_is_not_passed_over(shell: Any) -> None:
+    """It was meant to take the text."""
+    agent = shell.new(*PERSON)
+    say(shell, agent, ONE, "first")
+    hook(shell, "true")
+    (shell.home / ".config" / "agentsdir" / "hooks" / "outgoing").chmod(0o722)
+
+    done = shell("outbox", "--deliver")
+
+    assert done.code == 1
+    assert "can be written by others" in done.err
+
+
+def test_processes_that_hand_out_at_once_hand_out_each_text_once(shell: Any) -> None:
+    """Who comes second finds the agent at work, or nothing that waits."""
+    agent = shell.new(*PERSON)
+    texts = [f"text {number}" for number in range(5)]
+    for number, text in enumerate(texts):
+        say(shell, agent, f"{number}" * 24, text)
+    kept = hook(shell, 'cat >> "$kept"')
+    command = [sys.executable, "-m", "agentsdir.cli.main", "outbox", "--deliver"]
+    running = [
+        subprocess.Popen(command, env=shell.environment(), stderr=subprocess.DEVNULL)
+        for _ in range(4)
+    ]
+
+    codes = {process.wait(timeout=60) for process in running}
+
+    assert codes <= {0, 11}
+    assert 0 in codes
+    taken = [orjson_line(line)["text"] for line in kept.read_bytes().splitlines()]
+    assert taken == texts
