@@ -34,6 +34,13 @@ class FoundRoot(NamedTuple):
     searched: bool
 
 
+class TurnPlace(NamedTuple):
+    """The turn whose program this process is, or was started by."""
+
+    agent_id: str
+    turn_id: str
+
+
 @dataclass
 class Environment:
     """One invocation's surroundings.
@@ -92,10 +99,12 @@ class Environment:
         return Layout(self.find_root().folder)
 
     @property
-    def turn(self) -> tuple[str, str] | None:
-        """The turn that this command runs in, as agent id and turn id; None outside of one."""
-        agent, turn = (self.variables.get(f"AGENTSDIR_{name}", "") for name in ("AGENT", "TURN"))
-        return (agent, turn) if agent and turn else None
+    def turn(self) -> TurnPlace | None:
+        """The turn of this root's that this process belongs to, as its marks say; None for none."""
+        given = [self.variables.get(f"AGENTSDIR_{name}", "") for name in ("ROOT", "AGENT", "TURN")]
+        if not all(given) or Path(given[0]) != self.layout.root.resolve():
+            return None
+        return TurnPlace(given[1], given[2])
 
     @property
     def world(self) -> World:
@@ -104,22 +113,25 @@ class Environment:
 
         from agentsdir.cli.fresh import FreshIds, now
         from agentsdir.cli.output import note
+        from agentsdir.cli.starting import Starting
         from agentsdir.cli.trust import check_trust
         from agentsdir.engine.world import World
         from agentsdir.formats.directory.durability import Disk
         from agentsdir.formats.directory.settings import read_settings
 
         layout = self.layout
-        disk = Disk(read_settings(layout).durability)
+        settings = read_settings(layout)
         return World(
             layout,
             now,
             time.sleep,
             FreshIds(),
-            disk,
+            Disk(settings.durability),
             lambda: check_trust(self),
             self.client,
             lambda text: note(self, text),
+            settings,
+            Starting(self, layout.root),
             self.hand_out,
         )
 

@@ -101,7 +101,7 @@ def find_target(env: Environment, world: World, options: TargetOptions) -> Agent
         return _find_or_create(env, world, options, agent)
     if options.to or agent:
         return find_agent(world.layout, options.to or agent)
-    sender = options.sender or (env.turn[0] if env.turn else "")
+    sender = options.sender or (env.turn.agent_id if env.turn else "")
     if not sender:
         raise UsageError("no agent is named", hint="give AGENT, or --to, --connector, --cron, …")
     from agentsdir.engine.routing.targets import default_target
