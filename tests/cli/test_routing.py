@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from agentsdir.formats.directory import locks
@@ -135,6 +140,28 @@ def hook(shell: Any, body: str) -> Path:
     return kept
 
 
+def lines(path: Path) -> list[Any]:
+    """Return the documents of a file of JSON Lines."""
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def texts(kept: Path) -> list[str]:
+    """Return the texts that a hook took."""
+    return [document["text"] for document in lines(kept)]
+
+
+def kill_once(shell: Any, agent: str, has_come: Callable[[], bool]) -> None:
+    """Send to an agent in a process that is killed when something has come to pass."""
+    command = [sys.executable, "-m", "agentsdir.cli.main", "send", agent, "one"]
+    process = subprocess.Popen(command, env=shell.environment(), stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not has_come():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+
+
 ONE, TWO = "1" * 24, "2" * 24
 
 
@@ -156,17 +183,9 @@ def test_the_outbox_lists_what_waits_and_hands_it_to_the_hook(shell: Any) -> Non
     kept = hook(shell, 'cat >> "$kept"')
     done = shell("outbox", "--deliver")
     assert (done.code, done.out, done.err) == (0, "", "agentsdir: nothing waits\n")
-    taken = [orjson_line(line) for line in kept.read_bytes().splitlines()]
-    assert [document["text"] for document in taken] == ["first\nline", "second"]
-    assert all(check("outgoing-text", document) == [] for document in taken)
+    assert texts(kept) == ["first\nline", "second"]
+    assert all(check("outgoing-text", document) == [] for document in lines(kept))
     assert shell("validate").out == ""
-
-
-def orjson_line(line: bytes) -> Any:
-    """Decode a line."""
-    import orjson
-
-    return orjson.loads(line)
 
 
 REFUSING = {
@@ -211,8 +230,8 @@ def test_a_hook_that_is_not_ones_own_is_not_passed_over(shell: Any) -> None:
 def test_processes_that_hand_out_at_once_hand_out_each_text_once(shell: Any) -> None:
     """Who comes second finds the agent at work, or nothing that waits."""
     agent = shell.new(*PERSON)
-    texts = [f"text {number}" for number in range(5)]
-    for number, text in enumerate(texts):
+    said = [f"text {number}" for number in range(5)]
+    for number, text in enumerate(said):
         say(shell, agent, f"{number}" * 24, text)
     kept = hook(shell, 'cat >> "$kept"')
     command = [sys.executable, "-m", "agentsdir.cli.main", "outbox", "--deliver"]
@@ -225,5 +244,74 @@ def test_processes_that_hand_out_at_once_hand_out_each_text_once(shell: Any) -> 
 
     assert codes <= {0, 11}
     assert 0 in codes
-    taken = [orjson_line(line)["text"] for line in kept.read_bytes().splitlines()]
-    assert taken == texts
+    assert texts(kept) == said
+
+
+TALK = """\
+{"type":"block_complete","blockId":"a","block":{"type":"assistant_text","content":"Hello, Ada."}}
+{"type":"turn"}
+{"type":"error","kind":"overloaded","message":"the model is overloaded"}
+{"type":"turn"}
+{"type":"turn"}
+{"type":"block_complete","blockId":"b","block":{"type":"assistant_text","content":"Here again."}}
+"""
+
+
+@pytest.mark.feature("T-03", "T-08")
+def test_each_turn_of_a_person_behind_a_connector_hands_out_its_answer(shell: Any) -> None:
+    """The answer, or that there is none; an empty one is no text."""
+    (shell.cwd / "talk.jsonl").write_text(TALK)
+    agent = shell.script(str(shell.cwd / "talk.jsonl"), *PERSON)
+    kept = hook(shell, 'cat >> "$kept"')
+    for _ in range(4):
+        shell("send", agent, "hi")
+
+    taken = lines(kept)
+    assert [one["text"] for one in taken] == ["Hello, Ada.", "Inference failed.", "Here again."]
+    log = lines(shell.folder(agent) / "events.jsonl")
+    asked = [r["data"]["message_id"] for r in log if r["event"] == "message.enqueued"]
+    assert [one["in_reply_to"] for one in taken] == [asked[0], asked[1], asked[3]]
+    assert shell.ok("outbox").out == ""
+    assert shell("validate").out == ""
+
+
+def test_a_failing_hook_fails_no_turn_and_the_next_turn_tries_again(shell: Any) -> None:
+    """The answer is printed, the reason said; both texts come in order when the hook is back."""
+    agent = shell.new(*PERSON)
+    hook(shell, "echo 'no network' >&2; exit 1")
+    done = shell("send", agent, "one")
+    assert (done.code, done.out) == (0, "one\n")
+    assert "no network" in done.err
+    kept = hook(shell, 'cat >> "$kept"')
+    shell.ok("send", agent, "two")
+    assert texts(kept) == ["one", "two"]
+
+
+def test_a_process_killed_while_its_hook_runs_loses_no_text(shell: Any) -> None:
+    """The hook dies with it or not; the text waits, and is handed out by whoever comes next."""
+    agent = shell.new(*PERSON)
+    kept = hook(shell, 'echo $$ > "$kept.begun"; exec sleep 60')
+    begun = Path(f"{kept}.begun")
+    kill_once(shell, agent, lambda: begun.exists() and begun.read_text().endswith("\n"))
+    os.kill(int(begun.read_text()), signal.SIGKILL)
+
+    assert [row["text"] for row in shell("outbox").rows] == ["one"]
+    hook(shell, 'cat >> "$kept"')
+    assert shell("outbox", "--deliver").code == 0
+    shell("restore")
+    assert texts(kept) == ["one"]
+    assert shell.ok("outbox").out == ""
+
+
+@pytest.mark.feature("T-06")
+def test_what_a_restoration_says_is_handed_out_once(shell: Any) -> None:
+    """`Internal error.` to the person whose turn was cut off."""
+    (shell.cwd / "talk.jsonl").write_text('{"type":"sleep","seconds":60}\n')
+    agent = shell.script(str(shell.cwd / "talk.jsonl"), *PERSON)
+    kept = hook(shell, 'cat >> "$kept"')
+    log = shell.folder(agent) / "events.jsonl"
+    kill_once(shell, agent, lambda: b'"turn.start"' in log.read_bytes())
+
+    for _ in range(2):
+        assert shell("restore").code == 0
+    assert texts(kept) == ["Internal error."]
