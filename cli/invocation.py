@@ -19,6 +19,7 @@ from agentsdir.formats.version import VERSION
 COMMANDS = {
     "new": "Create an agent and print its id",
     "send": "Give an agent a prompt and print its answer",
+    "queue": "Put a prompt into an agent's inbox",
     "interrupt": "Ask an agent's running turn to end",
     "reset": "Begin an agent's history anew",
     "suspend": "Take an agent's session out of use",

@@ -247,13 +247,14 @@ def test_processes_that_hand_out_at_once_hand_out_each_text_once(shell: Any) -> 
     assert texts(kept) == said
 
 
-TALK = """\
-{"type":"block_complete","blockId":"a","block":{"type":"assistant_text","content":"Hello, Ada."}}
-{"type":"turn"}
-{"type":"error","kind":"overloaded","message":"the model is overloaded"}
-{"type":"turn"}
-{"type":"turn"}
-{"type":"block_complete","blockId":"b","block":{"type":"assistant_text","content":"Here again."}}
+SAYS = '{"type":"block_complete","blockId":"a","block":{"type":"assistant_text","id":"a",'
+TALK = f"""\
+{SAYS}"content":"Hello, Ada."}}}}
+{{"type":"turn"}}
+{{"type":"error","kind":"overloaded","message":"the model is overloaded"}}
+{{"type":"turn"}}
+{{"type":"turn"}}
+{SAYS}"content":"Here again."}}}}
 """
 
 
