@@ -316,3 +316,58 @@ def test_what_a_restoration_says_is_handed_out_once(shell: Any) -> None:
     for _ in range(2):
         assert shell("restore").code == 0
     assert texts(kept) == ["Internal error."]
+
+
+def test_a_renamed_agent_that_is_imported_twice_has_its_name_once(shell: Any) -> None:
+    """The second is another agent, without the name; a third keeps one that is free."""
+    agent = shell.new("--name", "draft")
+    shell.ok("rename", agent, "final")
+    shell.ok("export", "--bundle", agent, "bundle.tar")
+
+    second = shell.ok("import", "bundle.tar").out.strip()
+    shell.ok("rename", agent, "older")
+    third = shell.ok("import", "bundle.tar").out.strip()
+
+    names = {row["agentId"]: row["name"] for row in shell.ok("list").rows}
+    assert names == {agent: "older", second: None, third: "final"}
+    assert shell("validate").out == ""
+
+
+@pytest.mark.feature("T-03", "G-06")
+def test_messages_of_one_conversation_sent_at_once_are_one_agents_in_order(shell: Any) -> None:
+    """The agent is made once; each process gets its own answer, and none is lost."""
+    command = [sys.executable, "-m", "agentsdir.cli.main", "send", *PERSON]
+    said = [f"text {number}" for number in range(5)]
+    running = [
+        subprocess.Popen(
+            [*command, text], env=shell.environment(), stdout=subprocess.PIPE, text=True
+        )
+        for text in said
+    ]
+
+    assert [process.communicate(timeout=60)[0] for process in running] == [f"{t}\n" for t in said]
+    (row,) = shell.ok("list").rows
+    assert (row["counters"]["turns"], row["pendingCount"]) == (5, 0)
+    log = lines(shell.folder(row["agentId"]) / "events.jsonl")
+    asked = [r["data"]["message_id"] for r in log if r["event"] == "message.enqueued"]
+    ended = [r["data"]["message_id"] for r in log if r["event"] == "message.delivered"]
+    assert asked == ended
+    answered = [row["in_reply_to"] for row in shell.ok("outbox").rows]
+    assert answered == asked
+
+
+@pytest.mark.feature("T-11")
+def test_a_task_and_the_heartbeat_run_on_one_agent_each_and_are_never_foreground(
+    shell: Any,
+) -> None:
+    """As two lines of a crontab would send to them, again and again."""
+    for batch in ("one", "two"):
+        assert shell.ok("send", "--heartbeat", f"batch {batch}").out == f"batch {batch}\n"
+        assert shell.ok("send", "--cron", "nightly", f"report {batch}").out == f"report {batch}\n"
+
+    rows = {row["descriptor"]["type"]: row for row in shell.ok("list").rows}
+    assert sorted(rows) == ["cron", "heartbeat"]
+    assert [row["counters"]["turns"] for row in rows.values()] == [2, 2]
+    assert shell.ok("resolve", "heartbeat").out == f"{rows['heartbeat']['agentId']}\n"
+    assert shell("resolve", "most-recent-foreground").code == 10
+    assert shell.ok("outbox").out == ""
