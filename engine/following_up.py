@@ -153,7 +153,7 @@ class FollowingUp:
             for step in child_begins(self._world.layout, state, message):
                 state = take_step(self._world, paths, state, step)
         result = self._scheduler.run(paths, state, held, message, sender)
-        hand_out(self._world, paths, self._scheduler.current(paths, held))
+        hand_out(self._world, paths, state)
         if result.error is None:
             self._defer(paths, result)
         if not self._alone:

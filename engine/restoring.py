@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from agentsdir.engine.crashes import crash_steps, spent_streams
 from agentsdir.engine.holding import has_leftovers, hold_turn
+from agentsdir.engine.routing.outbox import hand_out
 from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
@@ -195,6 +196,8 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
                 done.append(f"removed {path.name}")
     if state.session.state is not SessionState.ACTIVE:
         Slots(world.layout).leave(paths.id)
+    if any(step.event == "outgoing" for step in plan.steps):
+        hand_out(world, paths, state)
     return state.session.state.value
 
 
