@@ -49,11 +49,11 @@ class Wanted(NamedTuple):
 
 
 class Child(NamedTuple):
-    """A subagent that was made: its folder, its name, and the message that waits there."""
+    """A subagent that was made, and the message that waits in its inbox."""
 
     paths: AgentPaths
     name: str
-    parent: str
+    parent: AgentPaths
     message_id: str
 
 
@@ -78,14 +78,15 @@ def make_child(
         reading = read_agent(parent)
         _check_parent(reading.state, turn_id)
         check_depth(layout, reading.state)
-        child_id = world.ids.agent()
-        child = Child(AgentPaths(layout.agents / child_id, child_id), "", parent.id, "")
-        child = child._replace(name=_name(wanted, child_id), message_id=world.ids.agent())
-        created = _creation(world, parent, reading, wanted, child)
+        child_id, created_at = world.ids.agent(), world.now()
+        one = Subagent(child_id, _name(wanted, child_id), created_at, wanted.content)
+        paths = AgentPaths(layout.agents / child_id, child_id)
+        child = Child(paths, one.name, parent, world.ids.agent())
+        created = _creation(world, reading, wanted, child)
         with making_agent(layout, child_id, _session_of(created), world.disk) as made:
-            made.append("session.created", created, world.now())
+            made.append("session.created", created, created_at)
             made.append("message.enqueued", _prompt(child, wanted, sync=sync), world.now())
-        _tell(world, parent, child, turn_id)
+        _tell(world, child, one, turn_id)
     return child
 
 
@@ -107,11 +108,10 @@ def _name(wanted: Wanted, child_id: str) -> str:
     return f"{base}-{child_id[:_OF_ID]}"
 
 
-def _creation(
-    world: World, parent: AgentPaths, reading: Reading, wanted: Wanted, child: Child
-) -> dict[str, Any]:
+def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> dict[str, Any]:
     """Return the data of the subagent's `session.created` event."""
-    state, record = reading.state, recorded_creation(parent) or reading.rebuilt
+    parent, state = child.parent, reading.state
+    record = recorded_creation(parent) or reading.rebuilt
     if record is None:
         raise Invalid(f"{parent.log} does not say how the agent was made")
     own = wanted.provider or state.session.provider_name
@@ -158,7 +158,7 @@ def _session_of(created: dict[str, Any]) -> str:
 def _prompt(child: Child, wanted: Wanted, *, sync: bool) -> dict[str, Any]:
     data = {
         "message_id": child.message_id,
-        "sender": child.parent,
+        "sender": child.parent.id,
         "kind": "user",
         "content": wanted.content,
         "spawn": True,
@@ -166,20 +166,20 @@ def _prompt(child: Child, wanted: Wanted, *, sync: bool) -> dict[str, Any]:
     return {**data, "sync": True} if sync else data
 
 
-def _tell(world: World, parent: AgentPaths, child: Child, turn_id: str | None) -> None:
+def _tell(world: World, child: Child, one: Subagent, turn_id: str | None) -> None:
     """Name the subagent in its parent's log, or take it back: nobody knows of it yet."""
     is_named = False
     try:
-        with write_agent(parent, disk=world.disk) as writer:
+        with write_agent(child.parent, disk=world.disk) as writer:
             _check_parent(writer.state, turn_id)
-            said = {"child": child.paths.id, "name": child.name}
+            said = {"child": one.id, "name": one.name}
             if turn_id is None:
                 writer.append("agent.spawned", {**said, "status": "running"}, world.now())
             else:
                 writer.append("spawn.requested", {**said, "turn_id": turn_id}, world.now())
             is_named = True
-            block = child.as_told.block(writer.state, "pending")
-            writer.append("block", {"turn_id": turn_id, "block": block}, world.now())
+            block = {"turn_id": turn_id, "block": one.block(writer.state, "pending")}
+            writer.append("block", block, world.now())
     except BaseException as error:
         # Where nobody knows what the disk holds, the log may name it.
         if not is_named and not isinstance(error, Uncertain):

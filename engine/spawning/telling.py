@@ -117,9 +117,12 @@ def dropped_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[
         paths: the parent.
         state: with the turn that failed, which is still open.
     """
-    asked = (state.open_turn or {}).get("deferred", [])
-    steps = []
-    for child_id, name in [(one["child"], one["name"]) for one in asked if "child" in one]:
+    steps: list[Step] = []
+    turn = state.open_turn
+    if turn is None:
+        return steps
+    asked = [(one["child"], one["name"]) for one in turn["deferred"] if "child" in one]
+    for child_id, name in asked:
         if state.children.get(child_id, {}).get("status") != "pending":
             continue  # somebody has run it, or it was dropped before
         one = Subagent(child_id, name)
@@ -133,7 +136,7 @@ def dropped_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[
             steps += _closing_steps(child_paths, child)
         said = {"child": one.id, "name": one.name, "reason": DROPPED}
         failed = one.block(state, "error", f"Dropped: {DROPPED}.")
-        steps.append(Step("", "block", {"turn_id": state.open_turn["turnId"], "block": failed}))
+        steps.append(Step("", "block", {"turn_id": turn["turnId"], "block": failed}))
         steps.append(Step(f"dropped subagent {one.id}", "spawn.dropped", said))
     return steps
 
