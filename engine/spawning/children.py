@@ -105,7 +105,7 @@ def _name(wanted: Wanted, child_id: str) -> str:
         return ids.check_name(wanted.name)
     # No search for a free number, and none that a sibling who is gone has had.
     base = wanted.base[:100] if ids.NAME.fullmatch(wanted.base) else BASE_NAME
-    return f"{base}-{child_id[:_OF_ID]}"
+    return f"{base}-{child_id[-_OF_ID:]}"
 
 
 def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> dict[str, Any]:
