@@ -67,6 +67,7 @@ def run(
     With --get, who has it already is found and left as it is; else the second is refused.
     """
     from agentsdir.cli.made import print_made
+    from agentsdir.cli.pairs import read_pairs
     from agentsdir.engine.creation import NewAgent
 
     env: Environment = ctx.obj
@@ -92,7 +93,7 @@ def run(
         channel=channel,
         cron=cron,
         parent=parent,
-        options=_options(option or []),
+        options=read_pairs("--option", option or []),
     )
     world = env.world
     made = _adopt(env, world, wanted, origin) if origin else _make(world, wanted, get=get)
@@ -116,13 +117,3 @@ def _adopt(env: Environment, world: World, wanted: NewAgent, origin: str) -> Mad
     path = env.cwd / origin
     there: Path | str = path if path.exists() else origin
     return adopt(world, wanted, there, stores_of(env.home, env.cwd, env.variables))
-
-
-def _options(given: list[str]) -> dict[str, str]:
-    options = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise UsageError(f"--option {text!r} is not NAME=VALUE")
-        options[name] = value
-    return options

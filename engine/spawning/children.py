@@ -11,12 +11,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.engine.creation import NewAgent, check_options, identity_of, open_root
+from agentsdir.engine.creation import NewAgent, check_wanted, identity_of, root_held
 from agentsdir.engine.provider_sessions import recorded_mode
 from agentsdir.engine.routing.lineage import check_depth
 from agentsdir.engine.spawning.telling import Subagent
 from agentsdir.engine.world import World
-from agentsdir.formats.directory import documents, ids, locks
+from agentsdir.formats.directory import documents, ids
 from agentsdir.formats.directory.agent import Reading, read_agent, write_agent
 from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.fold import AgentState
@@ -67,14 +67,11 @@ def make_child(
         sync: have the answer put into the parent's inbox.
 
     Raises `SessionStateError` for a closed parent, one too deep (kind ``spawn-depth``), or a turn
-    that is over (kind ``turn-over``); what `check_options` and `identity_of` raise; and what
+    that is over (kind ``turn-over``); what `check_wanted` and `identity_of` raise; and what
     `making_agent` and `write_agent` raise. There is no subagent then, unless that is uncertain.
     """
     layout = world.layout
-    layout.check_version(writing=True)
-    documents.make_folder(layout.root, world.disk)
-    with locks.hold(layout.create_lock, what="the agents directory"):
-        open_root(layout, world.disk)
+    with root_held(world):
         reading = read_agent(parent)
         _check_parent(reading.state, turn_id)
         check_depth(layout, reading.state)
@@ -119,7 +116,6 @@ def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> d
     same = own == state.session.provider_name
     architecture = registry.get(own)
     provider = architecture.provider
-    is_program = provider is not None and provider.runs_program
     new = NewAgent(
         kind="subagent",
         parent=parent.id,
@@ -128,13 +124,13 @@ def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> d
         model=wanted.model or (state.session.model if same else ""),
         system_prompt=wanted.system_prompt,
         profile=wanted.profile or state.profile,
-        permission_mode=recorded_mode(record) if is_program else "",
+        permission_mode=recorded_mode(record) if provider and provider.runs_program else "",
         cwd=wanted.cwd or state.cwd,
         options={**(record.data.get("options", {}) if same else {}), **wanted.options},
     )
+    check_wanted(world.layout, new)
     if provider is not None and not new.model:
         new = new._replace(model=provider.default_model)
-    check_options(world.layout, architecture, new)
     native = {
         "architecture": architecture.architecture,
         "id": ids.dashed(world.ids.session()),

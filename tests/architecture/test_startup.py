@@ -29,6 +29,7 @@ VALIDATING = {"jsonschema", "jsonschema_rs", "referencing"}
 ALLOWED: dict[str, set[str]] = {
     "new": set(),
     "send": set(),
+    "spawn": set(),
     "interrupt": set(),
     "reset": set(),
     "suspend": set(),
@@ -105,6 +106,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     commands = {
         "new": ["new"],
         "send": ["send", "active", "again"],
+        "spawn": ["spawn", "task", "--parent", "active"],
         "interrupt": ["interrupt", "--help"],
         "reset": ["reset", "active"],
         "suspend": ["suspend", "active"],
