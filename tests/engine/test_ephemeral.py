@@ -1,0 +1,103 @@
+"""Ephemeral agents: they stay as long as they have something to do, and then they go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.spawning.children import Wanted, make_child
+from agentsdir.engine.spawning.ephemeral import remove_spent
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+
+
+@pytest.fixture
+def child(stage: Any) -> AgentPaths:
+    """Return an ephemeral subagent with its prompt before it."""
+    wanted = Wanted([{"type": "text", "text": "count"}], ephemeral=True)
+    return make_child(stage.world, stage.new(), wanted, turn_id=None, sync=False).paths
+
+
+def is_there(paths: AgentPaths) -> bool:
+    """Tell whether an agent's folder stands."""
+    return paths.folder.exists()
+
+
+@pytest.mark.feature("A-06")
+def test_an_ephemeral_agent_goes_when_its_work_is_done_and_not_before(
+    stage: Any, child: AgentPaths
+) -> None:
+    """Its prompt waits, then it has answered; other agents stay, whatever they have done."""
+    other = stage.new()
+    stage.send(other)
+    assert not remove_spent(stage.world, child)
+    stage.send(child)
+    assert remove_spent(stage.world, child)
+    assert not is_there(child)
+    assert not remove_spent(stage.world, other)
+    assert not remove_spent(stage.world, child)
+    assert list(stage.root.glob("agents/.tmp-*")) == []
+
+
+def test_one_that_was_given_more_to_do_stays(stage: Any, child: AgentPaths) -> None:
+    """What was accepted is not thrown away with the folder."""
+    stage.send(child)
+    stage.enqueue(child, "and again")
+    assert not remove_spent(stage.world, child)
+    assert is_there(child)
+
+
+def test_a_message_that_comes_while_it_is_looked_at_keeps_it(
+    stage: Any, child: AgentPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is done is asked again when nobody can write to it any more."""
+    stage.send(child)
+    hold = locks.hold
+
+    def hold_late(path: Any, **options: Any) -> Any:
+        if path == Layout(stage.root).create_lock:
+            stage.enqueue(child, "just in time")
+        return hold(path, **options)
+
+    monkeypatch.setattr(locks, "hold", hold_late)
+    assert not remove_spent(stage.world, child)
+    assert stage.state(child).pending[0]["content"][0]["text"] == "just in time"
+
+
+def test_one_that_spawned_waits_for_what_it_spawned(stage: Any, child: AgentPaths) -> None:
+    """Whose parent is gone can tell nobody."""
+    stage.send(child)
+    wanted = Wanted([{"type": "text", "text": "count more"}])
+    grandchild = make_child(stage.world, child, wanted, turn_id=None, sync=False)
+    assert not remove_spent(stage.world, child)
+    ended = {"child": grandchild.paths.id, "name": grandchild.name, "status": "success"}
+    stage.append(child, "agent.spawned", ended)
+    assert remove_spent(stage.world, child)
+
+
+def test_one_that_somebody_holds_is_left_and_restored_away(stage: Any, child: AgentPaths) -> None:
+    """A boot removes it like what a dead process left."""
+    stage.send(child)
+    with hold_turn(child):
+        assert not remove_spent(stage.world, child)
+    says = "removed: it was ephemeral, and its work is over"
+    assert restore_agent(stage.world, child, dry_run=True).actions[-1] == says
+    assert is_there(child)
+    assert restore_agent(stage.world, child).actions[-1] == says
+    assert not is_there(child)
+
+
+def test_one_that_crashed_goes_once_its_parent_knows(stage: Any, child: AgentPaths) -> None:
+    """Its last words are in the parent's log."""
+    message, turn = stage.state(child).pending[0]["messageId"], stage.ids.agent()
+    stage.append(child, "session.state", {"from": "created", "to": "active", "reason": "send"})
+    start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
+    stage.append(child, "turn.start", start)
+    parent = Layout(stage.root).agent(stage.state(child).parent)
+    restore_agent(stage.world, child)
+    assert not is_there(child)
+    (told,) = stage.state(parent).pending
+    assert "failed: Restored with pending work." in told["content"][0]["text"]
