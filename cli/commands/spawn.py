@@ -13,8 +13,8 @@ from agentsdir.cli.environment import Environment
 def run(
     ctx: typer.Context,
     prompt: Annotated[
-        str, typer.Argument(help="Its task; - reads stdin, and so does nothing without --file")
-    ] = "",
+        str | None, typer.Argument(help="Its task; - or nothing reads stdin, if no file has one")
+    ] = None,
     parent: Annotated[
         str, typer.Option(metavar="AGENT", help="Whose subagent; in a turn: who runs it")
     ] = "",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentsdir.engine.forking import fork_agent
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.spawning.children import Wanted, make_child
@@ -101,3 +102,12 @@ def test_one_that_crashed_goes_once_its_parent_knows(stage: Any, child: AgentPat
     assert not is_there(child)
     (told,) = stage.state(parent).pending
     assert "failed: Restored with pending work." in told["content"][0]["text"]
+
+
+def test_a_fork_of_an_ephemeral_agent_stays(stage: Any, child: AgentPaths) -> None:
+    """Whoever makes one wants to have it."""
+    stage.send(child)
+    fork = Layout(stage.root).agent(fork_agent(stage.world, child, login="me").agent_id)
+    stage.send(fork)
+    assert not stage.state(fork).ephemeral
+    assert not remove_spent(stage.world, fork)
