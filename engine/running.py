@@ -356,10 +356,10 @@ class Turn:
         """Record the end, tell whoever waits for it, and settle the message, in this order."""
         world, paths = self._world, self._paths
         with self._writer() as writer:
+            # Until the end is in the log its program may ask for more, and not afterwards.
             turn = writer.state.open_turn
             self._deferred = tuple(turn["deferred"]) if turn else ()
-        steps = aftermath(world.layout, self._state, self._id, self._message, ending)
-        with self._writer() as writer:
+            steps = aftermath(world.layout, writer.state, self._id, self._message, ending)
             writer.append(event, {"turn_id": self._id, **data}, world.now())
         for step in steps:
             self._state = take_step(world, paths, self._state, step)

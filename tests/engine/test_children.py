@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.spawning.children import Child, Wanted, make_child
 from agentsdir.formats.directory.agent import AgentWriter
 from agentsdir.formats.directory.layout import Layout
@@ -15,10 +16,12 @@ TASK = [{"type": "text", "text": "count the foxes"}]
 
 
 def make(stage: Any, parent: Any, turn_id: str | None = None, **wanted: Any) -> Child:
-    """Make a subagent."""
-    return make_child(
-        stage.world, parent, Wanted(TASK, **wanted), turn_id=turn_id, sync=turn_id is not None
-    )
+    """Make a subagent, in a turn if one is named."""
+    deferred = turn_id is not None
+    with hold_turn(parent):
+        return make_child(
+            stage.world, parent, Wanted(TASK, **wanted), turn_id=turn_id, sync=deferred
+        )
 
 
 def begin(stage: Any, paths: Any) -> str:
@@ -34,6 +37,12 @@ def created(stage: Any, paths: Any) -> dict[str, Any]:
     """Return the data of an agent's first record."""
     data: dict[str, Any] = stage.log(paths)[0]["data"]
     return data
+
+
+def files(stage: Any) -> dict[str, bytes]:
+    """Return every file of the agents directory, but for the locks."""
+    tree: dict[str, bytes] = stage.tree()
+    return {name: data for name, data in tree.items() if not name.endswith((".lock", ".turn"))}
 
 
 def agents(stage: Any) -> list[str]:
@@ -169,11 +178,11 @@ def test_there_are_ten_levels_below_the_root_and_no_eleventh(stage: Any) -> None
     paths = stage.new()
     for _ in range(10):
         paths = make(stage, paths).paths
-    before = stage.tree()
+    before = files(stage)
     with pytest.raises(SessionStateError, match="Maximum spawn depth") as refused:
         make(stage, paths)
     assert refused.value.kind == "spawn-depth"
-    assert stage.tree() == before
+    assert files(stage) == before
 
 
 def test_a_closed_agent_and_a_turn_that_is_over_have_no_subagents(stage: Any) -> None:
@@ -181,7 +190,7 @@ def test_a_closed_agent_and_a_turn_that_is_over_have_no_subagents(stage: Any) ->
     parent = stage.new()
     turn = begin(stage, parent)
     stage.append(parent, "turn.aborted", {"turn_id": turn, "reason": "interrupt"})
-    before = stage.tree()
+    before = files(stage)
     for other in (turn, stage.ids.agent()):
         with pytest.raises(SessionStateError) as refused:
             make(stage, parent, other)
@@ -191,7 +200,7 @@ def test_a_closed_agent_and_a_turn_that_is_over_have_no_subagents(stage: Any) ->
     stage.append(closed, "session.state", closing)
     with pytest.raises(SessionStateError, match="is closed"):
         make(stage, closed)
-    assert {name: stage.tree()[name] for name in before} == before
+    assert {name: files(stage)[name] for name in before} == before
     assert sorted(agents(stage)) == sorted([parent.id, closed.id])
 
 
@@ -217,11 +226,11 @@ def test_one_that_its_parents_log_does_not_name_is_taken_back(
     """Nobody was told of it, so that nobody waits for it."""
     parent = stage.new()
     turn = begin(stage, parent)
-    before = stage.tree()
+    before = files(stage)
     Refusing(monkeypatch, 1, NotRecorded("the disk is full"))
     with pytest.raises(NotRecorded):
         make(stage, parent, turn)
-    assert stage.tree() == before
+    assert files(stage) == before
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from agentsdir.engine.aftermath import Ending, aftermath
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.spawning.children import Child, Wanted, make_child
-from agentsdir.engine.spawning.telling import begun_steps, dropped_steps, ended_steps
+from agentsdir.engine.spawning.telling import begun_steps, ended_steps
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.schemas import check
@@ -25,9 +27,10 @@ class Family:
         self.parent: AgentPaths = stage.new()
         self.turn = self.begin(self.parent)
         made_in = self.turn if deferred else None
-        self.child: Child = make_child(
-            stage.world, self.parent, Wanted(TASK, name="fox"), turn_id=made_in, sync=deferred
-        )
+        with hold_turn(self.parent):
+            self.child: Child = make_child(
+                stage.world, self.parent, Wanted(TASK, name="fox"), turn_id=made_in, sync=deferred
+            )
 
     def begin(self, paths: AgentPaths) -> str:
         """Start a turn, and leave it open; return its id."""
@@ -52,13 +55,15 @@ class Family:
         """Plan what is said when the subagent begins."""
         return begun_steps(self.layout, self.state(self.child.paths), TASK)
 
-    def ended(self, **how: str) -> list[Step]:
+    def ended(self, output: str, failure: str = "") -> list[Step]:
         """Plan what is said when it has ended."""
-        return ended_steps(self.layout, self.state(self.child.paths), TASK, **how)
+        child = self.state(self.child.paths)
+        return ended_steps(self.layout, child, TASK, output, failure=failure)
 
     def dropped(self) -> list[Step]:
         """Plan what is done when the parent's turn has failed."""
-        return dropped_steps(self.layout, self.parent, self.state(self.parent))
+        ending = Ending("provider-failed", "overloaded")
+        return aftermath(self.layout, self.state(self.parent), self.turn, None, ending)
 
     def told(self) -> list[tuple[Any, ...]]:
         """Return what the parent's log says of the subagent: block states, and events."""
@@ -87,7 +92,7 @@ def test_the_block_goes_from_pending_over_running_to_success(stage: Any) -> None
     family = Family(stage, deferred=True)
     family.take(family.begun())
     assert family.state(family.parent).children[family.child.paths.id]["status"] == "running"
-    family.take(family.ended(answer="3 foxes"))
+    family.take(family.ended("3 foxes"))
     assert family.told() == [
         ("spawn.requested", None),
         ("pending", None, family.turn),
@@ -105,24 +110,21 @@ def test_the_block_goes_from_pending_over_running_to_success(stage: Any) -> None
 
 
 @pytest.mark.feature("T-10")
-@pytest.mark.parametrize("how", [{"answer": "3"}, {"answer": ""}, {"failure": "Timed out"}])
+@pytest.mark.parametrize("how", [("3", ""), ("", ""), ("It failed: Timed out.", "Timed out")])
 def test_the_parent_is_told_once_however_often_it_is_planned(
-    family: Family, how: dict[str, str]
+    family: Family, how: tuple[str, str]
 ) -> None:
     """Killed after any record and done again, it ends with the same last word, said once."""
     for taken in range(3):
         family.take(family.begun()[:taken])
     for taken in range(3):
-        family.take(family.ended(**how)[:taken])
-    status = "error" if "failure" in how else "success"
+        family.take(family.ended(*how)[:taken])
+    status = "error" if how[1] else "success"
     told = family.told()
-    assert told[-2:] == [
-        (status, how.get("failure", how.get("answer")), None),
-        ("agent.spawned", status),
-    ]
+    assert told[-2:] == [(status, how[0], None), ("agent.spawned", status)]
     assert told.count(("agent.spawned", status)) == 1
     assert told.count(("agent.spawned", "running")) == 1
-    assert family.begun() == family.ended(answer="other") == []
+    assert family.begun() == family.ended("other") == []
     assert family.state(family.parent).children == {}
 
 
@@ -132,21 +134,21 @@ def test_a_subagent_that_the_log_never_named_is_told_of_all_the_same(family: Fam
     lines = family.parent.log.read_bytes().splitlines(keepends=True)
     family.parent.log.write_bytes(b"".join(lines[:-2]))
     family.parent.state.unlink()
-    family.take(family.ended(answer="3"))
+    family.take(family.ended("3"))
     assert family.told() == [("success", "3", None), ("agent.spawned", "success")]
-    assert family.ended(answer="3") == []
+    assert family.ended("3") == []
 
 
 def test_a_parent_that_is_gone_closed_or_unreadable_is_told_nothing(family: Family) -> None:
     """And stops nobody."""
     closing = {"from": "active", "to": "terminated", "reason": "close"}
     family.stage.append(family.parent, "session.state", closing)
-    assert family.begun() == family.ended(answer="3") == []
+    assert family.begun() == family.ended("3") == []
     family.parent.log.write_bytes(b"{}\n")
     family.parent.descriptor.unlink()
-    assert family.begun() == family.ended(failure="x") == []
+    assert family.begun() == family.ended("x", "x") == []
     shutil.rmtree(family.parent.folder)
-    assert family.begun() == family.ended(answer="3") == []
+    assert family.begun() == family.ended("3") == []
 
 
 @pytest.mark.feature("S-11")
@@ -163,10 +165,10 @@ def test_a_failed_turn_drops_what_it_asked_for_and_closes_it(stage: Any) -> None
     told = family.told()
     assert told.count(("spawn.dropped", None)) == 1
     assert told[-2:] == [
-        ("error", "Dropped: the turn that asked for it failed.", family.turn),
+        ("error", "Dropped: the turn that asked for it was not completed.", family.turn),
         ("spawn.dropped", None),
     ]
-    assert family.ended(failure="x") == []
+    assert family.ended("x", "x") == []
 
 
 def test_one_that_somebody_runs_already_is_not_dropped(stage: Any) -> None:
@@ -174,7 +176,7 @@ def test_one_that_somebody_runs_already_is_not_dropped(stage: Any) -> None:
     family = Family(stage, deferred=True)
     family.take(family.begun())
     assert family.dropped() == []
-    family.take(family.ended(answer="3"))
+    family.take(family.ended("3"))
     assert family.dropped() == []
 
 
