@@ -48,6 +48,7 @@ class NewAgent(NamedTuple):
     cron: str = ""
     parent: str = ""
     options: Mapping[str, str] = MappingProxyType({})
+    ephemeral: bool = False
 
 
 class Made(NamedTuple):
@@ -161,6 +162,8 @@ def identity_of(
     }
     if wanted.name:
         data["name"] = wanted.name
+    if wanted.ephemeral:
+        data["ephemeral"] = True
     if "parentAgentId" in descriptor:
         data["parentAgentId"] = descriptor["parentAgentId"]
     return data

@@ -13,6 +13,7 @@ from agentsdir.engine.aftermath import Told
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.provider_sessions import find_provider
 from agentsdir.engine.results import TurnResult, recorded_result
+from agentsdir.engine.routing.outbox import hand_out
 from agentsdir.engine.running import Sender
 from agentsdir.engine.scheduler import TurnScheduler
 from agentsdir.engine.spawning.ephemeral import remove_spent
@@ -153,6 +154,7 @@ class FollowingUp:
             for step in begun_steps(self._world.layout, state, message["content"]):
                 state = take_step(self._world, paths, state, step)
         result = self._scheduler.run(paths, state, held, message, sender)
+        hand_out(self._world, paths, self._scheduler.current(paths, held))
         if result.error is None:
             self._defer(paths, result)
         if not self._alone:

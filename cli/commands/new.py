@@ -67,7 +67,7 @@ def run(
     With --get, who has it already is found and left as it is; else the second is refused.
     """
     from agentsdir.cli.made import print_made
-    from agentsdir.cli.pairs import read_pairs
+    from agentsdir.cli.provider_options import provider_options
     from agentsdir.engine.creation import NewAgent
 
     env: Environment = ctx.obj
@@ -93,7 +93,7 @@ def run(
         channel=channel,
         cron=cron,
         parent=parent,
-        options=read_pairs("--option", option or []),
+        options=provider_options(option or ()),
     )
     world = env.world
     made = _adopt(env, world, wanted, origin) if origin else _make(world, wanted, get=get)

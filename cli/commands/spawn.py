@@ -52,7 +52,7 @@ def run(
         float | None, typer.Option(metavar="SECONDS", help="End its turn after this long")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
-) -> int:
+) -> None:
     """Give a task to a new subagent and print its answer as it comes.
 
     \b
@@ -92,4 +92,4 @@ def run(
         timeout=timeout,
         as_json=as_json,
     )
-    return spawn(env, asked)
+    spawn(env, asked)
