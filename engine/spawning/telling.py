@@ -18,6 +18,9 @@ from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
 from agentsdir.formats.reading.blocks import MAIN, Block, make_block
 
+SPAWNED = "spawn:"
+"""What the id of the block begins with; the rest is the subagent's."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +50,7 @@ class Subagent(NamedTuple):
         """
         block = make_block(
             "subagent",
-            f"spawn:{self.id}",
+            SPAWNED + self.id,
             MAIN,
             parent.native["id"],
             self.created_at,
@@ -62,6 +65,11 @@ class Subagent(NamedTuple):
 
 def _text_of(part: dict[str, Any]) -> str:
     return str(part.get("text") or f"[{part.get('type')}]")
+
+
+def is_spawned(block: dict[str, Any]) -> bool:
+    """Tell whether a block stands for an agent of ours: it ends by itself, whatever turn asked."""
+    return str(block.get("id")).startswith(SPAWNED)
 
 
 def begun_steps(layout: Layout, child: AgentState, content: Content) -> list[Step]:

@@ -8,10 +8,12 @@ import pytest
 
 from agentsdir.engine.forking import fork_agent
 from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.removal import remove_agent
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.running import Sender
+from agentsdir.engine.scheduler import TurnScheduler
 from agentsdir.engine.spawning.children import Wanted, make_child
-from agentsdir.engine.spawning.ephemeral import remove_spent
-from agentsdir.formats.directory import locks
+from agentsdir.engine.spawning.ephemeral import is_spent, remove_spent
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 
 
@@ -27,6 +29,12 @@ def is_there(paths: AgentPaths) -> bool:
     return paths.folder.exists()
 
 
+def work(stage: Any, child: AgentPaths) -> None:
+    """Have it do its work and be left where it is, as by somebody who dies then."""
+    (message,) = stage.state(child).pending
+    TurnScheduler(stage.world).send_turn(child, message, Sender(lambda _event: None))
+
+
 @pytest.mark.feature("A-06")
 def test_an_ephemeral_agent_goes_when_its_work_is_done_and_not_before(
     stage: Any, child: AgentPaths
@@ -35,8 +43,7 @@ def test_an_ephemeral_agent_goes_when_its_work_is_done_and_not_before(
     other = stage.new()
     stage.send(other)
     assert not remove_spent(stage.world, child)
-    stage.send(child)
-    assert remove_spent(stage.world, child)
+    assert stage.send(child, "and that").response == "and that"
     assert not is_there(child)
     assert not remove_spent(stage.world, other)
     assert not remove_spent(stage.world, child)
@@ -45,32 +52,23 @@ def test_an_ephemeral_agent_goes_when_its_work_is_done_and_not_before(
 
 def test_one_that_was_given_more_to_do_stays(stage: Any, child: AgentPaths) -> None:
     """What was accepted is not thrown away with the folder."""
-    stage.send(child)
+    work(stage, child)
     stage.enqueue(child, "and again")
     assert not remove_spent(stage.world, child)
     assert is_there(child)
 
 
-def test_a_message_that_comes_while_it_is_looked_at_keeps_it(
-    stage: Any, child: AgentPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_comes_while_it_is_looked_at_keeps_it(stage: Any, child: AgentPaths) -> None:
     """Whether it is done is asked again when nobody can write to it any more."""
-    stage.send(child)
-    hold = locks.hold
-
-    def hold_late(path: Any, **options: Any) -> Any:
-        if path == Layout(stage.root).create_lock:
-            stage.enqueue(child, "just in time")
-        return hold(path, **options)
-
-    monkeypatch.setattr(locks, "hold", hold_late)
-    assert not remove_spent(stage.world, child)
+    work(stage, child)
+    stage.enqueue(child, "just in time")
+    assert not remove_agent(stage.world, child, only_if=is_spent)
     assert stage.state(child).pending[0]["content"][0]["text"] == "just in time"
 
 
 def test_one_that_spawned_waits_for_what_it_spawned(stage: Any, child: AgentPaths) -> None:
     """Whose parent is gone can tell nobody."""
-    stage.send(child)
+    work(stage, child)
     wanted = Wanted([{"type": "text", "text": "count more"}])
     grandchild = make_child(stage.world, child, wanted, turn_id=None, sync=False)
     assert not remove_spent(stage.world, child)
@@ -81,7 +79,7 @@ def test_one_that_spawned_waits_for_what_it_spawned(stage: Any, child: AgentPath
 
 def test_one_that_somebody_holds_is_left_and_restored_away(stage: Any, child: AgentPaths) -> None:
     """A boot removes it like what a dead process left."""
-    stage.send(child)
+    work(stage, child)
     with hold_turn(child):
         assert not remove_spent(stage.world, child)
     says = "removed: it was ephemeral, and its work is over"
@@ -106,7 +104,7 @@ def test_one_that_crashed_goes_once_its_parent_knows(stage: Any, child: AgentPat
 
 def test_a_fork_of_an_ephemeral_agent_stays(stage: Any, child: AgentPaths) -> None:
     """Whoever makes one wants to have it."""
-    stage.send(child)
+    work(stage, child)
     fork = Layout(stage.root).agent(fork_agent(stage.world, child, login="me").agent_id)
     stage.send(fork)
     assert not stage.state(fork).ephemeral
