@@ -53,9 +53,9 @@ def remove_agent(
     with hold_agent(world, paths):
         with locks.hold_undisturbed(paths.lock) as held:
             held.check()
-            Slots(world.layout).leave(paths.id)
             if only_if is not None and not only_if(read_agent(paths).state):
                 return False
+            Slots(world.layout).leave(paths.id)
             rest = withdraw_agent(world.layout, paths, world.disk)
         try:
             # Under the create lock, so that no `restore` sweeps it at the same time.
