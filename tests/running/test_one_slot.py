@@ -32,7 +32,7 @@ def stop(house: House, agent: str, ending: str) -> None:
 
 
 @ending
-@pytest.mark.feature("S-07", "S-08")
+@pytest.mark.feature("S-07", "S-10")
 def test_three_agents_are_used_in_turn(house: House, ending: str) -> None:
     """Each send takes the slot from the one before, whose session is suspended first."""
     house.settle(max_slots=1)
@@ -49,7 +49,7 @@ def test_three_agents_are_used_in_turn(house: House, ending: str) -> None:
 
 
 @ending
-@pytest.mark.feature("A-05")
+@pytest.mark.feature("S-08")
 def test_an_answer_comes_back_as_the_next_turn(house: House, ending: str) -> None:
     """A turn sends to another agent and ends; the other has the slot, then the answer comes."""
     house.settle(max_slots=1)
@@ -68,7 +68,7 @@ def test_an_answer_comes_back_as_the_next_turn(house: House, ending: str) -> Non
 
 
 @ending
-@pytest.mark.feature("A-05", "G-05")
+@pytest.mark.feature("S-09", "A-05", "B-04")
 def test_a_child_that_is_spawned_in_a_turn_runs_after_it(house: House, ending: str) -> None:
     """Its block is pending, then running, then what it came to, which is the parent's next turn."""
     house.settle(max_slots=1)
@@ -85,6 +85,7 @@ def test_a_child_that_is_spawned_in_a_turn_runs_after_it(house: House, ending: s
 
 
 @pytest.mark.parametrize("ending", ["error", "abort"])
+@pytest.mark.feature("S-11")
 def test_a_turn_that_fails_lets_no_child_run(house: House, ending: str) -> None:
     """What it asked for is dropped: the child is closed, and the block says so."""
     house.settle(max_slots=1)
