@@ -130,7 +130,18 @@ class Life:
 
 def faults(house: House, slots: int) -> list[str]:
     """Return everything that is wrong in a house in which nothing runs nor waits any more."""
-    lives = {agent: Life(agent, log) for agent, log in house.logs().items()}
+    found = faults_of(house.logs(), slots)
+    if (most := house.most_at_once()) > slots:
+        found.append(f"{most} turns at once, by the provider's count, on {slots} slots")
+    checked = house.do("validate")
+    if (checked.code, checked.out) != (0, ""):
+        found.append(f"validate: {checked.out}")
+    return found
+
+
+def faults_of(logs: dict[str, list[Record]], slots: int) -> list[str]:
+    """Return what is wrong with the logs themselves."""
+    lives = {agent: Life(agent, log) for agent, log in logs.items()}
     found: list[str] = []
     for life in lives.values():
         life.check_order()
@@ -138,13 +149,7 @@ def faults(house: House, slots: int) -> list[str]:
             for text in rule(life, lives):
                 life.fault(text)
         found += life.faults
-    found += _slots(lives, slots)
-    if (most := house.most_at_once()) > slots:
-        found.append(f"{most} turns at once, by the provider's count, on {slots} slots")
-    checked = house.do("validate")
-    if (checked.code, checked.out) != (0, ""):
-        found.append(f"validate: {checked.out}")
-    return found
+    return [*found, *_slots(lives, slots)]
 
 
 def _text(message: dict[str, Any]) -> str:
