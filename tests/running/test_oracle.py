@@ -19,7 +19,7 @@ def logs_of(**events: list[tuple[str, dict[str, Any]]]) -> Logs:
     for number, (agent, told) in enumerate(events.items()):
         made[agent] = [
             {"seq": seq, "ts": f"2026-01-02T03:{number:02}:{seq:02}.000000Z", "event": event,
-             "data": data}
+             "data": deepcopy(data)}
             for seq, (event, data) in enumerate(told, 1)
         ]  # fmt: skip
     return made
