@@ -144,14 +144,8 @@ class Acting(Session):
                 self._write()
 
     def _do(self, call: dict[str, Any]) -> Any:
-        done = subprocess.run(
-            ["bash", "-c", call["input"]["command"]],
-            env={**os.environ, **self.spec.host.environment, **self.spec.host.marks},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        environment = {**os.environ, **self.spec.host.environment, **self.spec.host.marks}
+        done = shell(call["input"]["command"], environment)
         transcript = self.inner._transcript
         part = call["id"].removeprefix(transcript.prefix) + ":result"
         said = f"{done.returncode}\n{done.stdout}{done.stderr}"
@@ -168,6 +162,18 @@ class Acting(Session):
     def transcripts(self) -> list[NativeFile]:
         """Return what stands in the store."""
         return _stored(self.spec)
+
+
+def shell(command: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command line."""
+    return subprocess.run(
+        ["bash", "-c", command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def _main(spec: SessionSpec) -> Path:

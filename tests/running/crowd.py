@@ -13,31 +13,15 @@ import random
 import signal
 import sys
 import time
-from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
+from indoors import agentsdir, drain, surroundings
+
 from agentsdir.engine.creation import NewAgent, create_agent
 
 # How a message is sent: waiting for a slot, taking what there is, or only left in the queue.
 WAYS = (("--wait", "100"), ("--wait", "100"), (), ("--no-wait",))
-
-
-def surroundings() -> Environment:
-    """Return what a command is run in."""
-    out, err = (TextIOWrapper(BytesIO(), "utf-8") for _ in range(2))
-    home = Path(os.environ["HOME"])
-    return Environment(BytesIO(), out, err, os.environ, Path.cwd(), home, login="me")
-
-
-def agentsdir(*arguments: str) -> tuple[int, str]:
-    """Run one command in this process; return its exit code and what it complained of."""
-    env = surroundings()
-    code = run([*arguments], env)
-    env.stderr.seek(0)
-    return int(code), env.stderr.read()
 
 
 def settle(script: str, count: int) -> list[str]:
@@ -45,12 +29,6 @@ def settle(script: str, count: int) -> list[str]:
     world, options = surroundings().world, {"file": script}
     wanted = NewAgent(login="me", cwd=str(Path.cwd()), provider="counted", options=options)
     return [create_agent(world, wanted) for _ in range(count)]
-
-
-def pending(agent: str) -> bool:
-    """Tell whether an agent has messages that nobody ran."""
-    path = Path(os.environ["AGENTSDIR_ROOT"]) / "agents" / agent / "state.json"
-    return bool(json.loads(path.read_bytes())["pending"])
 
 
 def send(job: dict[str, Any], agents: list[str], worker: int) -> None:
@@ -67,7 +45,7 @@ def send(job: dict[str, Any], agents: list[str], worker: int) -> None:
             number += 1
             if number <= done:
                 continue
-            code, err = agentsdir("send", *way, "--message-id", message, agent, message)
+            code, _, err = agentsdir("send", *way, "--message-id", message, agent, message)
             note = {"agent": agent, "message": message, "code": code, "way": way, "err": err}
             file.write(json.dumps(note).encode() + b"\n")
 
@@ -101,11 +79,9 @@ def main() -> None:
     for pid in workers:
         assert os.waitpid(pid, 0)[1] == 0
     if job["kills"]:
-        code, err = agentsdir("restore")
+        code, _, err = agentsdir("restore")
         assert code == 0, err
-    for agent in filter(pending, agents):
-        code, err = agentsdir("send", "--no-message", agent)
-        assert code == 0, err
+    drain()
 
 
 if __name__ == "__main__":

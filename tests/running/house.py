@@ -10,16 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import orjson
 from counted import COUNTS
+from indoors import agentsdir
 
 from agentsdir.adapters import processes
-from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 
 PATIENCE = 60.0
 """Seconds after which something that should come to pass is taken never to."""
@@ -148,13 +146,7 @@ class House:
 
     def do(self, *arguments: str) -> Done:
         """Run a command in this process, which is quicker; for what no other process is to see."""
-        out, err = (TextIOWrapper(BytesIO(), "utf-8") for _ in range(2))
-        variables = self.environment
-        env = Environment(BytesIO(), out, err, variables, self.work, self.home, login="me")
-        code = run([*arguments], env)
-        for stream in (out, err):
-            stream.seek(0)
-        return Done(int(code), out.read(), err.read())
+        return Done(*agentsdir(*arguments, variables=self.environment))
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         """Start `agentsdir` in a process of its own."""
