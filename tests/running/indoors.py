@@ -11,6 +11,9 @@ from pathlib import Path
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.invocation import run
 
+ROUNDS = 20
+"""More than any scene has turns that follow from one another."""
+
 
 def surroundings(variables: Mapping[str, str] = os.environ) -> Environment:
     """Return what a command is run in."""
@@ -37,6 +40,10 @@ def pending() -> list[str]:
 
 def drain() -> None:
     """Have every message run, and what comes of it."""
-    while waiting := pending():
-        for agent in waiting:
-            agentsdir("send", "--no-message", agent)
+    said: list[tuple[int, str, str]] = []
+    for _ in range(ROUNDS):
+        waiting = pending()
+        if not waiting:
+            return
+        said = [agentsdir("send", "--no-message", agent) for agent in waiting]
+    raise AssertionError(f"{waiting} still have messages: {said}")

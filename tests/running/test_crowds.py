@@ -35,7 +35,7 @@ def test_no_message_is_lost_and_no_slot_taken_twice(
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(CROWD), json.dumps(job)],
-        env=house.environment, cwd=house.work, capture_output=True, text=True, timeout=240,
+        env=house.environment, cwd=house.work, capture_output=True, text=True, timeout=120,
         check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -57,7 +57,7 @@ def test_whatever_a_kill_leaves_is_mended(
     job = {"places": places, "command": command, "out": str(out)}
     done = subprocess.run(
         [sys.executable, str(CUTS), json.dumps(job)],
-        env=house.environment, cwd=house.work, capture_output=True, text=True, timeout=240,
+        env=house.environment, cwd=house.work, capture_output=True, text=True, timeout=120,
         check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
