@@ -9,6 +9,7 @@ from agentsdir.formats.directory.agent import Reading, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.records import Record
+from agentsdir.formats.errors import Invalid
 
 
 class Step(NamedTuple):
@@ -27,16 +28,26 @@ class Step(NamedTuple):
 def take_step(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
     """Add one record, each under the lock of its own agent alone; return the agent's new state."""
     if step.to is not None:
-        with write_agent(step.to, disk=world.disk, whole=True) as writer:
-            # It may wait for its own restoration; what it lost is said first, as ever.
-            for loss in loss_steps(writer.reading):
-                writer.append(loss.event, loss.data or {}, world.now())
-            writer.append(step.event, step.data or {}, world.now())
+        _tell(world, step.to, step.event, step.data or {})
     elif step.event:
         with write_agent(paths, disk=world.disk, known=state) as writer:
             writer.append(step.event, step.data or {}, world.now())
             return writer.state
     return state
+
+
+def _tell(world: World, paths: AgentPaths, event: str, data: dict[str, Any]) -> None:
+    """Add a record to another agent's log; what that one has lost is said first, as ever."""
+    try:
+        with write_agent(paths, disk=world.disk) as writer:
+            writer.append(event, data, world.now())
+    except Invalid as error:
+        if error.kind not in ("log-shorter", "creation-lost"):
+            raise
+        with write_agent(paths, disk=world.disk, whole=True) as writer:
+            for loss in loss_steps(writer.reading):
+                writer.append(loss.event, loss.data or {}, world.now())
+            writer.append(event, data, world.now())
 
 
 def loss_steps(reading: Reading) -> list[Step]:
