@@ -62,5 +62,5 @@ def check_golden(name: str, text: str) -> None:
     path = GOLDENS / f"{name}.txt"
     if os.environ.get("UPDATE_GOLDEN") == "1":
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert text == path.read_text()
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
