@@ -14,6 +14,7 @@ from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.provider_sessions import find_provider
 from agentsdir.engine.removal import remove_agent
 from agentsdir.engine.results import TurnResult, recorded_result
+from agentsdir.engine.routing.outbox import hand_out
 from agentsdir.engine.running import Sender
 from agentsdir.engine.scheduler import TurnScheduler
 from agentsdir.engine.steps import take_step
@@ -152,6 +153,7 @@ class FollowingUp:
             for step in child_begins(self._world.layout, state, message):
                 state = take_step(self._world, paths, state, step)
         result = self._scheduler.run(paths, state, held, message, sender)
+        hand_out(self._world, paths, self._scheduler.current(paths, held))
         if result.error is None:
             self._defer(paths, result)
         if not self._alone:
