@@ -19,6 +19,7 @@ _SHELL = "run_shell_command"
 
 PLANS: Plans = {
     "hello": [Step((think("**Greeting** A greeting is wanted."), say("Good day.")))],
+    "elsewhere": [Step((say("Seven sheep."),))],
     "again": [Step((say("This is the next turn."),))],
     "tools": [
         Step(
