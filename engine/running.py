@@ -259,10 +259,11 @@ class Turn:
         """Record the end, tell whoever waits for it, and settle the message, in this order."""
         turn, world = self._turn, self._turn.world
         with turn.writer() as writer:
+            # Until the end is in the log its program may ask for more, and not afterwards.
             found = writer.state.open_turn
             self._deferred = tuple(found["deferred"]) if found else ()
-        steps = aftermath(world.layout, turn.state, turn.id, self._message, ending)
-        turn.append(event, data)
+            steps = aftermath(world.layout, writer.state, turn.id, self._message, ending)
+            writer.append(event, {"turn_id": turn.id, **data}, world.now())
         if (back := way_back(turn.paths, turn.state)) is not None:
             with turn.writer() as writer:
                 writer.append("native.changed", back, world.now())
