@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,25 @@ def test_an_index_that_is_a_link_is_neither_read_nor_written(stage: Any, tmp_pat
     find_or_create(stage.world, wanted("the heartbeat"))
 
     assert [path.read_bytes() for path in elsewhere.iterdir()] == [b"untouched"]
+
+
+@pytest.mark.parametrize("place", ["routes", "route"])
+@pytest.mark.parametrize("what", ["FIFO", "folder", "file"])
+def test_an_oddity_in_the_index_costs_a_search_and_no_more(
+    stage: Any, place: str, what: str
+) -> None:
+    """Nothing hangs, nothing is refused."""
+    layout = Layout(stage.root)
+    agent = find_or_create(stage.world, wanted("a task")).paths
+    (route,) = layout.routes.iterdir()
+    route.unlink()
+    path = route if place == "route" else layout.routes
+    if place == "routes":
+        path.rmdir()
+    {"FIFO": os.mkfifo, "folder": Path.mkdir, "file": Path.touch}[what](path)
+
+    for _ in range(2):
+        assert find_or_create(stage.world, wanted("a task")).paths.id == agent.id
 
 
 def test_a_damaged_agent_that_may_have_the_key_is_not_given_a_twin(stage: Any) -> None:
