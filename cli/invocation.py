@@ -20,6 +20,7 @@ COMMANDS = {
     "new": "Create an agent and print its id",
     "send": "Give an agent a prompt and print its answer",
     "queue": "Put a prompt into an agent's inbox",
+    "spawn": "Give a task to a new subagent and print its answer",
     "interrupt": "Ask an agent's running turn to end",
     "reset": "Begin an agent's history anew",
     "suspend": "Take an agent's session out of use",

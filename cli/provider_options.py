@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentsdir.formats.errors import UsageError
+from agentsdir.cli.pairs import read_pairs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,10 +11,4 @@ if TYPE_CHECKING:
 
 def provider_options(given: Iterable[str]) -> dict[str, str]:
     """Return the settings by name. Raises `UsageError` for what is no NAME=VALUE."""
-    options = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise UsageError(f"--option {text!r} is not NAME=VALUE")
-        options[name] = value
-    return options
+    return read_pairs("--option", given)

@@ -23,6 +23,7 @@ class Manner(NamedTuple):
     events: bool = False
     record: bool = False
     permission_mode: str = ""
+    timeout: float = 0
     wait: float | None = None
     alone: bool = False
     as_json: bool = False
@@ -62,14 +63,20 @@ def send_in_turn(env: Environment, world: World, paths: AgentPaths, message: Mes
 
 def send_away(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
     """Have a process of its own run a message, and return the message's id at once."""
-    from agentsdir.cli.starting import Starting
     from agentsdir.engine.inbox import enqueue
 
     world.check_trust()
     with world.disk.settled():
         message_id = enqueue(world, paths, message)
-    Starting(env, world.layout.root, detached=True)(paths, message_id, alone=False)
+    start_away(env, world, paths, message_id)
     return message_id
+
+
+def start_away(env: Environment, world: World, paths: AgentPaths, message_id: str) -> None:
+    """Start a process that runs a message, and outlives this one."""
+    from agentsdir.cli.starting import Starting
+
+    Starting(env, world.layout.root, detached=True)(paths, message_id, alone=False)
 
 
 def send_and_wait(
@@ -78,7 +85,7 @@ def send_and_wait(
     """Run a message's turn and print its answer, and those of the agent's turns that follow."""
     from agentsdir.engine.turns import say
 
-    with _Answer(env, manner) as answer:
+    with Answer(env, manner) as answer:
         sender = answer.sender
         result = say(world, paths, message, sender, manner.waiting, alone=manner.alone)
         answer.finish([result], world)
@@ -92,7 +99,7 @@ def run_waiting(
     """Run what waits in an inbox, up to a message if one is named, and print the answers."""
     from agentsdir.engine.turns import catch_up_to, render
 
-    with _Answer(env, manner) as answer:
+    with Answer(env, manner) as answer:
         if message_id:
             one = catch_up_to(
                 world, paths, message_id, answer.sender, manner.waiting, alone=manner.alone
@@ -103,7 +110,7 @@ def run_waiting(
         answer.finish(done, world)
 
 
-class _Answer:
+class Answer:
     """Prints what a command is answered, and breaks off what it is not."""
 
     def __init__(self, env: Environment, manner: Manner) -> None:
@@ -113,9 +120,11 @@ class _Answer:
         self._env = env
         self._manner = manner
         self._printer = AnswerPrinter(env, events=manner.events, silent=manner.as_json)
-        self.sender = Sender(self._printer.take, manner.record, manner.permission_mode)
+        self.sender = Sender(
+            self._printer.take, manner.record, manner.permission_mode, manner.timeout
+        )
 
-    def __enter__(self) -> _Answer:
+    def __enter__(self) -> Answer:
         return self
 
     def __exit__(self, kind: Any, *_rest: object) -> None:
