@@ -371,3 +371,19 @@ def test_a_task_and_the_heartbeat_run_on_one_agent_each_and_are_never_foreground
     assert shell.ok("resolve", "heartbeat").out == f"{rows['heartbeat']['agentId']}\n"
     assert shell("resolve", "most-recent-foreground").code == 10
     assert shell.ok("outbox").out == ""
+
+
+REFUSED = {
+    "an empty prompt": ["--heartbeat", ""],
+    "a prompt that is not there": ["--heartbeat", "--messages", "nowhere.json"],
+    "an answer that nobody gets": ["--heartbeat", "--sync", "hi"],
+    "a sender that is nobody": ["--heartbeat", "--from", "nobody", "hi"],
+    "two prompts": ["--heartbeat", "hi", "there"],
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED)
+def test_a_message_that_cannot_be_sent_makes_no_agent(shell: Any, arguments: list[str]) -> None:
+    """It is looked at before the agent that it is for."""
+    assert shell("send", *arguments).code in (2, 10)
+    assert not shell.root.exists()
