@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.archiving import archive_agent, unarchive_agent
 from agentsdir.engine.creation import NewAgent
+from agentsdir.engine.restoring import sweep_root
 from agentsdir.engine.routing import routes
 from agentsdir.engine.routing.targets import default_target, find_or_create
 from agentsdir.engine.world import World
@@ -254,6 +255,23 @@ def test_a_damaged_agent_that_may_have_the_key_is_not_given_a_twin(stage: Any) -
 
     assert refused.value.kind == "already-exists"
     assert find_or_create(stage.world, wanted("the heartbeat")).made
+
+
+def test_what_a_dead_writer_left_in_the_index_is_swept(stage: Any, tmp_path: Path) -> None:
+    """By a restoration of all; never through a link."""
+    find_or_create(stage.world, wanted("a task"))
+    layout = Layout(stage.root)
+    left = layout.routes / ".tmp-x"
+    left.touch()
+    assert sweep_root(stage.world) == [left]
+    assert not left.exists()
+
+    left.touch()
+    elsewhere = tmp_path / "elsewhere"
+    layout.routes.rename(elsewhere)
+    layout.routes.symlink_to(elsewhere)
+    assert sweep_root(stage.world) == []
+    assert (elsewhere / ".tmp-x").exists()
 
 
 def test_a_search_without_a_key_is_refused_before_anything_is_made(stage: Any) -> None:
