@@ -233,7 +233,8 @@ def test_processes_that_hand_out_at_once_hand_out_each_text_once(shell: Any) -> 
     said = [f"text {number}" for number in range(5)]
     for number, text in enumerate(said):
         say(shell, agent, f"{number}" * 24, text)
-    kept = hook(shell, 'cat >> "$kept"')
+    # Slow enough that all of them would find all texts waiting.
+    kept = hook(shell, 'sleep 0.2; cat >> "$kept"')
     command = [sys.executable, "-m", "agentsdir.cli.main", "outbox", "--deliver"]
     running = [
         subprocess.Popen(command, env=shell.environment(), stderr=subprocess.DEVNULL)

@@ -107,6 +107,7 @@ class Routing(RuleBasedStateMachine):
         """Close an agent: its key is free."""
         if which in self.live:
             close(self.world, self.live.pop(which))
+            self.find(which)
 
     @rule(which=WHICH)
     def put_away(self, which: str) -> None:
@@ -136,16 +137,19 @@ class Routing(RuleBasedStateMachine):
             path = routes.route_path(self.layout, KEYS[which])
             path.unlink(missing_ok=True)
             path.write_bytes(data)
+            self.find(which)
 
     @rule(which=WHICH)
     def lose(self, which: str) -> None:
         """Lose a route."""
         routes.route_path(self.layout, KEYS[which]).unlink(missing_ok=True)
+        self.find(which)
 
     @rule(which=WHICH, other=WHICH)
     def mislead(self, which: str, other: str) -> None:
         """Let a route name another agent, or one that is not there."""
         routes.put(self.layout, KEYS[which], self.live.get(other, "x" * 24), self.world.disk)
+        self.find(which)
 
     @rule(which=WHICH, other=WHICH)
     def link(self, which: str, other: str) -> None:
@@ -154,6 +158,7 @@ class Routing(RuleBasedStateMachine):
             path = routes.route_path(self.layout, KEYS[which])
             path.unlink(missing_ok=True)
             path.symlink_to(routes.route_path(self.layout, KEYS[other]))
+            self.find(which)
 
     @invariant()
     def each_key_has_one_live_agent(self) -> None:
@@ -210,20 +215,25 @@ def test_what_is_found_stays_as_it_is(stage: Any) -> None:
     assert stage.tree() == before
 
 
-def test_an_index_that_is_a_link_is_neither_read_nor_written(stage: Any, tmp_path: Path) -> None:
+def test_an_index_that_is_a_link_is_neither_read_nor_written(
+    stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It could lead anywhere."""
     agent = find_or_create(stage.world, wanted("a task")).paths
     elsewhere = tmp_path / "elsewhere"
     layout = Layout(stage.root)
     layout.routes.rename(elsewhere)
     layout.routes.symlink_to(elsewhere)
-    for path in elsewhere.iterdir():
-        path.write_bytes(b"untouched")
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+    searched: list[str] = []
+    search = routes.search
+    monkeypatch.setattr(routes, "search", lambda *given: searched.append("") or search(*given))
 
     assert find_or_create(stage.world, wanted("a task")).paths.id == agent.id
     find_or_create(stage.world, wanted("the heartbeat"))
 
-    assert [path.read_bytes() for path in elsewhere.iterdir()] == [b"untouched"]
+    assert len(searched) == 2 + 1  # the last one is that of `make_agent`
+    assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
 
 
 @pytest.mark.parametrize("place", ["routes", "route"])
