@@ -388,3 +388,40 @@ def test_a_message_that_cannot_be_sent_makes_no_agent(shell: Any, arguments: lis
     """It is looked at before the agent that it is for."""
     assert shell("send", *arguments).code in (2, 10)
     assert not shell.root.exists()
+
+
+@pytest.mark.feature("T-05")
+def test_what_a_subagent_says_to_nobody_in_particular_its_parent_hears_as_a_system_message(
+    shell: Any,
+) -> None:
+    """And what a task says, the most recent foreground agent; both say from whom it is."""
+    shell.new()
+    user = shell.new()
+    task = shell.new("--type", "cron", "--cron", "nightly")
+    child = shell.new("--type", "subagent", "--parent", task, "--name", "scout")
+
+    for sender, heard_by in ((child, task), (task, user)):
+        done = shell.ok("send", "--from", sender, "found it")
+        assert done.out == f'<system_message origin="{sender}">found it</system_message>\n'
+        log = lines(shell.folder(heard_by) / "events.jsonl")
+        (heard,) = [r["data"] for r in log if r["event"] == "message.enqueued"]
+        assert (heard["kind"], heard["sender"]) == ("system", sender)
+        assert heard["content"] == [{"type": "text", "text": "found it"}]
+
+
+def test_a_message_from_within_parents_that_go_round_is_refused_by_name(shell: Any) -> None:
+    """Exit 12; nobody gets it."""
+    one = shell.new()
+    two = shell.new("--type", "subagent", "--parent", one, "--name", "x")
+    log = shell.folder(one) / "events.jsonl"
+    first, *rest = lines(log)
+    who = {"type": "subagent", "id": one, "parentAgentId": two, "name": "y"}
+    first["data"] |= {"descriptor": who, "parentAgentId": two}
+    log.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in (first, *rest)))
+    (shell.folder(one) / "state.json").unlink()
+
+    done = shell("send", "--from", two, "--json", "hello")
+
+    assert (done.code, done.error["kind"]) == (12, "parent-cycle")
+    assert one in done.error["message"]
+    assert two in done.error["message"]
