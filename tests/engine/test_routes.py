@@ -359,6 +359,10 @@ def test_validate_says_what_is_wrong_in_the_indexes(stage: Any) -> None:
     routes.route_path(layout, KEYS["the heartbeat"]).symlink_to(right)
     (layout.routes / f"{'0' * 32}.json").write_bytes(b"{")
     (layout.routes / f"{'1' * 32}.json").write_bytes(b'{"agentId": 1, "key": {}}\n')
+    deep = b'{"agentId": "%s", "key": {"a": %s}}' % (b"x" * 24, b"[" * 120 + b"]" * 120)
+    (layout.routes / f"{'2' * 32}.json").write_bytes(deep)
+    large = b'{"agentId": "%s", "key": {"type": 1e999}}' % (b"x" * 24)
+    (layout.routes / f"{'3' * 32}.json").write_bytes(large)
 
     found = {
         (Path(problem.file).relative_to(stage.root).as_posix(), problem.id)
@@ -373,6 +377,8 @@ def test_validate_says_what_is_wrong_in_the_indexes(stage: Any) -> None:
         (f"routes/{link}", "unsafe-path"),
         (f"routes/{'0' * 32}.json", "half-document"),
         (f"routes/{'1' * 32}.json", "schema"),
+        (f"routes/{'2' * 32}.json", "derived-differs"),
+        (f"routes/{'3' * 32}.json", "bad-json"),
         ("routes/notes.txt", "foreign-entry"),
         ("routes/.tmp-x", "leftover"),
         (f"slots/{'y' * 24}", "derived-differs"),
