@@ -23,6 +23,7 @@ class Manner(NamedTuple):
     events: bool = False
     record: bool = False
     permission_mode: str = ""
+    timeout: float = 0
     wait: float | None = None
     alone: bool = False
     as_json: bool = False
@@ -119,7 +120,9 @@ class Answer:
         self._env = env
         self._manner = manner
         self._printer = AnswerPrinter(env, events=manner.events, silent=manner.as_json)
-        self.sender = Sender(self._printer.take, manner.record, manner.permission_mode)
+        self.sender = Sender(
+            self._printer.take, manner.record, manner.permission_mode, manner.timeout
+        )
 
     def __enter__(self) -> Answer:
         return self

@@ -141,7 +141,7 @@ def _find_or_create(
     world.check_trust()  # before an agent is made that could run no turn
     wanted = NewAgent(
         kind="cron" if options.cron else "heartbeat" if options.heartbeat else "user",
-        provider=options.provider or "echo",
+        provider=options.provider or world.settings.provider,
         model=options.model,
         system_prompt=options.system,
         cwd=str(env.cwd.resolve()),

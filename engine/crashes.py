@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from agentsdir.engine.aftermath import Ending, aftermath, settle_steps
 from agentsdir.engine.lost_streams import lost_streams
+from agentsdir.engine.native_changes import way_back
 from agentsdir.engine.recording import block_key
 from agentsdir.engine.spawning.telling import is_spawned
 from agentsdir.engine.steps import Step, take_step
@@ -75,6 +76,8 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
         ending = Ending("crash")
+    if (back := way_back(paths, state)) is not None:
+        steps.append(Step("went back to the agent's own native session", "native.changed", back))
     message = next((seen.messages.get(one) for one in turn["messageIds"]), None)
     for step in aftermath(layout, state, turn_id, message, ending, again=True):
         if step.event != "outgoing" or (step.data or {})["message_id"] not in seen.notices:

@@ -154,7 +154,7 @@ class FollowingUp:
             for step in begun_steps(self._world.layout, state, message["content"]):
                 state = take_step(self._world, paths, state, step)
         result = self._scheduler.run(paths, state, held, message, sender)
-        hand_out(self._world, paths, self._scheduler.current(paths, held))
+        hand_out(self._world, paths, state)
         if result.error is None:
             self._defer(paths, result)
         if not self._alone:

@@ -11,6 +11,7 @@ from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import withdraw_agent
+from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.errors import NotRecorded
 
 TYPE_CHECKING = False
@@ -54,6 +55,7 @@ def remove_agent(
             held.check()
             if only_if is not None and not only_if(read_agent(paths).state):
                 return False
+            Slots(world.layout).leave(paths.id)
             rest = withdraw_agent(world.layout, paths, world.disk)
         try:
             # Under the create lock, so that no `restore` sweeps it at the same time.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from agentsdir.engine.crashes import crash_steps, spent_streams
 from agentsdir.engine.holding import has_leftovers, hold_turn
+from agentsdir.engine.routing.outbox import hand_out
 from agentsdir.engine.spawning.ephemeral import is_spent_but_for_a_turn, remove_spent
 from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.engine.world import World
@@ -25,6 +26,7 @@ from agentsdir.formats.directory.agent import (
 )
 from agentsdir.formats.directory.journal import tail_is_record
 from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, Layout, read_json
+from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.transcripts import unfinished_rewrites
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
@@ -200,6 +202,10 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
             for path in plan.streams:
                 writer.remove(path)
                 done.append(f"removed {path.name}")
+    if state.session.state is not SessionState.ACTIVE:
+        Slots(world.layout).leave(paths.id)
+    if any(step.event == "outgoing" for step in plan.steps):
+        hand_out(world, paths, state)
     return state.session.state.value
 
 

@@ -36,6 +36,9 @@ def run(
     permission_mode: Annotated[
         str, typer.Option(metavar="MODE", help="The client's permission mode, for this turn")
     ] = "",
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="End the turn after this long")
+    ] = 0,
     wait: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Wait this long for a turn and a slot; -1: ever"),
@@ -94,12 +97,14 @@ def run(
         tuple(words or ()), to, sender, connector, user, channel, cron, heartbeat, create,
         ephemeral, provider, model, system, tuple(option or ()),
     )  # fmt: skip
-    manner = sending.Manner(events, record, permission_mode, wait, alone, as_json)
+    manner = sending.Manner(events, record, permission_mode, timeout, wait, alone, as_json)
     prompt = chosen.agent_and_prompt(env)[1]
     if (messages is not None or no_message or retry) and prompt != "-":
         raise UsageError("give one of: a prompt, --messages, --retry, --no-message")
     if no_message and (sync or no_wait or messages is not None or retry):
         raise UsageError("--no-message sends none; nothing else goes with it")
+    if no_wait and timeout:
+        raise UsageError("--timeout is for a turn that is waited for; --no-wait waits for none")
     world = env.world
     paths = targets.find_target(env, world, chosen)
     world.layout.check_version(writing=True)

@@ -14,7 +14,7 @@ from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
-from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import open_log, read_log
@@ -72,12 +72,18 @@ def waiting(paths: AgentPaths, state: AgentState) -> list[Waiting]:
 
 
 def hand_out(world: World, paths: AgentPaths, state: AgentState) -> HandedOut:
-    """Give the texts that wait to the connectors' hook, one after the other; holds no lock.
+    """Give the texts that wait to the connectors' hook, one after the other.
 
     The caller holds the agent's `.turn`. The first text that is not taken ends it: what came after
-    it must not be read before it. Raises what `write_agent` raises.
+    it must not be read before it.
+
+    Args:
+        state: one to read on from.
+
+    Raises what `read_agent` and `write_agent` raise.
     """
     taken: list[str] = []
+    state = read_agent(paths, known=state).state
     for one in waiting(paths, state):
         message_id = one.data["message_id"]
         document = {name: one.data.get(name) for name in _FIELDS}

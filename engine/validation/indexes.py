@@ -18,7 +18,6 @@ from agentsdir.formats import times
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.layout import TEMPORARY, Layout
-from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError
 
 TYPE_CHECKING = False
@@ -33,7 +32,7 @@ INDEXES = ("routes", "slots")
 
 def check_indexes(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
     """Yield the problems of both folders; one that is not there is none."""
-    for folder, check in ((layout.routes, _route), (layout.root / "slots", _slot)):
+    for folder, check in ((layout.routes, _route), (layout.slots, _slot)):
         if folder.is_symlink() or not folder.is_dir():
             continue
         with os.scandir(folder) as entries:
@@ -71,7 +70,8 @@ def _route(layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Prob
         yield Problem("derived-stale", name, reason)
 
 
-def _slot(layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Problem]:
+def _slot(_layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Problem]:
+    # Whether an entry counts, the agent's log says: one that does not is no remark.
     if path.name == ".lock":
         return
     if not ids.is_agent_id(path.name):
@@ -83,10 +83,9 @@ def _slot(layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Probl
     if piece is None:
         return
     tally.files += 1
-    if not times.is_rfc3339(piece.data.decode(errors="replace").strip()):
+    said = piece.data.decode(errors="replace").strip()
+    if said and not times.is_rfc3339(said):  # empty while the session has not been released yet
         yield Problem("derived-differs", name, "it holds no time")
-    elif not _is_so(layout, path.name, lambda state: state.session.state is SessionState.ACTIVE):
-        yield Problem("derived-stale", name, "the agent is not active")
 
 
 def _is_so(layout: Layout, agent_id: str, wanted: Callable[[AgentState], bool]) -> bool:

@@ -29,6 +29,7 @@ VALIDATING = {"jsonschema", "jsonschema_rs", "referencing"}
 ALLOWED: dict[str, set[str]] = {
     "new": set(),
     "send": set(),
+    "queue": set(),
     "spawn": set(),
     "interrupt": set(),
     "reset": set(),
@@ -110,6 +111,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     commands = {
         "new": ["new"],
         "send": ["send", "active", "again"],
+        "queue": ["queue", "active", "later"],
         "spawn": ["spawn", "task", "--parent", "active"],
         "interrupt": ["interrupt", "--help"],
         "reset": ["reset", "active"],
