@@ -86,7 +86,8 @@ def _run(env: Environment, world: World, parent: AgentPaths, wanted: Wanted, ask
     manner = sending.Manner(asked.events, wait=asked.wait, as_json=asked.as_json)
     with sending.Answer(env, manner) as answer, world.disk.settled():
         child = make_child(world, parent, wanted, turn_id=None, sync=False)
-        result = catch_up_to(world, child.paths, child.message_id, answer.sender, manner.waiting)
+        sender = answer.sender._replace(timeout=asked.timeout or 0)
+        result = catch_up_to(world, child.paths, child.message_id, sender, manner.waiting)
     if asked.as_json:
         _print(env, world, child, "success", result)
     else:
