@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     ephemeral: bool
     events: bool
     wait: float | None
-    timeout: float | None
+    timeout: float
     as_json: bool
 
 
@@ -83,11 +83,12 @@ def spawn(env: Environment, asked: Asked) -> None:
 def _run(env: Environment, world: World, parent: AgentPaths, wanted: Wanted, asked: Asked) -> None:
     from agentsdir.engine.turns import catch_up_to
 
-    manner = sending.Manner(asked.events, wait=asked.wait, as_json=asked.as_json)
+    manner = sending.Manner(
+        asked.events, timeout=asked.timeout, wait=asked.wait, as_json=asked.as_json
+    )
     with sending.Answer(env, manner) as answer, world.disk.settled():
         child = make_child(world, parent, wanted, turn_id=None, sync=False)
-        sender = answer.sender._replace(timeout=asked.timeout or 0)
-        result = catch_up_to(world, child.paths, child.message_id, sender, manner.waiting)
+        result = catch_up_to(world, child.paths, child.message_id, answer.sender, manner.waiting)
     if asked.as_json:
         _print(env, world, child, "success", result)
     else:

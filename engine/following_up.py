@@ -184,7 +184,11 @@ class FollowingUp:
 
     def _run_children(self, parent: AgentPaths) -> None:
         """Run spawned agents: one here, several side by side in processes of their own."""
-        prompts = waiting_children(self._world.layout, read_agent(parent).state)
+        with suppress(NoSuchAgent):  # removed meanwhile, and who it asked for with it
+            state = read_agent(parent).state
+            self._run_waiting(parent, waiting_children(self._world.layout, state))
+
+    def _run_waiting(self, parent: AgentPaths, prompts: list[tuple[AgentPaths, str]]) -> None:
         start = self._world.start
         if start is None or len(prompts) < 2:
             for paths, message_id in prompts:
