@@ -69,12 +69,12 @@ def _text_of(part: dict[str, Any]) -> str:
 
 
 def waiting_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPaths, str]]:
-    """Return the subagents that a turn asked for and nobody has begun, each with its prompt's id.
+    """Return the subagents that nobody has begun to run, each with its first prompt's id.
 
     They stand in the order of the asking; who is gone or cannot be read is left out.
     """
     found = []
-    for child_id in [one for one, how in parent.children.items() if how["status"] == "pending"]:
+    for child_id in parent.children:
         with suppress(NoSuchAgent, Invalid, UsageError):
             paths = layout.agent(child_id)
             prompts = [m["messageId"] for m in read_agent(paths).state.pending if m.get("spawn")]
