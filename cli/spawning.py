@@ -56,10 +56,10 @@ def spawn(env: Environment, asked: Asked) -> None:
     awaited = {"--events": asked.events, "--wait": asked.wait, "--timeout": asked.timeout}
     if later and (option := next((name for name, given in awaited.items() if given), "")):
         raise UsageError(f"{option} is for a subagent that is waited for, and not {later}")
-    layout = env.layout
-    if turn is None and not asked.parent:
+    whose = asked.parent or (turn.agent_id if turn else "")
+    if not whose:
         raise UsageError("--parent AGENT says whose subagent it is")
-    parent = find_agent(layout, asked.parent or turn.agent_id if turn else asked.parent)
+    parent = find_agent(env.layout, whose)
     if turn is not None and parent.id != turn.agent_id:
         raise UsageError(
             f"a turn of agent {turn.agent_id} spawns subagents of its own, and none of {parent.id}"
