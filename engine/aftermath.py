@@ -120,7 +120,8 @@ def told_by(steps: list[Step]) -> list[Told]:
 
 
 def _is_notable(ending: Ending) -> bool:
-    return not ending.is_success and ending.kind not in ("parent", "close")
+    # Where an agent was closed together with its parent, that one is not told either: it is closed.
+    return not ending.is_success and ending.kind != "parent"
 
 
 def _outgoing(
