@@ -19,7 +19,7 @@ SLOTS = 4
 ENDS = {0: {0, 11}, 50: {0, 11, 14}}
 
 
-@pytest.mark.parametrize(("kills", "messages"), [(0, 60), (50, 40)], ids=["alive", "killed"])
+@pytest.mark.parametrize(("kills", "messages"), [(0, 30), (50, 25)], ids=["alive", "killed"])
 @pytest.mark.feature("S-07", "G-06")
 def test_no_message_is_lost_and_no_slot_taken_twice(
     house: House, kills: int, messages: int
@@ -29,7 +29,7 @@ def test_no_message_is_lost_and_no_slot_taken_twice(
     notes = house.folder / "notes"
     notes.mkdir()
     job = {
-        "script": house.script("turn", [say("heard"), sleep(0.03), say("done")]).partition("=")[2],
+        "script": house.script("turn", [say("heard"), sleep(0.02), say("done")]).partition("=")[2],
         "agents": 200, "workers": 8, "messages": messages, "kills": kills, "seed": kills,
         "notes": str(notes),
     }  # fmt: skip
