@@ -136,9 +136,11 @@ _LIST_FIELDS = (
     "agentProfileReference",
     "createdAt",
     "lastActivity",
+    "lastInput",
     "agentId",
     "name",
     "title",
+    "tags",
     "state",
     "suspendedAt",
     "provider",
@@ -166,6 +168,9 @@ def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
     note = read_note(paths) if locks.is_held(paths.turn) else None
     return {
         **list_row(paths, state),
+        "limits": state.limits,
+        "fallbacks": state.fallbacks,
+        "ephemeral": state.ephemeral,
         "cwd": state.cwd,
         "native": state.native,
         "permissionMode": mode if isinstance(mode, str) else None,

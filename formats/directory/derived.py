@@ -65,9 +65,11 @@ def _state_fields(state: AgentState) -> dict[str, Any]:
         "agentProfileReference": state.profile,
         "createdAt": session.created_at,
         "lastActivity": state.last_activity,
+        "lastInput": state.last_input,
         "agentId": state.agent_id,
         "name": state.name,
         "title": state.title,
+        "tags": state.tags,
         "state": session.state.value,
         "suspendedAt": session.suspended_at,
         "provider": session.provider_name,
@@ -75,11 +77,16 @@ def _state_fields(state: AgentState) -> dict[str, Any]:
         "cwd": state.cwd,
         "native": state.native,
         "descriptor": state.descriptor,
+        "limits": state.limits,
+        "fallbacks": state.fallbacks,
+        "ephemeral": state.ephemeral,
         "counters": state.counters,
         "usage": state.usage,
         "costUsd": state.cost,
         "pending": state.pending,
         "openTurn": state.open_turn,
+        "children": state.children,
+        "undelivered": state.undelivered,
         "transcripts": state.transcripts,
         "historySize": state.history_size,
         "logSize": state.position.size,
@@ -132,6 +139,13 @@ def state_from_document(document: dict[str, Any]) -> AgentState:
         counters=document["counters"],
         usage=document["usage"],
         cost=document["costUsd"],
+        last_input=document["lastInput"],
+        children=document["children"],
+        undelivered=document["undelivered"],
+        tags=document["tags"],
+        limits=document["limits"],
+        fallbacks=document["fallbacks"],
+        ephemeral=document["ephemeral"],
         position=position,
         history_size=document["historySize"],
     )
@@ -142,11 +156,13 @@ _TEXT_OR_NULL = (str, NoneType)
 _SHAPE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("sessionId", "type", "agentProfileReference", "createdAt"), _TEXT),
     **dict.fromkeys(("agentId", "provider", "model", "cwd", "lastHash"), _TEXT),
-    **dict.fromkeys(("lastActivity", "name", "title", "suspendedAt"), _TEXT_OR_NULL),
+    **dict.fromkeys(("lastActivity", "lastInput", "name", "title", "suspendedAt"), _TEXT_OR_NULL),
     **dict.fromkeys(("native", "descriptor", "counters", "usage", "transcripts"), (dict,)),
+    **dict.fromkeys(("limits", "children"), (dict,)),
+    **dict.fromkeys(("pending", "tags", "fallbacks", "undelivered"), (list,)),
+    "ephemeral": (bool,),
     **dict.fromkeys(("historySize", "logSize", "lastSeq", "unreadable", "logLines"), (int,)),
     "costUsd": (int, float, NoneType),
-    "pending": (list,),
     "openTurn": (dict, NoneType),
 }
 
@@ -168,7 +184,12 @@ def _check_shape(document: dict[str, Any]) -> None:
     _ = [message["messageId"] for message in document["pending"]]
     _ = [entry["role"] for entry in document["transcripts"].values()]
     if (turn := document["openTurn"]) is not None:
-        _ = turn["turnId"], turn["ended"], [*turn["messageIds"]]
+        _ = turn["turnId"], turn["ended"], turn["aborted"], [*turn["messageIds"]]
+        _ = [dict(one) for one in turn["deferred"]]
+    texts = [*document["tags"], *document["fallbacks"], *document["undelivered"]]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("tags, fallbacks or undelivered")
+    _ = [child["status"] for child in document["children"].values()]
 
 
 def manifest_document(state: AgentState) -> dict[str, Any]:

@@ -20,6 +20,7 @@ TITLE_LENGTH = 120
 # What data raises in the fold that does not hold what its event needs.
 BROKEN = (KeyError, TypeError, ValueError, AttributeError)
 _LEVEL = 5  # how deep in state.json the data of a record stands at most
+MESSAGE_FLAGS = ("sync", "spawn", "notice")
 COUNTERS = ("turns", "failedTurns", "messages", "blocks")
 
 
@@ -30,7 +31,9 @@ class AgentState:
     `pending` are messages no turn has taken yet, in log order; `open_turn` is a turn without an
     end, or with messages whose delivery is not yet recorded. `transcripts` are entries by path;
     each belongs to the native session that was in force when it was synced. `cost` is the sum in
-    US dollars of what clients said, None where none said anything.
+    US dollars of what clients said, None where none said anything. `last_input` is when the last
+    message came that was no notice; `children` are spawned agents that have not ended, by id;
+    `undelivered` are the ids of outgoing texts that no connector has taken.
     """
 
     agent_id: str
@@ -49,6 +52,13 @@ class AgentState:
     counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
     usage: dict[str, Any] = field(default_factory=no_usage)
     cost: float | None = None
+    last_input: str | None = None
+    children: dict[str, dict[str, Any]] = field(default_factory=dict)
+    undelivered: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+    limits: dict[str, Any] = field(default_factory=dict)
+    fallbacks: list[str] = field(default_factory=list)
+    ephemeral: bool = False
     position: Position = field(default_factory=Position)
     history_size: int = 0
 
@@ -77,6 +87,9 @@ def begin(record: Record) -> AgentState:
         profile=data["profile"],
         cwd=data["cwd"],
         title=title if isinstance(title := data.get("title"), str) else None,
+        limits=dict(data.get("limits", {})),
+        fallbacks=_texts(data.get("fallbacks", [])),
+        ephemeral=data.get("ephemeral") is True,
     )
 
 
@@ -113,8 +126,11 @@ def _enqueued(state: AgentState, data: dict[str, Any], ts: str) -> None:
             "content": data["content"],
             "replyTo": data.get("reply_to"),
             "enqueuedAt": ts,
+            **{flag: True for flag in MESSAGE_FLAGS if data.get(flag) is True},
         }
     )
+    if data.get("notice") is not True:
+        state.last_input = ts
     if state.title is None and data["kind"] == "user":
         state.title = title_of(data["content"])
 
@@ -137,6 +153,8 @@ def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
         "attempt": data["attempt"],
         "startedAt": ts,
         "ended": None,
+        "aborted": False,
+        "deferred": [],
     }
     state.last_activity = ts
     state.counters["turns"] += 1
@@ -170,8 +188,11 @@ def _aborted(state: AgentState, data: dict[str, Any], _ts: str) -> None:
 
 def _ended(state: AgentState, outcome: str) -> None:
     # The turn stays open until its messages are settled: a crash in between must be seen.
-    if state.open_turn is not None:
-        state.open_turn["ended"] = outcome
+    turn = state.open_turn
+    if turn is not None:
+        turn["ended"] = outcome
+        if not turn["messageIds"]:
+            state.open_turn = None
 
 
 def _delivered(state: AgentState, data: dict[str, Any], _ts: str) -> None:
@@ -182,6 +203,71 @@ def _delivered(state: AgentState, data: dict[str, Any], _ts: str) -> None:
         turn["messageIds"] = [m for m in turn["messageIds"] if m != message]
         if not turn["messageIds"] and turn["ended"]:
             state.open_turn = None
+
+
+def _aborting(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    if (turn := _turn_of(state, data)) is not None:
+        turn["aborted"] = True
+
+
+def _abort_cleared(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    if (turn := _turn_of(state, data)) is not None:
+        turn["aborted"] = False
+
+
+def _turn_of(state: AgentState, data: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the open turn if it is the one that a record names."""
+    turn = state.open_turn
+    return turn if turn is not None and turn["turnId"] == data["turn_id"] else None
+
+
+def _sent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    if (turn := _turn_of(state, data)) is not None:
+        turn["deferred"].append({"to": data["to"], "messageId": data["message_id"]})
+
+
+def _spawn_requested(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.children[data["child"]] = {"name": data["name"], "status": "pending"}
+    if (turn := _turn_of(state, data)) is not None:
+        turn["deferred"].append({"child": data["child"], "name": data["name"]})
+
+
+def _spawned(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    if data["status"] in ("success", "error"):
+        state.children.pop(data["child"], None)
+    else:
+        state.children[data["child"]] = {"name": data["name"], "status": data["status"]}
+
+
+def _spawn_dropped(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.children.pop(data["child"], None)
+
+
+def _outgoing(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.undelivered.append(_text(data["message_id"]))
+
+
+def _handed_out(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    handed = data["message_id"]
+    state.undelivered = [one for one in state.undelivered if one != handed]
+
+
+def _renamed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.name = _text(data["name"])
+
+
+def _tagged(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.tags = _texts(data["tags"])
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("text")
+    return value
+
+
+def _texts(values: Any) -> list[str]:
+    return [_text(value) for value in values]
 
 
 def _block(state: AgentState, data: dict[str, Any], _ts: str) -> None:
@@ -219,6 +305,16 @@ _STEPS = {
     "turn.error": _failed,
     "turn.aborted": _aborted,
     "message.delivered": _delivered,
+    "message.sent": _sent,
+    "abort.requested": _aborting,
+    "abort.cleared": _abort_cleared,
+    "spawn.requested": _spawn_requested,
+    "agent.spawned": _spawned,
+    "spawn.dropped": _spawn_dropped,
+    "outgoing": _outgoing,
+    "outgoing.delivered": _handed_out,
+    "agent.renamed": _renamed,
+    "agent.tagged": _tagged,
     "block": _block,
     "native.changed": _native,
     "transcript.synced": _synced,

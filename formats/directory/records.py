@@ -22,12 +22,14 @@ EVENTS = (
     "session.state",
     "message.enqueued",
     "message.delivered",
+    "message.sent",
     "turn.start",
     "block",
     "turn.complete",
     "turn.error",
     "turn.aborted",
     "abort.requested",
+    "abort.cleared",
     "outgoing",
     "outgoing.delivered",
     "spawn.requested",
@@ -40,6 +42,8 @@ EVENTS = (
     "profile.applied",
     "provider.fallback",
     "hook.failed",
+    "agent.renamed",
+    "agent.tagged",
     "restore",
 )
 

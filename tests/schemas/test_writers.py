@@ -167,6 +167,8 @@ EVENT_DATA = {
         },
         name=WORD,
         parentAgentId=AGENT_ID,
+        fallbacks=st.lists(WORD, max_size=2),
+        ephemeral=st.booleans(),
     ),
     "session.state": data(
         {"from": STATES, "to": STATES, "reason": TEXT}, provider_state=st.just("AAA=")
@@ -174,8 +176,15 @@ EVENT_DATA = {
     "message.enqueued": data(
         {"message_id": AGENT_ID, "sender": WORD, "kind": st.just("user"), "content": PARTS},
         reply_to=st.none() | AGENT_ID,
+        sync=st.booleans(),
+        spawn=st.booleans(),
+        notice=st.booleans(),
+        retry_of=AGENT_ID,
     ),
     "message.delivered": data({"message_id": AGENT_ID, "outcome": OUTCOME}),
+    "message.sent": data(
+        {"message_id": AGENT_ID, "to": AGENT_ID, "turn_id": AGENT_ID}, sync=st.booleans()
+    ),
     "turn.start": data(
         {
             "turn_id": AGENT_ID,
@@ -198,7 +207,8 @@ EVENT_DATA = {
         {"turn_id": AGENT_ID, "kind": WORD, "message": TEXT}, usage=USAGE, cost_usd=COST
     ),
     "turn.aborted": data({"turn_id": AGENT_ID, "reason": WORD}, usage=USAGE, cost_usd=COST),
-    "abort.requested": data({"reason": WORD}, turn_id=AGENT_ID, message=TEXT),
+    "abort.requested": data({"turn_id": AGENT_ID, "reason": WORD}, message=TEXT),
+    "abort.cleared": data({"turn_id": AGENT_ID}),
     "outgoing": data(
         {
             "message_id": AGENT_ID,
@@ -210,9 +220,9 @@ EVENT_DATA = {
         }
     ),
     "outgoing.delivered": data({"message_id": AGENT_ID}),
-    "spawn.requested": data({"child": AGENT_ID, "name": WORD}, turn_id=AGENT_ID),
-    "agent.spawned": data({"child": AGENT_ID, "name": WORD, "status": WORD}),
-    "spawn.dropped": data({"child": AGENT_ID, "reason": TEXT}, name=WORD),
+    "spawn.requested": data({"child": AGENT_ID, "name": WORD, "turn_id": AGENT_ID}),
+    "agent.spawned": data({"child": AGENT_ID, "name": WORD, "status": WORD}, detail=TEXT),
+    "spawn.dropped": data({"child": AGENT_ID, "name": WORD, "reason": TEXT}),
     "history.reset": data({}, message=TEXT),
     "native.changed": data({"native": NATIVE}),
     "transcript.synced": data({"files": st.lists(SYNCED, min_size=1, max_size=2)}),
@@ -236,9 +246,17 @@ EVENT_DATA = {
         }
     ),
     "provider.fallback": data(
-        {"from": WORD, "to": WORD, "reason": TEXT, "attempt": st.integers(1, 3)}
+        {
+            "turn_id": AGENT_ID,
+            "from": WORD,
+            "to": WORD,
+            "reason": TEXT,
+            "attempt": st.integers(2, 3),
+        }
     ),
     "hook.failed": data({"hook": WORD, "message": TEXT}),
+    "agent.renamed": data({"name": WORD}),
+    "agent.tagged": data({"tags": st.lists(WORD, max_size=2, unique=True)}),
     "restore": data({}, notice=TEXT),
 }
 
@@ -328,6 +346,10 @@ def agent_states(draw: st.DrawFn) -> AgentState:
             "attempt": st.integers(1, 3),
             "startedAt": TIME,
             "ended": st.none() | OUTCOME,
+            "aborted": st.booleans(),
+            "deferred": st.lists(
+                st.fixed_dictionaries({"child": AGENT_ID, "name": WORD}), max_size=2
+            ),
         }
     )
     files = draw(st.lists(SYNCED, max_size=2))
