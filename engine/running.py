@@ -21,8 +21,8 @@ from agentsdir.adapters.contract import (
     SessionSpec,
 )
 from agentsdir.engine.crashes import open_call_steps
+from agentsdir.engine.hearing import AskedToEnd, Ear
 from agentsdir.engine.holding import has_leftovers, this_process
-from agentsdir.engine.interrupts import heard
 from agentsdir.engine.profiles import apply_profile
 from agentsdir.engine.provider_sessions import (
     TurnHost,
@@ -126,9 +126,11 @@ class Turn:
             return self._run()
 
     def run_quietly(self) -> AgentState:
-        """Run another sender's turn; its failure is in the log, and no business of ours."""
+        """Run another sender's turn; how it ended is in the log, and no business of ours."""
         try:
             self.run()
+        except AskedToEnd:
+            pass  # the turn was, and not what its process does next
         except AgentsdirError as error:
             if isinstance(error, (NotRecorded, Uncertain, Busy)):
                 raise
@@ -216,23 +218,24 @@ class Turn:
         self, session: ProviderSession, architecture: Architecture, provider: Provider
     ) -> None:
         """Take the provider's events to their end, and keep what it leaves."""
+        ear = Ear(self._paths, self._state.position, self._id)
         try:
-            with heard(self._paths, self._state.position, self._id):
+            with ear.listening():
                 for event in session.send(self._content):
                     self._take(event)
         except (NotRecorded, Uncertain):
             raise
         except BaseException as error:
             if not isinstance(error, Exception):
-                self._wind_down(session)
+                self._wind_down(session, ear)
             self._keep(session, architecture, provider)
             raise
         self._keep(session, architecture, provider)
 
-    def _wind_down(self, session: ProviderSession) -> None:
+    def _wind_down(self, session: ProviderSession, ear: Ear) -> None:
         """Have an interrupted provider end in its own way; a second interrupt stops it at once."""
         try:
-            with provider_errors():
+            with ear.listening(), provider_errors():
                 for event in session.interrupt():
                     self._take(event)
         except (NotRecorded, Uncertain):

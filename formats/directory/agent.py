@@ -262,9 +262,8 @@ class AgentWriter:
     def append(self, event: str, data: dict[str, Any], ts: str) -> Record:
         """Append one event; when this returns, it is durable and the derived files follow it.
 
-        Raises what `journal.append_record` raises, `Busy` when the lock file was removed, and
-        `SessionStateError` for what cannot follow. A derived file that cannot be written does not
-        undo the event: it is stale, which readers see, and the next writer catches up.
+        Raises what `journal.append_record` and `closed.check_event` raise, and `Busy` when the lock
+        file was removed. A derived file that cannot be written is stale, which readers see.
         """
         self._held.check()
         closed.check_event(self.state, event, data)

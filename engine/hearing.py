@@ -1,0 +1,85 @@
+"""How the holder of a turn hears that it was asked to end (decision D15).
+
+It looks into its log by a timer, and at once when somebody nudges it. A timer, and no thread: it
+reaches a provider that waits for a pipe, and a process that starts others had better have one
+thread only. What counts is the log alone, so that a nudge that comes when the turn is over, and the
+process does something else, ends nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager, suppress
+
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.log import Position, open_log, read_log
+from agentsdir.formats.errors import AgentsdirError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+NUDGE = signal.SIGURG
+"""What a holder is sent; a process that does not listen is not disturbed by it."""
+_LOOK_EVERY = 0.5  # seconds between two looks of a holder into its log
+
+
+class AskedToEnd(KeyboardInterrupt):
+    """A request in the log ended the turn; nobody at this terminal did."""
+
+
+class Ear:
+    """Reads what was appended to a log since the last look.
+
+    Args:
+        position: where the log ended when the turn began.
+    """
+
+    def __init__(self, paths: AgentPaths, position: Position, turn_id: str) -> None:
+        self._paths = paths
+        self._position = position
+        self._turn_id = turn_id
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Raise `AskedToEnd` in the block when its turn is asked to end, and that is not cleared.
+
+        Elsewhere than in the main thread nobody listens. A request that was heard is not heard
+        again; another one is.
+        """
+        try:
+            before = signal.signal(signal.SIGALRM, self._look)
+        except ValueError:  # not the main thread
+            yield
+            return
+        nudged_before = signal.signal(NUDGE, self._look)
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY, _LOOK_EVERY)
+        try:
+            self._look(0, None)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            signal.signal(NUDGE, nudged_before)
+
+    def _look(self, _number: int, _frame: FrameType | None) -> None:
+        asked = False
+        with suppress(OSError, AgentsdirError):  # whoever appends next says so
+            asked = self._paths.log.stat().st_size > self._position.size and self._is_asked()
+        if asked:
+            raise AskedToEnd
+
+    def _is_asked(self) -> bool:
+        asked = False
+        with open_log(self._paths.log, self._position.size) as stream:
+            for line in read_log(stream, str(self._paths.log), self._position):
+                if line.after.size == line.offset:
+                    break  # a writer is at work
+                self._position = line.after
+                record = line.record
+                if record is None or record.data.get("turn_id") != self._turn_id:
+                    continue
+                if record.event in ("abort.requested", "abort.cleared"):
+                    asked = record.event == "abort.requested"
+        return asked
