@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import RECORDABLE_MODES, ProgramProvider, Provider
-from agentsdir.engine.agents import each_agent, find_agent
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.routing import routes
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids, locks
 from agentsdir.formats.directory.derived import encode_document
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import FORMAT, VERSION, Layout
 from agentsdir.formats.directory.publishing import publish_agent
-from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agentsdir.adapters.contract import Architecture
     from agentsdir.formats.reading.findings import Finding
 
@@ -60,26 +63,45 @@ def create_agent(world: World, wanted: NewAgent) -> str:
     Raises `UsageError` for contradictory or missing fields, `NoSuchAgent` for an unknown parent,
     `AgentsdirError` (kind ``already-exists``) when a live agent has the same key or name.
     """
+    check_wanted(world.layout, wanted)
+    with root_held(world):
+        return make_agent(world, wanted)
+
+
+def check_wanted(layout: Layout, wanted: NewAgent) -> None:
+    """Raise `UsageError` for an agent that could run no turn, or whose fields contradict."""
     architecture = registry.get(wanted.provider)
     if architecture.provider is None:
         raise UsageError(
             f"the adapter {wanted.provider!r} reads transcripts, but runs no sessions yet",
             kind="no-provider",
         )
-    check_options(world.layout, architecture, wanted)
+    check_options(layout, architecture, wanted)
+
+
+@contextmanager
+def root_held(world: World) -> Iterator[None]:
+    """Hold the create lock of an agents directory, which is made if it is not there."""
     documents.make_folder(world.layout.root, world.disk)
     world.layout.check_version(writing=True)
     with locks.hold(world.layout.create_lock, what="the agents directory"):
         open_root(world.layout, world.disk)
-        agent_id, session_id = fresh_id(world, wanted), world.ids.session()
-        native = {
-            "architecture": architecture.architecture,
-            "id": ids.dashed(session_id),
-            "cwd": wanted.cwd,
-        }
-        model = wanted.model or architecture.provider.default_model
-        data = identity_of(world, wanted._replace(model=model), agent_id, native)
-        publish_agent(world.layout, agent_id, data, world.now(), session_id, world.disk)
+        yield
+
+
+def make_agent(world: World, wanted: NewAgent) -> str:
+    """Make an agent that `check_wanted` lets pass, under the create lock; return its id."""
+    architecture = registry.get(wanted.provider)
+    assert architecture.provider is not None
+    agent_id, session_id = fresh_id(world, wanted), world.ids.session()
+    native = {
+        "architecture": architecture.architecture,
+        "id": ids.dashed(session_id),
+        "cwd": wanted.cwd,
+    }
+    model = wanted.model or architecture.provider.default_model
+    data = identity_of(world, wanted._replace(model=model), agent_id, native)
+    publish_agent(world.layout, agent_id, data, world.now(), session_id, world.disk)
     return agent_id
 
 
@@ -105,7 +127,7 @@ def check_options(layout: Layout, architecture: Architecture, wanted: NewAgent) 
         ids.check_name(wanted.name)
     if wanted.permission_mode:
         _check_mode(wanted, architecture.provider)
-    _check_fields(wanted)
+    check_fields(wanted)
     # Where no workspace is written, a profile is but a word that is remembered.
     if wanted.profile and isinstance(architecture.provider, ProgramProvider):
         from agentsdir.engine.profiles import load_profile
@@ -159,7 +181,8 @@ _FIELDS = {
 }
 
 
-def _check_fields(wanted: NewAgent) -> None:
+def check_fields(wanted: NewAgent) -> None:
+    """Raise `UsageError` for fields that do not belong to the agent's kind, or are missing."""
     if wanted.kind not in KINDS:
         raise UsageError(
             f"there is no agent type {wanted.kind!r}", hint=f"one of {', '.join(KINDS)}"
@@ -179,8 +202,16 @@ def _check_fields(wanted: NewAgent) -> None:
 
 def fresh_id(world: World, wanted: NewAgent) -> str:
     """Return the id of an agent that is to be made."""
-    # A task uid in the grammar is the agent id too, so that cron routing needs no index.
-    return wanted.cron if ids.is_agent_id(wanted.cron) else world.ids.agent()
+    # A task uid in the grammar is the agent id too, so that cron routing needs no index; but no id
+    # is used twice, and a task whose agent was closed goes on with another.
+    if ids.is_agent_id(wanted.cron) and not _is_used(world.layout, wanted.cron):
+        return wanted.cron
+    return world.ids.agent()
+
+
+def _is_used(layout: Layout, agent_id: str) -> bool:
+    folders = (layout.folder(archived=archived) for archived in (False, True))
+    return any(os.path.lexists(folder / agent_id) for folder in folders)
 
 
 def _descriptor(world: World, wanted: NewAgent, agent_id: str) -> dict[str, Any]:
@@ -214,20 +245,16 @@ def check_unused(layout: Layout, agent_id: str, *, archived: bool = False) -> No
 def check_unique(layout: Layout, descriptor: dict[str, Any], name: str, agent_id: str) -> None:
     """Refuse a second live agent with the same routing key, or sibling with the same name.
 
-    Raises `AgentsdirError` (kind ``already-exists``) naming the agent that stands in the way.
+    Raises `AgentsdirError` (kind ``already-exists``) naming the agent that stands in the way, and
+    `Invalid` of that kind where it cannot be read.
     """
-    key = None if descriptor["type"] == "subagent" else descriptor
-    if key is not None and key.get("channelId") == agent_id and not name:
-        return
-    for paths, reading, _ in each_agent(layout):
-        if reading is None or reading.state.session.state is SessionState.TERMINATED:
-            continue
-        other = reading.state
-        if key is not None and other.descriptor == key:
-            raise AgentsdirError(
-                f"agent {paths.id} already is this {key['type']} agent", kind="already-exists"
-            )
-        if name and other.name == name and other.parent == descriptor.get("parentAgentId"):
-            raise AgentsdirError(
-                f"agent {paths.id} is already named {name!r}", kind="already-exists"
-            )
+    key = routes.key_of(descriptor)
+    keys = [] if key is None or key.get("channelId") == agent_id else [key]
+    if name:
+        keys.append(routes.name_key(descriptor.get("parentAgentId"), name))
+    found = routes.search(layout, keys) if keys else None
+    if found is not None:
+        paths, key = found[0].paths, found[1]
+        raise AgentsdirError(
+            f"agent {paths.id} already is {routes.says(key)}", kind="already-exists"
+        )

@@ -45,6 +45,9 @@ def run(
         list[str] | None,
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the provider"),
     ] = None,
+    get: Annotated[
+        bool, typer.Option("--get", help="Print the agent that has this name or key, if one has")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
 ) -> int:
     """Create an agent and print its id.
@@ -53,15 +56,18 @@ def run(
     Examples:
       id=$(agentsdir new)
       agentsdir new --provider script --option file=talk.jsonl --name demo
-      agentsdir new --type cron --cron nightly-report
+      agentsdir new --type cron --cron nightly-report --get
       agentsdir new --from 5f0c1a7b
 
     Nothing runs until the first `agentsdir send`. --from makes an agent of a session of Claude
     Code or Gemini CLI, by its file, its folder or its id: its history is read, its transcript is
     kept, and the first `send` goes on with it in the folder where it began, or in --cwd.
+
+    A name (among siblings), a conversation, a task and the heartbeat are one live agent's each.
+    With --get, who has it already is found and left as it is; else the second is refused.
     """
     from agentsdir.cli.made import print_made
-    from agentsdir.engine.creation import Made, NewAgent, create_agent
+    from agentsdir.engine.creation import NewAgent
 
     env: Environment = ctx.obj
     folder = env.cwd / cwd
@@ -69,6 +75,8 @@ def run(
         raise UsageError(f"--cwd {folder} is no folder")
     if origin and provider:
         raise UsageError("--from takes the provider of the session; --provider does not go with it")
+    if origin and get:
+        raise UsageError("--from makes an agent; --get does not go with it")
     wanted = NewAgent(
         kind=kind,
         provider=provider or "echo",
@@ -87,8 +95,18 @@ def run(
         options=_options(option or []),
     )
     world = env.world
-    made = _adopt(env, world, wanted, origin) if origin else Made(create_agent(world, wanted), [])
+    made = _adopt(env, world, wanted, origin) if origin else _make(world, wanted, get=get)
     return print_made(env, world, made, as_json=as_json)
+
+
+def _make(world: World, wanted: NewAgent, *, get: bool) -> Made:
+    from agentsdir.engine.creation import Made, create_agent
+
+    if not get:
+        return Made(create_agent(world, wanted), [])
+    from agentsdir.engine.routing.targets import find_or_create
+
+    return Made(find_or_create(world, wanted).paths.id, [])
 
 
 def _adopt(env: Environment, world: World, wanted: NewAgent, origin: str) -> Made:

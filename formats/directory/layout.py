@@ -116,6 +116,11 @@ class Layout:
         return self.root / "archive"
 
     @property
+    def routes(self) -> Path:
+        """The index of who has which key; derived (SPEC.md, "Routes")."""
+        return self.root / "routes"
+
+    @property
     def create_lock(self) -> Path:
         """Held while an agent is made, so that unique keys stay unique."""
         return self.root / ".lock"

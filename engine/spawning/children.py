@@ -1,0 +1,187 @@
+"""Making a subagent: its name, what it has of its parent, its first prompt (SPEC.md, "Spawning").
+
+It appears whole, with its prompt in its inbox, before its parent's log names it; whoever dies in
+between leaves an agent that nobody was told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from agentsdir.adapters import registry
+from agentsdir.engine.creation import NewAgent, check_options, identity_of, open_root
+from agentsdir.engine.provider_sessions import recorded_mode
+from agentsdir.engine.routing.lineage import check_depth
+from agentsdir.engine.spawning.telling import Subagent
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import documents, ids, locks
+from agentsdir.formats.directory.agent import Reading, read_agent, write_agent
+from agentsdir.formats.directory.creation import recorded_creation
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.publishing import making_agent, withdraw_agent
+from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.errors import Invalid, SessionStateError, Uncertain
+
+BASE_NAME = "subagent"
+_OF_ID = 6  # characters of its id that an automatic name ends in
+
+
+class Wanted(NamedTuple):
+    """What `spawn` was asked for; what is empty comes from the parent.
+
+    `content` is the first prompt. `base` is what an automatic name begins with.
+    """
+
+    content: list[dict[str, Any]]
+    name: str = ""
+    base: str = BASE_NAME
+    provider: str = ""
+    model: str = ""
+    system_prompt: str = ""
+    profile: str = ""
+    cwd: str = ""
+    options: Mapping[str, str] = MappingProxyType({})
+    max_ticks: int | None = None
+    ephemeral: bool = False
+
+
+class Child(NamedTuple):
+    """A subagent that was made, and the message that waits in its inbox."""
+
+    paths: AgentPaths
+    name: str
+    parent: AgentPaths
+    message_id: str
+
+
+def make_child(
+    world: World, parent: AgentPaths, wanted: Wanted, *, turn_id: str | None, sync: bool
+) -> Child:
+    """Make a subagent with its first prompt, and say so in its parent's log.
+
+    Args:
+        turn_id: the parent's turn that asks for it; the subagent is run after that.
+        sync: have the answer put into the parent's inbox.
+
+    Raises `SessionStateError` for a closed parent, one too deep (kind ``spawn-depth``), or a turn
+    that is over (kind ``turn-over``); what `check_options` and `identity_of` raise; and what
+    `making_agent` and `write_agent` raise. There is no subagent then, unless that is uncertain.
+    """
+    layout = world.layout
+    layout.check_version(writing=True)
+    documents.make_folder(layout.root, world.disk)
+    with locks.hold(layout.create_lock, what="the agents directory"):
+        open_root(layout, world.disk)
+        reading = read_agent(parent)
+        _check_parent(reading.state, turn_id)
+        check_depth(layout, reading.state)
+        child_id, created_at = world.ids.agent(), world.now()
+        one = Subagent(child_id, _name(wanted, child_id), created_at, wanted.content)
+        paths = AgentPaths(layout.agents / child_id, child_id)
+        child = Child(paths, one.name, parent, world.ids.agent())
+        created = _creation(world, reading, wanted, child)
+        with making_agent(layout, child_id, _session_of(created), world.disk) as made:
+            made.append("session.created", created, created_at)
+            made.append("message.enqueued", _prompt(child, wanted, sync=sync), world.now())
+        _tell(world, child, one, turn_id)
+    return child
+
+
+def _check_parent(state: AgentState, turn_id: str | None) -> None:
+    if state.session.state is SessionState.TERMINATED:
+        raise SessionStateError(f"agent {state.agent_id} is closed, and has no subagents any more")
+    turn = state.open_turn
+    if turn_id is not None and (turn is None or turn["turnId"] != turn_id or turn["ended"]):
+        raise SessionStateError(
+            f"turn {turn_id} of agent {state.agent_id} is over", kind="turn-over"
+        )
+
+
+def _name(wanted: Wanted, child_id: str) -> str:
+    if wanted.name:
+        return ids.check_name(wanted.name)
+    # No search for a free number, and none that a sibling who is gone has had.
+    base = wanted.base[:100] if ids.NAME.fullmatch(wanted.base) else BASE_NAME
+    return f"{base}-{child_id[-_OF_ID:]}"
+
+
+def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> dict[str, Any]:
+    """Return the data of the subagent's `session.created` event."""
+    parent, state = child.parent, reading.state
+    record = recorded_creation(parent) or reading.rebuilt
+    if record is None:
+        raise Invalid(f"{parent.log} does not say how the agent was made")
+    own = wanted.provider or state.session.provider_name
+    # Another provider would know neither the model nor the options.
+    same = own == state.session.provider_name
+    architecture = registry.get(own)
+    provider = architecture.provider
+    is_program = provider is not None and provider.runs_program
+    new = NewAgent(
+        kind="subagent",
+        parent=parent.id,
+        name=child.name,
+        provider=own,
+        model=wanted.model or (state.session.model if same else ""),
+        system_prompt=wanted.system_prompt,
+        profile=wanted.profile or state.profile,
+        permission_mode=recorded_mode(record) if is_program else "",
+        cwd=wanted.cwd or state.cwd,
+        options={**(record.data.get("options", {}) if same else {}), **wanted.options},
+    )
+    if provider is not None and not new.model:
+        new = new._replace(model=provider.default_model)
+    check_options(world.layout, architecture, new)
+    native = {
+        "architecture": architecture.architecture,
+        "id": ids.dashed(world.ids.session()),
+        "cwd": new.cwd,
+    }
+    data = identity_of(world, new, child.paths.id, native)
+    ticks = wanted.max_ticks or state.limits.get("max_ticks")
+    data["limits"] = {"max_ticks": ticks} if ticks else {}
+    if same and state.fallbacks:
+        data["fallbacks"] = state.fallbacks
+    if wanted.ephemeral or state.ephemeral:
+        # What an agent leaves that goes with its work, nobody would find.
+        data["ephemeral"] = True
+    return data
+
+
+def _session_of(created: dict[str, Any]) -> str:
+    return ids.undashed(created["native"]["id"])
+
+
+def _prompt(child: Child, wanted: Wanted, *, sync: bool) -> dict[str, Any]:
+    data = {
+        "message_id": child.message_id,
+        "sender": child.parent.id,
+        "kind": "user",
+        "content": wanted.content,
+        "spawn": True,
+    }
+    return {**data, "sync": True} if sync else data
+
+
+def _tell(world: World, child: Child, one: Subagent, turn_id: str | None) -> None:
+    """Name the subagent in its parent's log, or take it back: nobody knows of it yet."""
+    is_named = False
+    try:
+        with write_agent(child.parent, disk=world.disk) as writer:
+            _check_parent(writer.state, turn_id)
+            said = {"child": one.id, "name": one.name}
+            if turn_id is None:
+                writer.append("agent.spawned", {**said, "status": "running"}, world.now())
+            else:
+                writer.append("spawn.requested", {**said, "turn_id": turn_id}, world.now())
+            is_named = True
+            block = {"turn_id": turn_id, "block": one.block(writer.state, "pending")}
+            writer.append("block", block, world.now())
+    except BaseException as error:
+        # Where nobody knows what the disk holds, the log may name it.
+        if not is_named and not isinstance(error, Uncertain):
+            documents.remove(withdraw_agent(world.layout, child.paths, world.disk))
+        raise

@@ -1,0 +1,189 @@
+"""What a parent's log says of a subagent: its block, and that it began, ended or was dropped.
+
+The block goes pending → running → success or error under one id. All of it follows from the
+subagent alone, so that it can be planned, done half and done again. A parent that is gone, closed
+or unreadable is told nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.engine.steps import Step
+from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
+from agentsdir.formats.reading.blocks import MAIN, Block, make_block
+
+DROPPED = "the turn that asked for it failed"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Content = Sequence[dict[str, Any]]
+
+
+class Subagent(NamedTuple):
+    """A subagent as its block has it; `created_at` is None where nobody knows."""
+
+    id: str
+    name: str
+    created_at: str | None = None
+    content: Content = ()
+
+    @classmethod
+    def of(cls, child: AgentState, content: Content) -> Subagent:
+        """Return an agent with its first prompt."""
+        name = child.name or str(child.descriptor.get("name"))
+        return cls(child.agent_id, name, child.session.created_at, content)
+
+    def block(self, parent: AgentState, status: str, output: str | None = None) -> Block:
+        """Return the block in the parent's conversation.
+
+        Args:
+            output: the answer, or why there is none.
+        """
+        block = make_block(
+            "subagent",
+            f"spawn:{self.id}",
+            MAIN,
+            parent.native["id"],
+            self.created_at,
+            None,
+            subagentId=self.id,
+            name=self.name,
+            input="\n".join(_text_of(part) for part in self.content),
+            status=status,
+        )
+        return block if output is None else {**block, "output": output}
+
+
+def _text_of(part: dict[str, Any]) -> str:
+    return str(part.get("text") or f"[{part.get('type')}]")
+
+
+def begun_steps(layout: Layout, child: AgentState, content: Content) -> list[Step]:
+    """Return what tells the parent that the first turn begins; nothing if it knows.
+
+    Args:
+        content: the subagent's first prompt.
+    """
+    parent = _asking_parent(layout, child)
+    if parent is None:
+        return []
+    paths, state = parent
+    one = Subagent.of(child, content)
+    steps = [_block_step(paths, one.block(state, "running"))]
+    if state.children.get(one.id, {}).get("status") != "running":
+        said = {"child": one.id, "name": one.name, "status": "running"}
+        steps.append(Step(f"subagent {one.id} runs", "agent.spawned", said, paths))
+    return steps
+
+
+def ended_steps(
+    layout: Layout, child: AgentState, content: Content, *, answer: str = "", failure: str = ""
+) -> list[Step]:
+    """Return what tells the parent how the first prompt ended; nothing if it knows.
+
+    Args:
+        content: the subagent's first prompt.
+        answer: what it answered.
+        failure: why it failed; empty where it did not.
+    """
+    parent = _asking_parent(layout, child)
+    if parent is None:
+        return []
+    paths, state = parent
+    one = Subagent.of(child, content)
+    status = "error" if failure else "success"
+    said = {"child": one.id, "name": one.name, "status": status}
+    if failure:
+        said["detail"] = failure
+    return [
+        # The event comes last: it is what says that the parent knows.
+        _block_step(paths, one.block(state, status, failure or answer)),
+        Step(f"its parent {paths.id} knows how it ended", "agent.spawned", said, paths),
+    ]
+
+
+def dropped_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Return what closes the subagents that a failed turn asked for, and that did not begin.
+
+    Args:
+        paths: the parent.
+        state: with the turn that failed, which is still open.
+    """
+    steps: list[Step] = []
+    turn = state.open_turn
+    if turn is None:
+        return steps
+    asked = [(one["child"], one["name"]) for one in turn["deferred"] if "child" in one]
+    for child_id, name in asked:
+        if state.children.get(child_id, {}).get("status") != "pending":
+            continue  # somebody has run it, or it was dropped before
+        one = Subagent(child_id, name)
+        try:
+            child_paths = layout.agent(child_id)
+            child = read_agent(child_paths).state
+        except (NoSuchAgent, Invalid, UsageError):
+            pass  # there is nothing to close
+        else:
+            one = Subagent.of(child, child.pending[0]["content"] if child.pending else ())
+            steps += _closing_steps(child_paths, child)
+        said = {"child": one.id, "name": one.name, "reason": DROPPED}
+        failed = one.block(state, "error", f"Dropped: {DROPPED}.")
+        steps.append(Step("", "block", {"turn_id": turn["turnId"], "block": failed}))
+        steps.append(Step(f"dropped subagent {one.id}", "spawn.dropped", said))
+    return steps
+
+
+def _closing_steps(paths: AgentPaths, child: AgentState) -> list[Step]:
+    steps = []
+    current = child.session.state
+    if current is not SessionState.TERMINATED:
+        change = {"from": current.value, "to": "terminated", "reason": "close"}
+        steps.append(Step(f"closed subagent {paths.id}", "session.state", change, paths))
+    for message in child.pending:
+        said = {"message_id": message["messageId"], "outcome": "aborted"}
+        steps.append(Step("and gave up its prompt", "message.delivered", said, paths))
+    return steps
+
+
+def _block_step(paths: AgentPaths, block: Block) -> Step:
+    says = f"marked subagent {block['subagentId']} there: {block['status']}"
+    # No turn of the parent's made this: the one that asked is over.
+    return Step(says, "block", {"turn_id": None, "block": block}, paths)
+
+
+def _asking_parent(layout: Layout, child: AgentState) -> tuple[AgentPaths, AgentState] | None:
+    """Return the parent if it can be told, and does not know yet how the subagent ended."""
+    if child.parent is None or child.parent == child.agent_id:
+        return None
+    try:
+        paths = layout.agent(child.parent)
+        state = read_agent(paths).state
+    except (NoSuchAgent, Invalid, UsageError):
+        return None
+    if state.session.state is SessionState.TERMINATED:
+        return None
+    if child.agent_id not in state.children and _knows(paths, child.agent_id):
+        return None
+    return paths, state
+
+
+def _knows(paths: AgentPaths, child_id: str) -> bool:
+    """Tell whether a log says how a subagent ended; it need not say that it began."""
+    with open_log(paths.log) as stream:
+        for line in read_log(stream, str(paths.log)):
+            record = line.record
+            if record is None or record.data.get("child") != child_id:
+                continue
+            if record.event == "spawn.dropped":
+                return True
+            if record.event == "agent.spawned" and record.data.get("status") != "running":
+                return True
+    return False

@@ -1,0 +1,288 @@
+"""Finding or making the agent of a key: one live agent each, whatever the index says."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from agentsdir.engine.agents import each_agent
+from agentsdir.engine.archiving import archive_agent, unarchive_agent
+from agentsdir.engine.creation import NewAgent
+from agentsdir.engine.routing import routes
+from agentsdir.engine.routing.targets import default_target, find_or_create
+from agentsdir.engine.world import World
+from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.durability import Disk, Durability
+from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
+
+WANTED: dict[str, dict[str, str]] = {
+    "a conversation": {"connector": "irc", "user": "ada", "channel": "#c"},
+    "the same channel of another user": {"connector": "irc", "user": "bob", "channel": "#c"},
+    "a task": {"kind": "cron", "cron": "every night"},
+    "a task whose uid is an id": {"kind": "cron", "cron": "n" * 24},
+    "the heartbeat": {"kind": "heartbeat"},
+    "a name": {"name": "demo"},
+}
+KEYS = {
+    "a conversation": {"type": "user", "connector": "irc", "userId": "ada", "channelId": "#c"},
+    "the same channel of another user": {
+        "type": "user",
+        "connector": "irc",
+        "userId": "bob",
+        "channelId": "#c",
+    },
+    "a task": {"type": "cron", "id": "every night"},
+    "a task whose uid is an id": {"type": "cron", "id": "n" * 24},
+    "the heartbeat": {"type": "heartbeat"},
+    "a name": {"parentAgentId": None, "name": "demo"},
+}
+WHICH = st.sampled_from(sorted(WANTED))
+
+
+def wanted(which: str) -> NewAgent:
+    """Return what is looked for."""
+    return NewAgent(login="me", cwd="/", **WANTED[which])  # type: ignore[arg-type]
+
+
+def close(world: World, agent_id: str) -> None:
+    """Terminate a session."""
+    with write_agent(world.layout.agent(agent_id), disk=world.disk) as writer:
+        change = {"from": writer.state.session.state.value, "to": "terminated", "reason": "close"}
+        writer.append("session.state", change, world.now())
+
+
+class Routing(RuleBasedStateMachine):
+    """A directory in which agents come and go while somebody plays with the index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.layout = Layout(Path(self.folder.name) / "root")
+        self.made = 0
+        self.live: dict[str, str] = {}
+        self.away: list[tuple[str, str]] = []
+        self.world = World(
+            self.layout,
+            lambda: "2026-01-02T03:04:05.000000Z",
+            lambda _seconds: None,
+            self,  # type: ignore[arg-type]
+            Disk(Durability.NEVER),
+            lambda: None,
+        )
+
+    def agent(self) -> str:
+        """Return a fresh id."""
+        self.made += 1
+        return f"x{self.made:023}"
+
+    def session(self) -> str:
+        """Return a fresh session id."""
+        self.made += 1
+        return f"{self.made:032x}"
+
+    def teardown(self) -> None:
+        """Remove the directory."""
+        self.folder.cleanup()
+
+    @rule(which=WHICH)
+    def find(self, which: str) -> None:
+        """Find or make: the one that is known, or a new one."""
+        target = find_or_create(self.world, wanted(which))
+        assert target.made == (which not in self.live)
+        assert self.live.setdefault(which, target.paths.id) == target.paths.id
+
+    @rule(which=WHICH)
+    def finish(self, which: str) -> None:
+        """Close an agent: its key is free."""
+        if which in self.live:
+            close(self.world, self.live.pop(which))
+
+    @rule(which=WHICH)
+    def put_away(self, which: str) -> None:
+        """Archive an agent: its key is free."""
+        if which in self.live:
+            archive_agent(self.world, self.layout.agent(self.live[which]))
+            self.away.append((which, self.live.pop(which)))
+
+    @rule()
+    def bring_back(self) -> None:
+        """Bring an agent back, if nobody has its key by now."""
+        if self.away:
+            which, agent_id = self.away.pop()
+            paths = self.layout.agent(agent_id, archived=True)
+            if which in self.live:
+                with pytest.raises(AgentsdirError) as refused:
+                    unarchive_agent(self.world, paths)
+                assert refused.value.kind == "already-exists"
+            else:
+                unarchive_agent(self.world, paths)
+                self.live[which] = agent_id
+
+    @rule(which=WHICH, data=st.binary(max_size=40))
+    def damage(self, which: str, data: bytes) -> None:
+        """Write anything over a route."""
+        if self.layout.routes.is_dir():
+            path = routes.route_path(self.layout, KEYS[which])
+            path.unlink(missing_ok=True)
+            path.write_bytes(data)
+
+    @rule(which=WHICH)
+    def lose(self, which: str) -> None:
+        """Lose a route."""
+        routes.route_path(self.layout, KEYS[which]).unlink(missing_ok=True)
+
+    @rule(which=WHICH, other=WHICH)
+    def mislead(self, which: str, other: str) -> None:
+        """Let a route name another agent, or one that is not there."""
+        routes.put(self.layout, KEYS[which], self.live.get(other, "x" * 24), self.world.disk)
+
+    @rule(which=WHICH, other=WHICH)
+    def link(self, which: str, other: str) -> None:
+        """Put a link in place of a route, to one that is right perhaps."""
+        if self.layout.routes.is_dir():
+            path = routes.route_path(self.layout, KEYS[which])
+            path.unlink(missing_ok=True)
+            path.symlink_to(routes.route_path(self.layout, KEYS[other]))
+
+    @invariant()
+    def each_key_has_one_live_agent(self) -> None:
+        """The one of the model."""
+        found: dict[str, list[str]] = {which: [] for which in WANTED}
+        for paths, reading, _ in each_agent(self.layout):
+            assert reading is not None
+            if reading.state.session.state is not SessionState.TERMINATED:
+                for which, key in KEYS.items():
+                    if routes.holds(reading.state, key):
+                        found[which].append(paths.id)
+        assert found == {
+            which: [self.live[which]] if which in self.live else [] for which in WANTED
+        }
+
+
+Routing.TestCase.settings = settings(max_examples=40, stateful_step_count=20)
+test_a_key_has_one_live_agent_whatever_the_index_says = pytest.mark.feature("T-03")(
+    Routing.TestCase
+)
+
+
+@pytest.mark.feature("T-03", "T-11")
+@pytest.mark.parametrize("which", WANTED)
+def test_who_is_known_is_found_without_a_look_at_the_others(
+    stage: Any, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its route, or its id; and again after the route was lost, by a look at all."""
+    first = find_or_create(stage.world, wanted(which))
+    searched: list[str] = []
+    search = routes.search
+    monkeypatch.setattr(routes, "search", lambda *given: searched.append(which) or search(*given))
+
+    again = find_or_create(stage.world, wanted(which))
+    assert (again.paths.id, again.made, searched) == (first.paths.id, False, [])
+
+    for path in Layout(stage.root).routes.iterdir():
+        path.unlink()
+    assert find_or_create(stage.world, wanted(which)).paths.id == first.paths.id
+    assert find_or_create(stage.world, wanted(which)).paths.id == first.paths.id
+    assert len(searched) == (0 if which == "a task whose uid is an id" else 1)
+
+
+def test_what_is_found_stays_as_it_is(stage: Any) -> None:
+    """Settings are for the agent that is made, and nothing is written to one that is there."""
+    first = find_or_create(stage.world, wanted("the heartbeat"))
+    before = stage.tree()
+
+    again = find_or_create(
+        stage.world, wanted("the heartbeat")._replace(model="other", provider="nobody")
+    )
+
+    assert (again.paths.id, again.made) == (first.paths.id, False)
+    assert stage.tree() == before
+
+
+def test_an_index_that_is_a_link_is_neither_read_nor_written(stage: Any, tmp_path: Path) -> None:
+    """It could lead anywhere."""
+    agent = find_or_create(stage.world, wanted("a task")).paths
+    elsewhere = tmp_path / "elsewhere"
+    layout = Layout(stage.root)
+    layout.routes.rename(elsewhere)
+    layout.routes.symlink_to(elsewhere)
+    for path in elsewhere.iterdir():
+        path.write_bytes(b"untouched")
+
+    assert find_or_create(stage.world, wanted("a task")).paths.id == agent.id
+    find_or_create(stage.world, wanted("the heartbeat"))
+
+    assert [path.read_bytes() for path in elsewhere.iterdir()] == [b"untouched"]
+
+
+def test_a_damaged_agent_that_may_have_the_key_is_not_given_a_twin(stage: Any) -> None:
+    """Its descriptor.json says so; every other key is served as ever."""
+    broken = find_or_create(stage.world, wanted("a task")).paths
+    broken.log.unlink()
+
+    with pytest.raises(Invalid, match=f"agent {broken.id}, which cannot be read") as refused:
+        find_or_create(stage.world, wanted("a task"))
+
+    assert refused.value.kind == "already-exists"
+    assert find_or_create(stage.world, wanted("the heartbeat")).made
+
+
+def test_a_search_without_a_key_is_refused_before_anything_is_made(stage: Any) -> None:
+    """Plain `new` makes another agent each time; nobody could find it."""
+    with pytest.raises(UsageError, match="nothing to find it by"):
+        find_or_create(stage.world, NewAgent(login="me", cwd="/"))
+    with pytest.raises(UsageError, match="nobody"):
+        find_or_create(stage.world, wanted("a task")._replace(provider="nobody"))
+    assert not stage.root.exists()
+
+
+def test_a_route_is_what_its_schema_says(stage: Any) -> None:
+    """Its name follows from its key, and it holds no more than the key and an id."""
+    from agentsdir.schemas import check
+
+    agent = find_or_create(stage.world, wanted("a conversation")).paths
+    (path,) = Layout(stage.root).routes.iterdir()
+
+    document = json.loads(path.read_bytes())
+    assert document == {"agentId": agent.id, "key": KEYS["a conversation"]}
+    assert check("route", document) == []
+
+
+def test_a_subagents_message_is_for_its_parent_and_any_others_for_the_foreground(
+    stage: Any,
+) -> None:
+    """The seeds' defaults; a foreground agent is never its own."""
+    task = stage.new(kind="cron", cron="nightly")
+    child = stage.new(kind="subagent", parent=task.id, name="scout")
+    with pytest.raises(NoSuchAgent):
+        default_target(stage.world, task)
+
+    one, two = stage.new(), stage.new()
+    stage.send(two)
+
+    assert default_target(stage.world, child).id == task.id
+    assert default_target(stage.world, task).id == two.id
+    assert default_target(stage.world, two).id == one.id
+    assert default_target(stage.world, one).id == two.id
+
+
+def test_who_stands_in_a_round_of_parents_has_no_default(stage: Any) -> None:
+    """It is refused, naming all of them, rather than sent round."""
+    from test_lineage import adopt, line_of
+
+    line = line_of(stage, 3)
+    adopt(line[0], line[2].id)
+
+    with pytest.raises(Invalid, match="go round") as refused:
+        default_target(stage.world, line[1])
+    assert all(paths.id in refused.value.message for paths in line)
+    assert read_agent(line[1]).state.pending == []
