@@ -19,7 +19,9 @@ from agentsdir.formats.version import VERSION
 COMMANDS = {
     "new": "Create an agent and print its id",
     "send": "Give an agent a prompt and print its answer",
-    "interrupt": "Ask an agent's running turn to end",
+    "interrupt": "Ask running turns of an agent, and of those below it, to end",
+    "clear-abort": "Take back a request to end an agent's turn",
+    "close": "Close an agent, and those below it, for good",
     "reset": "Begin an agent's history anew",
     "suspend": "Take an agent's session out of use",
     "resume": "Take a suspended session into use again",
@@ -54,7 +56,7 @@ class _Commands(TyperGroup):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"agentsdir.cli.commands.{cmd_name}")
+        module = import_module(f"agentsdir.cli.commands.{cmd_name.replace('-', '_')}")
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(
             cmd_name,

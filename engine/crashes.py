@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from agentsdir.engine.lost_streams import lost_streams
 from agentsdir.engine.recording import block_key
-from agentsdir.engine.steps import Step, take_step
+from agentsdir.engine.steps import Step, has_message, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.digest import derived_id
 from agentsdir.formats.directory.agent import read_agent, write_agent
@@ -181,7 +181,8 @@ def _notice(layout: Layout, state: AgentState, turn: dict[str, Any], seen: _Seen
     if kind == "subagent":
         return [_tell_parent(layout, state, turn["turnId"])]
     notice = derived_id(turn["turnId"], "outgoing")
-    if kind != "user" or notice in seen.notices:
+    closed = state.session.state is SessionState.TERMINATED
+    if kind != "user" or notice in seen.notices or closed:
         return []
     data = {
         "message_id": notice,
@@ -197,7 +198,7 @@ def _tell_parent(layout: Layout, state: AgentState, turn_id: str) -> Step:
     if parent is None:
         return Step(f"its parent {state.parent} is gone, and was not told")
     notice = derived_id(turn_id, "parent")
-    if _has_message(parent, notice):
+    if has_message(parent, notice):
         return Step(f"its parent {parent.id} was told before")
     text = f"Subagent {state.name} ({state.agent_id}) failed: Restored with pending work."
     data = {
@@ -219,13 +220,3 @@ def _parent(layout: Layout, state: AgentState) -> AgentPaths | None:
     except (NoSuchAgent, Invalid, UsageError):
         return None
     return None if parent.session.state is SessionState.TERMINATED else paths
-
-
-def _has_message(paths: AgentPaths, message_id: str) -> bool:
-    with open_log(paths.log) as stream:
-        return any(
-            line.record is not None
-            and line.record.event == "message.enqueued"
-            and line.record.data.get("message_id") == message_id
-            for line in read_log(stream, str(paths.log))
-        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -114,9 +113,7 @@ def interrupt_descendants(
     return asked, refused
 
 
-def request_end(
-    world: World, writer: AgentWriter, reason: str, message: str = ""
-) -> Asked | None:
+def request_end(world: World, writer: AgentWriter, reason: str, message: str = "") -> Asked | None:
     """Append a request to end the turn that runs; None where none does.
 
     Args:

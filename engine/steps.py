@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agentsdir.engine.world import World
-from agentsdir.formats.directory.agent import Reading, write_agent
+from agentsdir.formats.directory.agent import AgentWriter, Reading, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.records import Record
+from agentsdir.formats.errors import SessionStateError
 
 
 class Step(NamedTuple):
@@ -25,18 +28,49 @@ class Step(NamedTuple):
 
 
 def take_step(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
-    """Add one record, each under the lock of its own agent alone; return the agent's new state."""
+    """Add one record, each under the lock of its own agent alone; return the agent's new state.
+
+    One that somebody else has added since it was planned is left out, and so is one that the agent,
+    which was closed since then, takes no more.
+    """
     if step.to is not None:
         with write_agent(step.to, disk=world.disk, whole=True) as writer:
             # It may wait for its own restoration; what it lost is said first, as ever.
             for loss in loss_steps(writer.reading):
                 writer.append(loss.event, loss.data or {}, world.now())
-            writer.append(step.event, step.data or {}, world.now())
+            _add(world, writer, step)
     elif step.event:
         with write_agent(paths, disk=world.disk, known=state) as writer:
-            writer.append(step.event, step.data or {}, world.now())
+            _add(world, writer, step)
             return writer.state
     return state
+
+
+def _add(world: World, writer: AgentWriter, step: Step) -> None:
+    data = step.data or {}
+    if not _is_done(writer, step.event, data):
+        with suppress(SessionStateError):
+            writer.append(step.event, data, world.now())
+
+
+def _is_done(writer: AgentWriter, event: str, data: dict[str, Any]) -> bool:
+    """Tell whether a message that is to be settled is, or one that is to be left is there."""
+    if event == "message.delivered":
+        turn = writer.state.open_turn
+        waiting = [message["messageId"] for message in writer.state.pending]
+        return data["message_id"] not in [*waiting, *(turn["messageIds"] if turn else ())]
+    return event == "message.enqueued" and has_message(writer.paths, data["message_id"])
+
+
+def has_message(paths: AgentPaths, message_id: str) -> bool:
+    """Tell whether an agent ever got a message."""
+    with open_log(paths.log) as stream:
+        return any(
+            line.record is not None
+            and line.record.event == "message.enqueued"
+            and line.record.data.get("message_id") == message_id
+            for line in read_log(stream, str(paths.log))
+        )
 
 
 def loss_steps(reading: Reading) -> list[Step]:
