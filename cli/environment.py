@@ -34,6 +34,13 @@ class FoundRoot(NamedTuple):
     searched: bool
 
 
+class TurnPlace(NamedTuple):
+    """The turn whose program this process is, or was started by."""
+
+    agent_id: str
+    turn_id: str
+
+
 @dataclass
 class Environment:
     """One invocation's surroundings.
@@ -92,28 +99,39 @@ class Environment:
         return Layout(self.find_root().folder)
 
     @property
+    def turn(self) -> TurnPlace | None:
+        """The turn of this root's that this process belongs to, as its marks say; None for none."""
+        given = [self.variables.get(f"AGENTSDIR_{name}", "") for name in ("ROOT", "AGENT", "TURN")]
+        if not all(given) or Path(given[0]) != self.layout.root.resolve():
+            return None
+        return TurnPlace(given[1], given[2])
+
+    @property
     def world(self) -> World:
         """The engine's surroundings, with the real clock and real fresh ids."""
         import time
 
         from agentsdir.cli.fresh import FreshIds, now
         from agentsdir.cli.output import note
+        from agentsdir.cli.starting import Starting
         from agentsdir.cli.trust import check_trust
         from agentsdir.engine.world import World
         from agentsdir.formats.directory.durability import Disk
         from agentsdir.formats.directory.settings import read_settings
 
         layout = self.layout
-        disk = Disk(read_settings(layout).durability)
+        settings = read_settings(layout)
         return World(
             layout,
             now,
             time.sleep,
             FreshIds(),
-            disk,
+            Disk(settings.durability),
             lambda: check_trust(self),
             self.client,
             lambda text: note(self, text),
+            settings,
+            Starting(self, layout.root),
         )
 
     def client(self, state: AgentState) -> Client:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from agentsdir.engine.aftermath import give_up_steps
 from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.interrupts import Asked, nudge, request_end, wait_for_ends
@@ -73,11 +74,11 @@ def close(world: World, paths: AgentPaths) -> Closing:
     refused: list[tuple[AgentPaths, AgentsdirError]] = []
     try:
         with world.disk.settled():
-            closed.append(_close_one(world, paths))
+            closed.append(_close_one(world, paths, "close"))
             with locks.hold(world.layout.create_lock, wait=_PATIENCE, what="the agents directory"):
                 for listed in descendants(world.layout, paths.id):
                     try:
-                        closed.append(_close_one(world, listed.paths))
+                        closed.append(_close_one(world, listed.paths, "parent"))
                     except AgentsdirError as error:
                         refused.append((listed.paths, error))
     finally:
@@ -94,7 +95,7 @@ def wait_until_over(world: World, closed: list[Closed]) -> None:
             close_crashed_turn(world, one.paths, state)
 
 
-def _close_one(world: World, paths: AgentPaths) -> Closed:
+def _close_one(world: World, paths: AgentPaths, reason: str) -> Closed:
     with ExitStack() as stack:
         if not locks.is_held(paths.turn):
             # Nobody is at work: what a dead process left open is ended first.
@@ -105,12 +106,12 @@ def _close_one(world: World, paths: AgentPaths) -> Closed:
                 close_crashed_turn(world, paths, state)
         with write_agent(paths, disk=world.disk) as writer:
             before = writer.state.session.state is SessionState.TERMINATED
-            turn = _running(writer) if before else request_end(world, writer, "close")
+            turn = _running(writer) if before else request_end(world, writer, reason)
             for step in [] if before else terminate_steps(paths, writer.state):
                 writer.append(step.event, step.data or {}, world.now())
             state = writer.state
         messages = [message["messageId"] for message in state.pending]
-        for step in give_up_steps(state):
+        for step in give_up_steps(world.layout, state):
             state = take_step(world, paths, state, step)
     return Closed(paths, before, turn, messages)
 
@@ -128,26 +129,11 @@ def terminate_steps(paths: AgentPaths, state: AgentState) -> list[Step]:
     return [*_leave_children(paths, state), Step("closed", "session.state", change)]
 
 
-def give_up_steps(state: AgentState) -> list[Step]:
-    """Return what settles the messages of a closed agent that no turn has taken."""
-    steps = []
-    for message in state.pending:
-        message_id = message["messageId"]
-        delivered = {"message_id": message_id, "outcome": "aborted"}
-        steps.append(Step(f"gave up message {message_id}", "message.delivered", delivered))
-    return steps
-
-
 def unfinished_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Return what a `close` that died in the middle left to do with an agent.
-
-    It was closed itself, and its messages are not settled; or an agent above it was.
-    """
-    if state.session.state is SessionState.TERMINATED:
-        return give_up_steps(state)
-    if _is_above_closed(layout, state):
-        return [*terminate_steps(paths, _after_crash(state)), *give_up_steps(state)]
-    return []
+    """Return what a `close` left to do that died before it came down to an agent."""
+    if state.session.state is SessionState.TERMINATED or not _stands_below_closed(layout, state):
+        return []
+    return [*terminate_steps(paths, _after_crash(state)), *give_up_steps(layout, state)]
 
 
 def _after_crash(state: AgentState) -> AgentState:
@@ -157,7 +143,7 @@ def _after_crash(state: AgentState) -> AgentState:
     return replace(state, open_turn=None, children=children)
 
 
-def _is_above_closed(layout: Layout, state: AgentState) -> bool:
+def _stands_below_closed(layout: Layout, state: AgentState) -> bool:
     try:
         above = [read_agent(one).state.session.state for one in ancestors(layout, state)]
     except AgentsdirError:

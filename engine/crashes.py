@@ -6,23 +6,22 @@ closing can be killed anywhere and done again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentsdir.engine.aftermath import Ending, aftermath, give_up_steps
 from agentsdir.engine.lost_streams import lost_streams
 from agentsdir.engine.recording import block_key
-from agentsdir.engine.steps import Step, has_message, take_step
+from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
-from agentsdir.formats.digest import derived_id
-from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.directory.fold import BROKEN, AgentState, waiting_message
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
 from agentsdir.formats.reading.blocks import make_block
 
-INTERNAL_ERROR = "Internal error."
 INTERRUPTED = "The process died before this call returned."
 
 
@@ -57,10 +56,11 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
     """Return what closing the open turn takes, in order; nothing without one. Writes nothing."""
     turn = state.open_turn
     if turn is None:
-        return []
+        return _left_waiting(layout, state)
     turn_id = turn["turnId"]
     seen = _look_at(paths, turn_id)
     steps = []
+    ending = seen.ending
     outcome = turn["ended"]
     if not outcome:
         outcome = "failed"
@@ -73,13 +73,22 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         steps += _close_calls(turn_id, seen, INTERRUPTED)
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
-    if not turn["ended"] or seen.crashed:
-        steps += _notice(layout, state, turn, seen)
+        ending = Ending("crash")
+    message = next((seen.messages.get(one) for one in turn["messageIds"]), None)
+    for step in aftermath(layout, state, turn_id, message, ending, again=True):
+        if step.event != "outgoing" or (step.data or {})["message_id"] not in seen.notices:
+            steps.append(step)
     for message_id in turn["messageIds"]:
         delivered = {"message_id": message_id, "outcome": outcome}
         says = f"settled message {message_id}: {outcome}"
         steps.append(Step(says, "message.delivered", delivered))
-    return steps
+    return [*steps, *_left_waiting(layout, state)]
+
+
+def _left_waiting(layout: Layout, state: AgentState) -> list[Step]:
+    """Settle what waits for an agent that was closed by somebody who died over it."""
+    is_closed = state.session.state is SessionState.TERMINATED
+    return give_up_steps(layout, state) if is_closed else []
 
 
 def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:
@@ -92,17 +101,22 @@ def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:
 
 
 class _Seen(NamedTuple):
-    """What the log has of one turn. `results` maps each answered call to its tool_result."""
+    """What the log has of one turn. `results` maps each answered call to its tool_result.
 
-    crashed: bool
+    `messages` are all of the agent's, as the inbox had them.
+    """
+
+    ending: Ending
     blocks: set[tuple[str, str]]
     open_calls: list[dict[str, Any]]
     results: dict[tuple[str, str], dict[str, Any]]
     notices: set[str]
+    messages: dict[str, dict[str, Any]]
 
 
 def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
-    crashed = False
+    ending = Ending("crash")
+    messages: dict[str, dict[str, Any]] = {}
     calls: dict[tuple[str, str], dict[str, Any]] = {}
     results: dict[tuple[str, str], dict[str, Any]] = {}
     notices: set[str] = set()
@@ -114,10 +128,17 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
             event, data = line.record.event, line.record.data
             if event == "outgoing":
                 notices.add(str(data.get("message_id")))
+            elif event == "message.enqueued":
+                with suppress(*BROKEN):
+                    messages[data["message_id"]] = waiting_message(data, line.record.ts)
             elif data.get("turn_id") != turn_id:
                 continue
+            elif event == "turn.complete":
+                ending = Ending(text=str(data.get("response")))
+            elif event == "turn.error":
+                ending = Ending(str(data.get("kind")), str(data.get("message")))
             elif event == "turn.aborted":
-                crashed = data.get("reason") == "crash"
+                ending = Ending(str(data.get("reason")))
             elif event == "block" and isinstance(block := data.get("block"), dict):
                 blocks.add(block_key(block))
                 if block.get("type") in ("tool_use", "subagent"):
@@ -125,7 +146,7 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
                 elif block.get("type") == "tool_result":
                     results[_key(block)] = block
     open_calls = [call for call in calls.values() if _is_open(call, results)]
-    return _Seen(crashed, blocks, open_calls, results, notices)
+    return _Seen(ending, blocks, open_calls, results, notices, messages)
 
 
 def _key(block: dict[str, Any]) -> tuple[str, str]:
@@ -173,50 +194,3 @@ def _close_call(turn_id: str, call: dict[str, Any], why: str, *, answered: bool)
 
 def _block(turn_id: str, block: dict[str, Any]) -> dict[str, Any]:
     return {"turn_id": turn_id, "block": block}
-
-
-def _notice(layout: Layout, state: AgentState, turn: dict[str, Any], seen: _Seen) -> list[Step]:
-    """Tell whoever waits for this turn: a person once, a parent once, a schedule never."""
-    kind = state.descriptor.get("type")
-    if kind == "subagent":
-        return [_tell_parent(layout, state, turn["turnId"])]
-    notice = derived_id(turn["turnId"], "outgoing")
-    closed = state.session.state is SessionState.TERMINATED
-    if kind != "user" or notice in seen.notices or closed:
-        return []
-    data = {
-        "message_id": notice,
-        **{name: state.descriptor.get(name) for name in ("connector", "userId", "channelId")},
-        "text": INTERNAL_ERROR,
-        "in_reply_to": next(iter(turn["messageIds"]), None),
-    }
-    return [Step("answered: " + INTERNAL_ERROR, "outgoing", data)]
-
-
-def _tell_parent(layout: Layout, state: AgentState, turn_id: str) -> Step:
-    parent = _parent(layout, state)
-    if parent is None:
-        return Step(f"its parent {state.parent} is gone, and was not told")
-    notice = derived_id(turn_id, "parent")
-    if has_message(parent, notice):
-        return Step(f"its parent {parent.id} was told before")
-    text = f"Subagent {state.name} ({state.agent_id}) failed: Restored with pending work."
-    data = {
-        "message_id": notice,
-        "sender": state.agent_id,
-        "kind": "system",
-        "content": [{"type": "text", "text": text}],
-    }
-    return Step(f"told its parent {parent.id}", "message.enqueued", data, parent)
-
-
-def _parent(layout: Layout, state: AgentState) -> AgentPaths | None:
-    """Return the parent if it can still take a message."""
-    if state.parent is None or state.parent == state.agent_id:
-        return None
-    try:
-        paths = layout.agent(state.parent)
-        parent = read_agent(paths).state
-    except (NoSuchAgent, Invalid, UsageError):
-        return None
-    return None if parent.session.state is SessionState.TERMINATED else paths

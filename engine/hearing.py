@@ -26,7 +26,14 @@ _LOOK_EVERY = 0.5  # seconds between two looks of a holder into its log
 
 
 class AskedToEnd(KeyboardInterrupt):
-    """A request in the log ended the turn; nobody at this terminal did."""
+    """A request in the log ended the turn; nobody at this terminal did.
+
+    `reason` is the request's: interrupt, parent or close.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
 
 
 class Ear:
@@ -64,14 +71,15 @@ class Ear:
             signal.signal(NUDGE, nudged_before)
 
     def _look(self, _number: int, _frame: FrameType | None) -> None:
-        asked = False
+        reason = ""
         with suppress(OSError, AgentsdirError):  # whoever appends next says so
-            asked = self._paths.log.stat().st_size > self._position.size and self._is_asked()
-        if asked:
-            raise AskedToEnd
+            if self._paths.log.stat().st_size > self._position.size:
+                reason = self._heard()
+        if reason:
+            raise AskedToEnd(reason)
 
-    def _is_asked(self) -> bool:
-        asked = False
+    def _heard(self) -> str:
+        reason = ""
         with open_log(self._paths.log, self._position.size) as stream:
             for line in read_log(stream, str(self._paths.log), self._position):
                 if line.after.size == line.offset:
@@ -80,6 +88,8 @@ class Ear:
                 record = line.record
                 if record is None or record.data.get("turn_id") != self._turn_id:
                     continue
-                if record.event in ("abort.requested", "abort.cleared"):
-                    asked = record.event == "abort.requested"
-        return asked
+                if record.event == "abort.requested":
+                    reason = str(record.data.get("reason"))
+                elif record.event == "abort.cleared":
+                    reason = ""
+        return reason

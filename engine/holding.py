@@ -20,10 +20,15 @@ def hold_turn(
 ) -> Iterator[locks.Held]:
     """Hold an agent's `.turn` (arguments and errors of `locks.hold`)."""
     with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}", hint=hint) as held:
-        if note := read_note(paths):
-            end_leftovers(paths, note)
-            clear_note(held)
+        end_what_was_left(paths, held)
         yield held
+
+
+def end_what_was_left(paths: AgentPaths, held: locks.Held) -> None:
+    """End what a dead holder of `.turn` left running, and forget it."""
+    if note := read_note(paths):
+        end_leftovers(paths, note)
+        clear_note(held)
 
 
 def turn_marks(paths: AgentPaths, turn_id: str) -> dict[str, str]:

@@ -113,6 +113,11 @@ def interrupt_descendants(
     return asked, refused
 
 
+def pass_on(world: World, paths: AgentPaths) -> None:
+    """Ask what runs below an agent to end, because its own turn was interrupted."""
+    nudge(interrupt_descendants(world, paths)[0])
+
+
 def request_end(world: World, writer: AgentWriter, reason: str, message: str = "") -> Asked | None:
     """Append a request to end the turn that runs; None where none does.
 

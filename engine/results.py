@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 from agentsdir.engine.replaying import recorded_event
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import open_log, read_log
-from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.errors import ProviderError, SessionStateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agentsdir.engine.aftermath import Told
     from agentsdir.formats.reading.stream import StreamEvent
 
 
@@ -20,10 +21,11 @@ class TurnResult(NamedTuple):
     """How a message ended: `outcome` is completed, failed or aborted.
 
     `cost` is in US dollars, where the client said it; `recorded` is whether the stream of its turn
-    was kept.
+    was kept. `deferred` is what the turn left to be run after it, `told` whom its end was told.
+    `error` is what it failed with.
     """
 
-    message_id: str
+    message_id: str | None
     turn_id: str | None
     outcome: str
     response: str
@@ -31,6 +33,9 @@ class TurnResult(NamedTuple):
     usage: dict[str, Any] | None
     recorded: bool = False
     cost: float | None = None
+    deferred: tuple[dict[str, Any], ...] = ()
+    told: tuple[Told, ...] = ()
+    error: BaseException | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `send --json` prints."""
@@ -52,7 +57,7 @@ def recorded_result(
     """Return how a message ended, from the log: another process ran it.
 
     `on_event` is called with what `replay` makes of its turn. Raises `ProviderError` when the turn
-    failed.
+    failed, and `SessionStateError` when the agent was closed before it.
     """
     turn_id: str | None = None
     with open_log(paths.log) as opened:
@@ -63,6 +68,11 @@ def recorded_result(
             data = record.data
             if record.event == "turn.start" and message_id in data.get("message_ids", ()):
                 turn_id = data["turn_id"]
+            elif record.event == "message.delivered" and turn_id is None:
+                if data.get("message_id") == message_id:
+                    raise SessionStateError(
+                        "the agent was closed before the message was looked at", kind="closed"
+                    )
             elif turn_id is None or data.get("turn_id") != turn_id:
                 continue
             elif record.event == "turn.error":

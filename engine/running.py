@@ -20,9 +20,12 @@ from agentsdir.adapters.contract import (
     ProviderSession,
     SessionSpec,
 )
+from agentsdir.engine.aftermath import Ending, Told, aftermath, told_by
 from agentsdir.engine.crashes import open_call_steps
 from agentsdir.engine.hearing import AskedToEnd, Ear
 from agentsdir.engine.holding import has_leftovers, this_process
+from agentsdir.engine.inbox import presented
+from agentsdir.engine.interrupts import pass_on
 from agentsdir.engine.profiles import apply_profile
 from agentsdir.engine.provider_sessions import (
     TurnHost,
@@ -31,7 +34,6 @@ from agentsdir.engine.provider_sessions import (
     open_provider,
     provider_errors,
     session_spec,
-    suspension_blob,
 )
 from agentsdir.engine.recording import Recording
 from agentsdir.engine.resetting import change_native
@@ -55,7 +57,6 @@ from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.directory.turn_notes import Started, TurnNote, clear_note, write_note
 from agentsdir.formats.errors import (
     AgentsdirError,
-    Busy,
     HookFailed,
     NotRecorded,
     ProviderError,
@@ -74,6 +75,16 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.stream import StreamEvent
 
 CUT_SHORT = "The turn ended before this call returned."
+
+
+class Slot(NamedTuple):
+    """What a session has while it works: the blob of the suspension that ended, and a way back.
+
+    `release` is called when the provider is not needed any more, however the turn goes.
+    """
+
+    blob: bytes = b""
+    release: Callable[[], None] = lambda: None
 
 
 class Sender(NamedTuple):
@@ -95,7 +106,12 @@ def check_can_run(state: AgentState) -> None:
 
 
 class Turn:
-    """One message being worked on, while `.turn` is held."""
+    """One message being worked on, or none, while `.turn` is held.
+
+    Args:
+        message: as it waits in the inbox; None to have the agent go on by itself.
+        slot: what the session has while it works.
+    """
 
     def __init__(
         self,
@@ -103,44 +119,49 @@ class Turn:
         paths: AgentPaths,
         state: AgentState,
         held: locks.Held,
-        message: dict[str, Any],
+        message: dict[str, Any] | None,
         sender: Sender,
+        slot: Slot,
     ) -> None:
         self._world = world
         self._paths = paths
         self._state = state
         self._held = held
-        self._message_id: str = message["messageId"]
-        self._content: Content = _plain(message["content"])
+        self._message = message
+        self._content: Content = _plain(presented(message)) if message else ""
+        self._slot = slot
         self._sender = sender
         self._id = world.ids.agent()
         self._reducer = Reducer()
-        self._blob = b""
         self._logged = Logged()
         self._recording = Recording(world, paths, wanted=sender.record)
         self._process: Process | None = None
+        self._deferred: tuple[dict[str, Any], ...] = ()
+        self._told: tuple[Told, ...] = ()
+
+    @property
+    def state(self) -> AgentState:
+        """The agent's, as of the last record that was read or appended here."""
+        return self._state
 
     def run(self) -> TurnResult:
-        """Run the turn and record its end, whatever it is."""
+        """Run the turn and record its end, whatever it is; a failure is in the result.
+
+        So is the exception of whoever asked the turn to end, and not its process. Raises
+        `NotRecorded` and `Uncertain`, `SessionStateError` when the agent was closed before
+        the turn began, and the exception of whoever interrupts it.
+        """
         with self._recording:
             return self._run()
 
-    def run_quietly(self) -> AgentState:
-        """Run another sender's turn; how it ended is in the log, and no business of ours."""
-        try:
-            self.run()
-        except AskedToEnd:
-            pass  # the turn was, and not what its process does next
-        except AgentsdirError as error:
-            if isinstance(error, (NotRecorded, Uncertain, Busy)):
-                raise
-        return self._state
-
     def _run(self) -> TurnResult:
         try:
-            architecture, provider, spec = self._begin()
-            with open_provider(self._world, provider, spec, self._blob) as session:
-                self._converse(session, architecture, provider)
+            try:
+                architecture, provider, spec = self._begin()
+                with open_provider(self._world, provider, spec, self._slot.blob) as session:
+                    self._converse(session, architecture, provider)
+            finally:
+                self._slot.release()
         except (NotRecorded, Uncertain):
             raise  # the disk refuses, so nothing more is written; `restore` ends the turn
         except Exception as error:
@@ -152,18 +173,30 @@ class Turn:
                 "message": jsontext.clean(failed.message, set()) or "no reason was given",
             }
             self._close_calls()
-            self._end("turn.error", {**failure, **self._spent(known=True)}, "failed")
-            raise failed from error
-        except BaseException:
-            if self._started:
-                self._close_calls()
-                aborted = {"reason": "interrupt", **self._spent(known=True)}
-                self._end("turn.aborted", aborted, "aborted")
-            raise
+            ending = Ending(failure["kind"], failure["message"])
+            self._end("turn.error", {**failure, **self._spent(known=True)}, "failed", ending)
+            failed.__cause__ = error
+            return self._ended("failed")._replace(error=failed)
+        except BaseException as error:
+            if not self._started:
+                raise
+            return self._aborted(error)
         result = self._result()
         done = {"response": result.response, "stop_reason": result.stop_reason, **self._spent()}
-        self._end("turn.complete", done, "completed")
-        return result
+        self._end("turn.complete", done, "completed", Ending(text=result.response))
+        return result._replace(deferred=self._deferred, told=self._told)
+
+    def _aborted(self, error: BaseException) -> TurnResult:
+        """Record that the turn was interrupted, from here or by a request in its log."""
+        asked = isinstance(error, AskedToEnd)
+        reason = error.reason if isinstance(error, AskedToEnd) else "interrupt"
+        self._close_calls()
+        aborted = {"reason": reason, **self._spent(known=True)}
+        self._end("turn.aborted", aborted, "aborted", Ending(reason))
+        if not asked:
+            pass_on(self._world, self._paths)
+            raise error
+        return self._ended("aborted")._replace(error=error)
 
     def _begin(self) -> tuple[Architecture, Provider, SessionSpec]:
         """Bring log and client level, then start the turn; a refusal fails the turn.
@@ -193,16 +226,10 @@ class Turn:
 
     def _start(self) -> None:
         with self._writer() as writer:
-            current = writer.state.session.state
-            if current is not SessionState.ACTIVE:
-                check_can_run(writer.state)
-                # The transition empties the record's blob, which is good for this turn only.
-                self._blob = suspension_blob(self._paths)
-                change = {"from": current.value, "to": "active", "reason": "send"}
-                writer.append("session.state", change, self._world.now())
+            check_can_run(writer.state)  # somebody may have closed it
             start = {
                 "turn_id": self._id,
-                "message_ids": [self._message_id],
+                "message_ids": [self._message["messageId"]] if self._message else [],
                 "provider": writer.state.session.provider_name,
                 "attempt": 1,
             }
@@ -292,6 +319,10 @@ class Turn:
             name_transcripts(writer, changed, self._world.now())
         self._recording.is_spent = True
 
+    def _ended(self, outcome: str) -> TurnResult:
+        message_id = self._message["messageId"] if self._message else None
+        return TurnResult(message_id, self._id, outcome, "", None, None, told=self._told)
+
     def _close_calls(self) -> None:
         """Answer the calls that will not return any more."""
         with self._writer() as writer:
@@ -305,7 +336,7 @@ class Turn:
         texts = [b["content"] for b in said if b["type"] == "assistant_text"]
         metadata = self._metadata
         return TurnResult(
-            self._message_id,
+            self._message["messageId"] if self._message else None,
             self._id,
             "completed",
             jsontext.clean("\n\n".join(texts), set()),
@@ -334,11 +365,22 @@ class Turn:
         cost = self._metadata.get("costUsd")
         return cost if isinstance(cost, int | float) and 0 <= cost <= BELIEVABLE else None
 
-    def _end(self, event: str, data: dict[str, Any], outcome: str) -> None:
+    def _end(self, event: str, data: dict[str, Any], outcome: str, ending: Ending) -> None:
+        """Record the end, tell whoever waits for it, and settle the message, in this order."""
+        world, paths = self._world, self._paths
         with self._writer() as writer:
-            writer.append(event, {"turn_id": self._id, **data}, self._world.now())
-            delivered = {"message_id": self._message_id, "outcome": outcome}
-            writer.append("message.delivered", delivered, self._world.now())
+            turn = writer.state.open_turn
+            self._deferred = tuple(turn["deferred"]) if turn else ()
+        steps = aftermath(world.layout, self._state, self._id, self._message, ending)
+        with self._writer() as writer:
+            writer.append(event, {"turn_id": self._id, **data}, world.now())
+        for step in steps:
+            self._state = take_step(world, paths, self._state, step)
+        self._told = tuple(told_by(steps))
+        if self._message is not None:
+            with self._writer() as writer:
+                delivered = {"message_id": self._message["messageId"], "outcome": outcome}
+                writer.append("message.delivered", delivered, world.now())
         # What could not be ended, or was left by one who was in a hurry, the next holder ends.
         if self._process is not None and not has_leftovers(self._paths):
             clear_note(self._held)

@@ -9,9 +9,8 @@ from agentsdir.engine.world import World
 from agentsdir.formats.directory.agent import AgentWriter, Reading, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.records import Record
-from agentsdir.formats.errors import SessionStateError
+from agentsdir.formats.errors import Invalid, SessionStateError
 
 
 class Step(NamedTuple):
@@ -34,11 +33,7 @@ def take_step(world: World, paths: AgentPaths, state: AgentState, step: Step) ->
     which was closed since then, takes no more.
     """
     if step.to is not None:
-        with write_agent(step.to, disk=world.disk, whole=True) as writer:
-            # It may wait for its own restoration; what it lost is said first, as ever.
-            for loss in loss_steps(writer.reading):
-                writer.append(loss.event, loss.data or {}, world.now())
-            _add(world, writer, step)
+        _tell(world, step.to, step)
     elif step.event:
         with write_agent(paths, disk=world.disk, known=state) as writer:
             _add(world, writer, step)
@@ -46,31 +41,34 @@ def take_step(world: World, paths: AgentPaths, state: AgentState, step: Step) ->
     return state
 
 
+def _tell(world: World, paths: AgentPaths, step: Step) -> None:
+    """Add a record to another agent's log; what that one has lost is said first, as ever."""
+    try:
+        with write_agent(paths, disk=world.disk) as writer:
+            _add(world, writer, step)
+    except Invalid as error:
+        if error.kind not in ("log-shorter", "creation-lost"):
+            raise
+        with write_agent(paths, disk=world.disk, whole=True) as writer:
+            for loss in loss_steps(writer.reading):
+                writer.append(loss.event, loss.data or {}, world.now())
+            _add(world, writer, step)
+
+
 def _add(world: World, writer: AgentWriter, step: Step) -> None:
     data = step.data or {}
-    if not _is_done(writer, step.event, data):
+    if not _is_done(writer.state, step.event, data.get("message_id")):
         with suppress(SessionStateError):
             writer.append(step.event, data, world.now())
 
 
-def _is_done(writer: AgentWriter, event: str, data: dict[str, Any]) -> bool:
-    """Tell whether a message that is to be settled is, or one that is to be left is there."""
+def _is_done(state: AgentState, event: str, message_id: str | None) -> bool:
+    """Tell whether a message that is to be settled is, or one that is to be left waits."""
+    waiting = [message["messageId"] for message in state.pending]
     if event == "message.delivered":
-        turn = writer.state.open_turn
-        waiting = [message["messageId"] for message in writer.state.pending]
-        return data["message_id"] not in [*waiting, *(turn["messageIds"] if turn else ())]
-    return event == "message.enqueued" and has_message(writer.paths, data["message_id"])
-
-
-def has_message(paths: AgentPaths, message_id: str) -> bool:
-    """Tell whether an agent ever got a message."""
-    with open_log(paths.log) as stream:
-        return any(
-            line.record is not None
-            and line.record.event == "message.enqueued"
-            and line.record.data.get("message_id") == message_id
-            for line in read_log(stream, str(paths.log))
-        )
+        turn = state.open_turn
+        return message_id not in [*waiting, *(turn["messageIds"] if turn else ())]
+    return event == "message.enqueued" and message_id in waiting
 
 
 def loss_steps(reading: Reading) -> list[Step]:

@@ -6,16 +6,17 @@ never run again by itself.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.following_up import FollowingUp
+from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.engine.provider_sessions import find_provider
-from agentsdir.engine.results import TurnResult, recorded_result
-from agentsdir.engine.running import Sender, Turn, check_can_run
+from agentsdir.engine.results import TurnResult
+from agentsdir.engine.running import Sender
+from agentsdir.engine.scheduler import TurnScheduler
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import UsageError
 
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agentsdir.formats.reading.stream import StreamEvent
+
+
+class Waiting(NamedTuple):
+    """How many seconds to wait for another turn to end, and for a slot; negative waits for ever."""
+
+    turn: float = locks.FOREVER
+    slot: float = locks.FOREVER
 
 
 def send(
@@ -36,54 +44,60 @@ def send(
     record: bool = False,
     permission_mode: str = "",
 ) -> TurnResult:
-    """Give the agent a message and run its turn.
-
-    Args:
-        content: text and image parts.
-        on_event: called with each stream event of this message's turn.
-        wait: seconds to wait for another turn to end; negative waits for ever.
-        record: keep the stream events of this message's turn, if it is run here.
-        permission_mode: the client's own word for it; empty for what the agent or config.toml say.
-
-    Raises `SessionStateError` for a terminated session, `Busy` (the message stays queued),
-    `ProviderError` when the turn failed (which is recorded), or when this root may start no
-    provider (then there is no message either), and `UsageError` for a permission mode where no
-    program could have one.
-    """
-    world.check_trust()
-    if permission_mode and not find_provider(read_agent(paths).state)[1].runs_program:
-        raise UsageError("--permission-mode is for providers that run a program")
-    with world.disk.settled():
-        return _send(world, paths, content, Sender(on_event, record, permission_mode), wait)
+    """Give the agent a message from outside and run its turn (arguments of `Sender`, `say`)."""
+    sender = Sender(on_event, record, permission_mode)
+    return say(world, paths, Message(content), sender, Waiting(wait, wait))
 
 
-def _send(
+def say(
     world: World,
     paths: AgentPaths,
-    content: list[dict[str, Any]],
+    message: Message,
     sender: Sender,
-    wait: float,
+    waiting: Waiting = Waiting(),  # noqa: B008, a tuple
+    *,
+    alone: bool = False,
 ) -> TurnResult:
-    message_id = world.ids.agent()
-    with write_agent(paths, disk=world.disk) as writer:
-        check_can_run(writer.state)
-        data = {"message_id": message_id, "sender": "cli", "kind": "user", "content": content}
-        writer.append("message.enqueued", data, world.now())
-    queued = f"the message stays queued as {message_id}"
-    with hold_turn(paths, wait=wait, hint=queued) as held, world.disk.settled():
-        with write_agent(paths, disk=world.disk) as writer:
-            state = writer.state
-        state = close_crashed_turn(world, paths, state)
-        while any(message["messageId"] == message_id for message in state.pending):
-            check_can_run(state)
-            message = state.pending[0]
-            mine = message["messageId"] == message_id
-            turn = Turn(world, paths, state, held, message, sender if mine else Sender(_ignore))
-            if mine:
-                return turn.run()
-            state = turn.run_quietly()
-    return recorded_result(paths, message_id, sender.on_event)
+    """Give the agent a message, run the turns up to its own, and then what follows from them.
+
+    Args:
+        sender: what is wanted of the message's turn.
+        alone: run no other agent's turns afterwards.
+
+    Raises `SessionStateError` for a terminated session, `Busy` or `SlotsHeld` (the message stays
+    queued), `ProviderError` when the turn failed (which is recorded), or when this root may start
+    no provider (then there is no message either), and `UsageError` for a permission mode where no
+    program could have one.
+    """
+    _check(world, paths, sender)
+    with world.disk.settled():
+        message_id = enqueue(world, paths, message)
+        following = FollowingUp(world, TurnScheduler(world, slot_wait=waiting.slot), alone=alone)
+        following.listen(paths, sender)
+        return following.run_until(paths, message_id, sender, wait=waiting.turn)
 
 
-def _ignore(_event: StreamEvent) -> None:
-    """Another sender's turn is in the log; this command prints its own only."""
+def render(
+    world: World,
+    paths: AgentPaths,
+    sender: Sender,
+    waiting: Waiting = Waiting(),  # noqa: B008, a tuple
+    *,
+    alone: bool = False,
+) -> list[TurnResult]:
+    """Run what waits in an agent's inbox; where that is nothing, have it go on by itself.
+
+    A turn that fails does not keep the next message from being looked at. Arguments and errors of
+    `say`; of several failures the last one is raised.
+    """
+    _check(world, paths, sender)
+    with world.disk.settled():
+        following = FollowingUp(world, TurnScheduler(world, slot_wait=waiting.slot), alone=alone)
+        following.listen(paths, sender)
+        return following.run_all(paths, sender, wait=waiting.turn)
+
+
+def _check(world: World, paths: AgentPaths, sender: Sender) -> None:
+    world.check_trust()
+    if sender.permission_mode and not find_provider(read_agent(paths).state)[1].runs_program:
+        raise UsageError("--permission-mode is for providers that run a program")

@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 from agentsdir.adapters.contract import Host
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.settings import Settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,29 @@ def no_client(_state: AgentState) -> Client:
     return Client(Host(Path("/nonexistent")))
 
 
+class Started(Protocol):
+    """A process of ours that runs an agent's message."""
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit code."""
+
+    def interrupt(self) -> None:
+        """Have it end its turn."""
+
+
+class Start(Protocol):
+    """Starts such a process."""
+
+    def __call__(
+        self,
+        paths: AgentPaths,
+        message_id: str,
+        *,
+        alone: bool,
+    ) -> Started:
+        """Start one. Raises `OSError`."""
+
+
 class World(NamedTuple):
     """One agents directory and the world around it.
 
@@ -47,6 +71,8 @@ class World(NamedTuple):
     command durable. `check_trust` raises `ProviderError` where this root may start no provider
     (decision D33). `client` says how the user runs the program of an agent's provider, and raises
     `Invalid` for a damaged config.toml. `tell` says something to the person, if one is there.
+    `settings` are those of the root. `start` runs a message of an agent in a process of its own,
+    `alone` as in `engine.following_up`; None where there is nobody to do so.
     """
 
     layout: Layout
@@ -57,3 +83,5 @@ class World(NamedTuple):
     check_trust: Callable[[], None]
     client: Callable[[AgentState], Client] = no_client
     tell: Callable[[str], None] = lambda _text: None
+    settings: Settings = Settings()
+    start: Start | None = None

@@ -3,7 +3,8 @@
     AgentsdirError
     ├── UsageError            the command cannot mean anything
     ├── NoSuchAgent           nothing answers to that name
-    ├── Busy                  a lock or slot is held by somebody else
+    ├── Busy                  a lock is held by somebody else
+    │   └── SlotsHeld         every slot is
     ├── Invalid               bytes on disk are not what they should be
     │   ├── NotATranscript
     │   ├── UnknownVersion
@@ -49,6 +50,12 @@ class Busy(AgentsdirError):
     """Another process holds what this command needs."""
 
     kind = "locked"
+
+
+class SlotsHeld(Busy, RuntimeError):
+    """As many turns run as there are slots (seed session-model)."""
+
+    kind = "slots-full"
 
 
 class Invalid(AgentsdirError):

@@ -32,7 +32,7 @@ def run(
     never writes over a file that is another.
     """
     from agentsdir.engine.agents import find_agent, list_row
-    from agentsdir.engine.lifecycle import resume
+    from agentsdir.engine.resuming import resume
 
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)

@@ -29,7 +29,7 @@ def run(
       agentsdir suspend --capture $id
     """
     from agentsdir.engine.agents import find_agent, list_row
-    from agentsdir.engine.lifecycle import suspend
+    from agentsdir.engine.suspending import suspend
 
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)

@@ -115,24 +115,31 @@ def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
 
 
 def _enqueued(state: AgentState, data: dict[str, Any], ts: str) -> None:
-    if not all(isinstance(part, dict) for part in data["content"]):
-        raise TypeError("content, which is no list of parts")
+    waiting = waiting_message(data, ts)
     state.counters["messages"] += 1
-    state.pending.append(
-        {
-            "messageId": data["message_id"],
-            "sender": data["sender"],
-            "kind": data["kind"],
-            "content": data["content"],
-            "replyTo": data.get("reply_to"),
-            "enqueuedAt": ts,
-            **{flag: True for flag in MESSAGE_FLAGS if data.get(flag) is True},
-        }
-    )
+    state.pending.append(waiting)
     if data.get("notice") is not True:
         state.last_input = ts
     if state.title is None and data["kind"] == "user":
         state.title = title_of(data["content"])
+
+
+def waiting_message(data: dict[str, Any], ts: str) -> dict[str, Any]:
+    """Return what the inbox holds of a message, from the data of its `message.enqueued`.
+
+    Raises one of `BROKEN`.
+    """
+    if not all(isinstance(part, dict) for part in data["content"]):
+        raise TypeError("content, which is no list of parts")
+    return {
+        "messageId": data["message_id"],
+        "sender": data["sender"],
+        "kind": data["kind"],
+        "content": data["content"],
+        "replyTo": data.get("reply_to"),
+        "enqueuedAt": ts,
+        **{flag: True for flag in MESSAGE_FLAGS if data.get(flag) is True},
+    }
 
 
 def title_of(content: list[dict[str, Any]]) -> str | None:

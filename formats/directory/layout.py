@@ -125,6 +125,16 @@ class Layout:
         """Held while an agent is made, so that unique keys stay unique."""
         return self.root / ".lock"
 
+    @property
+    def slots(self) -> Path:
+        """The folder of active sessions; derived."""
+        return self.root / "slots"
+
+    @property
+    def slots_lock(self) -> Path:
+        """Held while a session becomes active (decision D12)."""
+        return self.slots / ".lock"
+
     def folder(self, *, archived: bool) -> Path:
         """Return the folder of agent folders, or of the archived ones.
 

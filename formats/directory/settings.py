@@ -5,6 +5,7 @@ Nothing in it is ever executed. Settings that this program does not know are lef
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from agentsdir.formats.directory.durability import Durability
@@ -13,9 +14,15 @@ from agentsdir.formats.errors import Invalid
 
 
 class Settings(NamedTuple):
-    """What a root says about how it is written."""
+    """What a root says about how it is written and run.
+
+    `max_slots` sessions are active at a time; one without input for `idle_timeout` seconds is put
+    away, 0 for never.
+    """
 
     durability: Durability = Durability.ALWAYS
+    max_slots: int = 4
+    idle_timeout: float = 0
 
 
 def read_settings(layout: Layout) -> Settings:
@@ -39,7 +46,13 @@ def read_settings(layout: Layout) -> Settings:
     if durability not in [one.value for one in Durability]:
         wanted = ", ".join(one.value for one in Durability)
         raise _refused(layout, f"says durability = {durability!r}; it is one of {wanted}")
-    return Settings(Durability(durability))
+    slots = found.get("max_slots", Settings().max_slots)
+    if type(slots) is not int or slots < 1:
+        raise _refused(layout, f"says max_slots = {slots!r}; it is a whole number from 1 on")
+    idle = found.get("idle_timeout", Settings().idle_timeout)
+    if type(idle) not in (int, float) or not 0 <= idle < math.inf:
+        raise _refused(layout, f"says idle_timeout = {idle!r}; it is a number of seconds")
+    return Settings(Durability(durability), slots, idle)
 
 
 def _refused(layout: Layout, reason: str) -> Invalid:

@@ -14,9 +14,9 @@ import pytest
 
 from agentsdir.engine.closing import close, wait_until_over
 from agentsdir.engine.hearing import AskedToEnd
-from agentsdir.engine.lifecycle import suspend
 from agentsdir.engine.resetting import reset
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.paths import validate
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
@@ -175,7 +175,7 @@ def test_a_turn_that_runs_is_asked_to_end_and_unwinds_into_a_closed_session(
         "abort.requested close",
         "session.state close",
         "message.delivered aborted",
-        "turn.aborted interrupt",
+        "turn.aborted close",
         "message.delivered aborted",
     ]
     assert stage.state(paths).session.state == "terminated"

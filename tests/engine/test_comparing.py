@@ -9,8 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.lifecycle import resume, suspend
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.resuming import resume
+from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.comparison import compare_derived
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent, wrong_files

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agentsdir.engine.agents import find_agent, inspection
-from agentsdir.engine.lifecycle import suspend
 from agentsdir.engine.provider_sessions import suspension_blob
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.session_data import saved_session
+from agentsdir.engine.suspending import suspend
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.derived import state_document
 from agentsdir.formats.directory.transcripts import load_sound

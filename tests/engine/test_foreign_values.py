@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.lifecycle import suspend
 from agentsdir.engine.parsing import ParseReport, find_sessions, parse_all
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.paths import validate
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.agent import read_agent

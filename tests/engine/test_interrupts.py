@@ -18,8 +18,8 @@ from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
 from agentsdir.engine.holding import has_leftovers, turn_marks
 from agentsdir.engine.interrupts import interrupt, wait_for_ends
-from agentsdir.engine.lifecycle import suspend
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.suspending import suspend
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.turn_notes import Started, TurnNote, read_note, write_note
 from agentsdir.formats.errors import SessionStateError

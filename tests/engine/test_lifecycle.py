@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.lifecycle import MAX_BLOB, resume, suspend
 from agentsdir.engine.restoring import restore_agent, restore_all
+from agentsdir.engine.resuming import resume
+from agentsdir.engine.suspending import MAX_BLOB, suspend
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import Busy, SessionStateError

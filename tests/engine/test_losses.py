@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.lifecycle import suspend
 from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.suspending import suspend
 from agentsdir.formats.errors import Invalid, ProviderError
 
 

@@ -30,9 +30,10 @@ from session_model import Message, Session, seen
 
 from agentsdir.cli.exits import Exit, code_of
 from agentsdir.engine.agents import each_agent, inspection, list_row
-from agentsdir.engine.lifecycle import resume, suspend
 from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent, sweep_root
+from agentsdir.engine.resuming import resume
+from agentsdir.engine.suspending import suspend
 from agentsdir.formats.directory.agent import read_agent, wanted_files
 from agentsdir.formats.directory.derived import state_document
 from agentsdir.formats.directory.layout import AgentPaths

@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.lifecycle import resume, suspend
 from agentsdir.engine.resetting import reset
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.resuming import resume
+from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.agents import AgentCheck, Tally
 from agentsdir.formats.directory.agent import read_agent, wanted_files
 from agentsdir.formats.errors import Invalid, ProviderError

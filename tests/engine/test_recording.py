@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.lifecycle import suspend
 from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.session_data import runtime_session, saved_session
+from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.agents import AgentCheck, Tally
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.points import END, parse_point

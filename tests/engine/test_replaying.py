@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.lifecycle import resume, suspend
 from agentsdir.engine.replaying import replay, state_at
+from agentsdir.engine.resuming import resume
+from agentsdir.engine.suspending import suspend
 from agentsdir.formats.directory import derived
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.durability import Disk

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.lifecycle import suspend
 from agentsdir.engine.restoring import restore_agent, restore_all, sweep_root
+from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.paths import validate
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent, write_agent, wrong_files

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.lifecycle import MAX_BLOB, suspend
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.suspending import MAX_BLOB, suspend
 from agentsdir.formats.directory.agent import read_agent
 
 pytestmark = pytest.mark.feature("S-03")

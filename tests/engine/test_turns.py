@@ -441,7 +441,7 @@ def test_a_session_goes_on_with_full_context_whatever_became_of_its_blob(
     stage: Any, provider: str, blob: str
 ) -> None:
     """The turn number goes on, so the second turn of a script is played."""
-    from agentsdir.engine.lifecycle import suspend
+    from agentsdir.engine.suspending import suspend
 
     paths = stage.script("two-turns.jsonl") if provider == "script" else stage.new()
     stage.send(paths, "one")

@@ -17,7 +17,8 @@ from typing import Any
 from agentsdir.cli.environment import Environment
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.creation import NewAgent, create_agent
-from agentsdir.engine.lifecycle import resume, suspend
+from agentsdir.engine.resuming import resume
+from agentsdir.engine.suspending import suspend
 from agentsdir.engine.turns import send
 from agentsdir.formats.directory import agent as agent_module
 from agentsdir.formats.directory import journal, locks

@@ -18,7 +18,8 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.invocation import run
 from agentsdir.engine.creation import NewAgent, create_agent, open_root
-from agentsdir.engine.lifecycle import resume, suspend
+from agentsdir.engine.resuming import resume
+from agentsdir.engine.suspending import suspend
 from agentsdir.engine.turns import send
 from agentsdir.engine.world import World
 from agentsdir.formats import times

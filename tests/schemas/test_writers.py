@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from agentsdir.engine import agents, session_data
 from agentsdir.engine.creation import NewAgent, create_agent
-from agentsdir.engine.lifecycle import resume, suspend
 from agentsdir.engine.parsing import ParseReport, find_sessions, parse_all
 from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.resuming import resume
+from agentsdir.engine.suspending import suspend
 from agentsdir.engine.turns import send
 from agentsdir.engine.validation.paths import validate
 from agentsdir.engine.world import World

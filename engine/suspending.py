@@ -1,4 +1,4 @@
-"""Suspending and resuming a session (seed session-model; decision D11)."""
+"""Suspending a session (seed session-model; decision D11)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from agentsdir.engine.provider_sessions import (
     provider_errors,
     session_spec,
 )
-from agentsdir.engine.syncing import name_transcripts, place_missing, store_transcripts
+from agentsdir.engine.syncing import name_transcripts, store_transcripts
 from agentsdir.engine.world import World
+from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
@@ -34,14 +35,27 @@ def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
             state = writer.state
         state = close_crashed_turn(world, paths, state)
         check_transition(state.session.state, SessionState.SUSPENDED, paths.id)
-        blob = _blob(world, paths, state)
-        held.check()
-        with write_agent(paths, disk=world.disk, known=state) as writer:
-            change = {"from": "active", "to": "suspended", "reason": "suspend"}
-            if len(blob) <= MAX_BLOB:
-                change["provider_state"] = base64.b64encode(blob).decode("ascii")
-            writer.append("session.state", change, world.now())
-            return writer.state
+        return suspend_held(world, paths, state, held, "suspend")
+
+
+def suspend_held(
+    world: World, paths: AgentPaths, state: AgentState, held: locks.Held, reason: str
+) -> AgentState:
+    """Suspend an active session whose `.turn` is held.
+
+    Args:
+        reason: what the log is told.
+    """
+    blob = _blob(world, paths, state)
+    held.check()
+    with write_agent(paths, disk=world.disk, known=state) as writer:
+        current = writer.state.session.state
+        check_transition(current, SessionState.SUSPENDED, paths.id)
+        change = {"from": current.value, "to": "suspended", "reason": reason}
+        if len(blob) <= MAX_BLOB:
+            change["provider_state"] = base64.b64encode(blob).decode("ascii")
+        writer.append("session.state", change, world.now())
+        return writer.state
 
 
 def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
@@ -59,33 +73,3 @@ def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
                 return bytes(session.suspend())
     except ProviderError:
         return b""
-
-
-def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
-    """Take a suspended session into use again; no process is started.
-
-    Saved transcripts that the client has not are put where it finds them (decision D11).
-
-    Raises `SessionStateError` for an active or terminated session, `Busy` as `suspend` does, and
-    what `place_missing` raises; the session stays suspended then.
-    """
-    with hold_turn(paths, wait=wait), world.disk.settled():
-        with write_agent(paths, disk=world.disk) as writer:
-            state = writer.state
-        state = close_crashed_turn(world, paths, state)
-        check_transition(state.session.state, SessionState.ACTIVE, paths.id)
-        _give_back(world, paths, state)
-        with write_agent(paths, disk=world.disk, known=state) as writer:
-            change = {"from": state.session.state.value, "to": "active", "reason": "resume"}
-            writer.append("session.state", change, world.now())
-            return writer.state
-
-
-def _give_back(world: World, paths: AgentPaths, state: AgentState) -> None:
-    try:
-        _, provider = find_provider(state)
-    except ProviderError:
-        return  # who runs no turns needs no transcripts; `send` says why it runs none
-    if provider.runs_program:
-        world.check_trust()
-        place_missing(provider, session_spec(world, paths, state, provider))

@@ -1,0 +1,64 @@
+"""Running an agent's message in a process of its own: this program again (decision D19)."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from subprocess import Popen
+
+    from agentsdir.cli.environment import Environment
+    from agentsdir.formats.directory.layout import AgentPaths
+
+# What a turn's program is told of the turn: what is started here belongs to none.
+MARKS = ("AGENTSDIR_AGENT", "AGENTSDIR_TURN")
+
+
+class Starting:
+    """Starts `agentsdir send` for messages that wait in an inbox.
+
+    Args:
+        detached: let it outlive this process, its terminal, and whatever is said to both.
+    """
+
+    def __init__(self, env: Environment, root: Path, *, detached: bool = False) -> None:
+        self._env = env
+        self._root = root
+        self._detached = detached
+
+    def __call__(self, paths: AgentPaths, message_id: str, *, alone: bool) -> StartedProcess:
+        """Start one. Raises `OSError`."""
+        import subprocess
+
+        program = "from agentsdir.cli.main import main; main()"
+        given = ["--root", str(self._root.resolve()), "send", paths.id, "--no-message"]
+        given += ["--message-id", message_id, "--wait", "-1", *(["--alone"] if alone else [])]
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *given],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if self._detached else None,
+            env={k: v for k, v in self._env.variables.items() if k not in MARKS},
+            start_new_session=self._detached,
+        )
+        return StartedProcess(process)
+
+
+class StartedProcess:
+    """One process that was started."""
+
+    def __init__(self, process: Popen[bytes]) -> None:
+        self._process = process
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit code."""
+        return self._process.wait()
+
+    def interrupt(self) -> None:
+        """Have it end its turn."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGINT)

@@ -1,0 +1,337 @@
+"""Who is told how a turn ended (decisions D18, D19, D25 and D28; SPEC.md, "After a turn").
+
+Used by the turn itself, and by whoever finds it open: every record has an id that follows from the
+turn or the message, so that what was done once can be left out the second time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.engine.inbox import Message, text_message
+from agentsdir.engine.steps import Step
+from agentsdir.formats.digest import derived_id
+from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
+from agentsdir.formats.reading.blocks import MAIN, make_block
+
+INTERNAL_ERROR = "Internal error."
+NO_PROVIDER = "No inference provider available."
+LIMIT_REACHED = "Tool execution limit reached."
+INFERENCE_FAILED = "Inference failed."
+_TEXTS = {
+    "crash": INTERNAL_ERROR,
+    "no-provider": NO_PROVIDER,
+    "no-client": NO_PROVIDER,
+    "max-ticks": LIMIT_REACHED,
+}
+_REASONS = {
+    "crash": "Restored with pending work",
+    "interrupt": "Interrupted",
+    "timeout": "Timed out",
+    "close": "Closed",
+}
+TERMINAL = "cli"
+"""The connector of those who read the answer where they asked."""
+_ASKED_FOR = ("interrupt", "timeout", "parent", "close")
+
+
+class Ending(NamedTuple):
+    """How a turn ended.
+
+    `kind` is empty for one that was completed, with `text` as its answer; an error's kind, with
+    `text` as its message; or why it was aborted.
+    """
+
+    kind: str = ""
+    text: str = ""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the turn was completed."""
+        return not self.kind
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, as others are told: without a full stop."""
+        if self.kind in _REASONS:
+            return _REASONS[self.kind]
+        said = _TEXTS.get(self.kind, INFERENCE_FAILED).rstrip(".")
+        detail = self.text.strip().rstrip(".")
+        return f"{said} ({detail})" if detail else said
+
+
+class Told(NamedTuple):
+    """A message that an ending put into another agent's inbox."""
+
+    paths: AgentPaths
+    message_id: str
+
+
+def failure_text(state: AgentState, reason: str) -> str:
+    """Return what is said of a failure to whoever waits for an agent."""
+    what = "Subagent" if state.descriptor.get("type") == "subagent" else "Agent"
+    name = state.name or state.descriptor.get("name") or state.descriptor.get("type")
+    return f"{what} {name} ({state.agent_id}) failed: {reason}."
+
+
+def aftermath(
+    layout: Layout,
+    state: AgentState,
+    turn_id: str,
+    message: dict[str, Any] | None,
+    ending: Ending,
+    *,
+    again: bool = False,
+) -> list[Step]:
+    """Return the records that tell of a turn's end, in order; they come before its delivery.
+
+    Args:
+        message: what the turn was about, as the inbox had it; None for a turn without one.
+        again: some of it may have been done already, by somebody who died.
+    """
+    steps = _outgoing(state, turn_id, message, ending)
+    steps += _dropped(layout, state, ending)
+    telling = _Telling(layout, again=again)
+    if message is not None and message.get("spawn"):
+        steps += telling.of_child(state, message, ending)
+    notified = ""
+    if state.descriptor.get("type") == "subagent" and _is_notable(ending):
+        notified = state.parent or ""
+        steps += telling.parent(state, turn_id, message, ending)
+    if message is not None and message.get("sync") and message["sender"] != notified:
+        steps += telling.sender(state, message, ending)
+    return steps
+
+
+def told_by(steps: list[Step]) -> list[Told]:
+    """Return the messages that some steps put into other agents' inboxes."""
+    return [
+        Told(step.to, step.data["message_id"])
+        for step in steps
+        if step.to is not None and step.event == "message.enqueued" and step.data
+    ]
+
+
+def _is_notable(ending: Ending) -> bool:
+    return not ending.is_success and ending.kind != "parent"
+
+
+def _outgoing(
+    state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
+) -> list[Step]:
+    """A person at the other end of a connector gets the answer, or that there is none."""
+    descriptor = state.descriptor
+    text = ending.text if ending.is_success else _TEXTS.get(ending.kind, INFERENCE_FAILED)
+    at_terminal = descriptor.get("connector") == TERMINAL and ending.kind != "crash"
+    if descriptor.get("type") != "user" or at_terminal or not text or ending.kind in _ASKED_FOR:
+        return []
+    if state.session.state is SessionState.TERMINATED:
+        return []  # nobody speaks for it any more
+    outgoing = derived_id(turn_id, "outgoing")
+    data = {
+        "message_id": outgoing,
+        **{name: descriptor.get(name) for name in ("connector", "userId", "channelId")},
+        "text": text,
+        "in_reply_to": message["messageId"] if message else None,
+    }
+    return [Step(f"answered: {text}", "outgoing", data)]
+
+
+def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
+    """A turn that was not completed starts nothing: its children end before they began (D19)."""
+    turn = state.open_turn
+    if ending.is_success or turn is None:
+        return []
+    steps: list[Step] = []
+    for child in (one for one in turn["deferred"] if "child" in one):
+        if child["child"] not in state.children:
+            continue
+        why = "the turn that asked for it was not completed"
+        found = _reachable(layout, child["child"])
+        prompt = ""
+        if found is not None:
+            prompt = next((text_of(m) for m in found[1].pending if m.get("spawn")), "")
+            steps += _end_unborn(*found)
+        block = child_block(state, child["child"], child["name"], prompt, "error", why)
+        steps.append(Step(f"dropped subagent {child['name']}", "block", block))
+        dropped = {"child": child["child"], "name": child["name"], "reason": why}
+        steps.append(
+            Step(f"said that subagent {child['name']} is not run", "spawn.dropped", dropped)
+        )
+    return steps
+
+
+def _end_unborn(paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Close a child that will not be run, its messages with it."""
+    end = {"from": state.session.state.value, "to": "terminated", "reason": "dropped"}
+    return [Step(f"closed {paths.id}", "session.state", end, paths), *settle_steps(state, paths)]
+
+
+def settle_steps(state: AgentState, paths: AgentPaths | None = None) -> list[Step]:
+    """Return what ends the messages that wait for an agent which is closed.
+
+    Args:
+        paths: where the agent is, when it is another one than the steps are taken for.
+    """
+    return [
+        Step(
+            f"settled message {message['messageId']}: aborted",
+            "message.delivered",
+            {"message_id": message["messageId"], "outcome": "aborted"},
+            paths,
+        )
+        for message in state.pending
+    ]
+
+
+def give_up_steps(layout: Layout, state: AgentState) -> list[Step]:
+    """Return what ends the messages that wait for a closed agent, and tells who waits for it."""
+    telling = _Telling(layout, again=True)
+    steps: list[Step] = []
+    for message, settled in zip(state.pending, settle_steps(state), strict=True):
+        if message.get("spawn"):
+            steps += telling.of_child(state, message, Ending("close"))
+        if message.get("sync"):
+            steps += telling.sender(state, message, Ending("close"))
+        steps.append(settled)
+    return steps
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """Return the text of a message in the inbox."""
+    parts = message["content"]
+    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+
+
+def child_begins(layout: Layout, state: AgentState, message: dict[str, Any]) -> list[Step]:
+    """Return what the parent's log is told when a spawned agent's first turn begins."""
+    found = _reachable(layout, message["sender"]) if message.get("spawn") else None
+    if found is None:
+        return []
+    paths, parent = found
+    if parent.children.get(state.agent_id, {}).get("status") == "running":
+        return []
+    name = state.name or str(state.descriptor.get("name"))
+    block = child_block(parent, state.agent_id, name, text_of(message), "running")
+    begun = {"child": state.agent_id, "name": name, "status": "running"}
+    return [
+        Step(f"told {paths.id} that {name} began", "agent.spawned", begun, paths),
+        Step(f"showed {paths.id} that {name} runs", "block", block, paths),
+    ]
+
+
+def child_block(
+    state: AgentState, child: str, name: str, prompt: str, status: str, output: str | None = None
+) -> dict[str, Any]:
+    """Return the data of the `block` record that shows a spawned agent in its parent's log.
+
+    It belongs to the open turn, if there is one.
+    """
+    turn = state.open_turn
+    said = {} if output is None else {"output": output}
+    block = make_block(
+        "subagent",
+        f"spawn:{child}",
+        MAIN,
+        state.native["id"],
+        None,
+        None,
+        subagentId=child,
+        name=name,
+        input=prompt,
+        status=status,
+        **said,
+    )
+    open_turn = turn["turnId"] if turn is not None and not turn["ended"] else None
+    return {"turn_id": open_turn, "block": block}
+
+
+class _Telling:
+    """Puts together what other agents' logs are told."""
+
+    def __init__(self, layout: Layout, *, again: bool) -> None:
+        self._layout = layout
+        self._again = again
+
+    def of_child(self, state: AgentState, message: dict[str, Any], ending: Ending) -> list[Step]:
+        """Show in the parent's log how its child's first turn ended."""
+        found = _reachable(self._layout, message["sender"])
+        if found is None or state.agent_id not in found[1].children:
+            return []
+        paths, parent = found
+        name = state.name or str(state.descriptor.get("name"))
+        status = "success" if ending.is_success else "error"
+        output = ending.text if ending.is_success else failure_text(state, ending.reason)
+        ended = {"child": state.agent_id, "name": name, "status": status}
+        if not ending.is_success:
+            ended["detail"] = ending.reason
+        block = child_block(parent, state.agent_id, name, text_of(message), status, output)
+        return [
+            Step(f"showed {paths.id} how {name} ended", "block", block, paths),
+            Step(f"told {paths.id} that {name} ended", "agent.spawned", ended, paths),
+        ]
+
+    def parent(
+        self, state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
+    ) -> list[Step]:
+        """Tell the parent that its subagent failed, once."""
+        answers = message is not None and message["sender"] == state.parent
+        reply_to = message["messageId"] if message is not None and answers else ""
+        notice = Message(
+            text_message(failure_text(state, ending.reason)),
+            state.agent_id,
+            notice=True,
+            id=derived_id(turn_id, "parent"),
+            reply_to=reply_to,
+        )
+        return self._tell(state.parent or "", "its parent", state.agent_id, notice)
+
+    def sender(self, state: AgentState, message: dict[str, Any], ending: Ending) -> list[Step]:
+        """Give the sender of a message the answer that it waits for."""
+        failed = not ending.is_success
+        if ending.kind == "parent" and message.get("spawn"):
+            return []  # it was ended together with the one who waits
+        reply = Message(
+            text_message(failure_text(state, ending.reason) if failed else ending.text),
+            state.agent_id,
+            notice=failed,
+            id=derived_id(message["messageId"], "reply"),
+            reply_to=message["messageId"],
+        )
+        return self._tell(message["sender"], "the sender", state.agent_id, reply)
+
+    def _tell(self, agent_id: str, whom: str, teller: str, message: Message) -> list[Step]:
+        found = _reachable(self._layout, agent_id) if agent_id != teller else None
+        if found is None:
+            return [Step(f"{whom} {agent_id or '(none)'} is gone, and was not told")]
+        paths = found[0]
+        if self._again and _has_message(paths, message.id):
+            return [Step(f"{whom} {paths.id} was told before")]
+        return [
+            Step(f"told {whom} {paths.id}", "message.enqueued", message.as_data(message.id), paths)
+        ]
+
+
+def _reachable(layout: Layout, agent_id: str) -> tuple[AgentPaths, AgentState] | None:
+    """Return an agent that can still take a message."""
+    try:
+        paths = layout.agent(agent_id)
+        state = read_agent(paths).state
+    except (NoSuchAgent, Invalid, UsageError):
+        return None
+    return None if state.session.state is SessionState.TERMINATED else (paths, state)
+
+
+def _has_message(paths: AgentPaths, message_id: str) -> bool:
+    with open_log(paths.log) as stream:
+        return any(
+            line.record is not None
+            and line.record.event == "message.enqueued"
+            and line.record.data.get("message_id") == message_id
+            for line in read_log(stream, str(paths.log))
+        )

@@ -1,0 +1,223 @@
+"""What is run after a turn: children, messages it sent, and the answers to both (D17 to D19).
+
+SPEC.md, "After a turn". All of it is done when `.turn` is free again, so that one slot is enough.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from agentsdir.engine.aftermath import Told, child_begins
+from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.provider_sessions import find_provider
+from agentsdir.engine.removal import remove_agent
+from agentsdir.engine.results import TurnResult, recorded_result
+from agentsdir.engine.running import Sender
+from agentsdir.engine.scheduler import TurnScheduler
+from agentsdir.engine.steps import take_step
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    NoSuchAgent,
+    NotRecorded,
+    SlotsHeld,
+    Uncertain,
+    UsageError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.formats.reading.stream import StreamEvent
+
+
+def _ignore(_event: StreamEvent) -> None:
+    """Another sender's turn is in the log; a command prints its own only."""
+
+
+QUIET = Sender(_ignore)
+
+
+class FollowingUp:
+    """Runs messages, and what follows from their turns, in this process.
+
+    Args:
+        alone: leave the answers to others for whoever started this.
+    """
+
+    def __init__(self, world: World, scheduler: TurnScheduler, *, alone: bool = False) -> None:
+        self._world = world
+        self._scheduler = scheduler
+        self._alone = alone
+        self._listeners: dict[str, Sender] = {}
+
+    def listen(self, paths: AgentPaths, sender: Sender) -> None:
+        """Have `sender` hear of the agent's turns that follow, too."""
+        self._listeners[paths.id] = Sender(sender.on_event, permission_mode=sender.permission_mode)
+
+    def run_until(
+        self, paths: AgentPaths, message_id: str, sender: Sender, *, wait: float = locks.FOREVER
+    ) -> TurnResult:
+        """Run an agent's messages up to one of them, and what follows; return how that one ended.
+
+        Args:
+            sender: what is wanted of that message's turn.
+            wait: seconds to wait for another turn to end; negative waits for ever.
+
+        Raises what `engine.turns.say` does.
+        """
+        own = self._run_until(paths, message_id, sender, wait)
+        self._scheduler.drain()
+        if own is None:
+            return recorded_result(paths, message_id, sender.on_event)
+        if own.error is not None:
+            raise own.error
+        return own
+
+    def run_all(
+        self, paths: AgentPaths, sender: Sender, *, wait: float = locks.FOREVER
+    ) -> list[TurnResult]:
+        """Run all that waits for an agent, or a turn without a message, and what follows.
+
+        Raises what `run_until` does, of several failures the last, and `UsageError` (kind
+        ``no-message``) where nothing waits and the provider needs a prompt.
+        """
+        done = self._run_all(paths, sender, wait)
+        self._scheduler.drain()
+        failed = [result.error for result in done if result.error is not None]
+        if failed:
+            raise failed[-1]
+        return done
+
+    def _run_until(
+        self, paths: AgentPaths, message_id: str, sender: Sender, wait: float
+    ) -> TurnResult | None:
+        """Return how the message ended, or None where another process ran it."""
+        own = None
+        try:
+            queued = f"the message stays queued as {message_id}"
+            with (
+                hold_turn(paths, wait=wait, hint=queued) as held,
+                self._world.disk.settled(),
+            ):
+                state = self._scheduler.current(paths, held)
+                while own is None and any(m["messageId"] == message_id for m in state.pending):
+                    message = state.pending[0]
+                    mine = message["messageId"] == message_id
+                    result = self._turn(paths, state, held, message, sender if mine else QUIET)
+                    own = result if mine else None
+                    state = self._scheduler.current(paths, held)
+        except SlotsHeld as error:
+            raise SlotsHeld(f"{error.message}; {queued}", hint=error.hint) from None
+        self._remove_ephemeral(paths)
+        return own
+
+    def _run_all(self, paths: AgentPaths, sender: Sender, wait: float) -> list[TurnResult]:
+        done: list[TurnResult] = []
+        with hold_turn(paths, wait=wait) as held, self._world.disk.settled():
+            state = self._scheduler.current(paths, held)
+            if not state.pending:
+                self._check_needs_no_prompt(paths, state)
+                done.append(self._turn(paths, state, held, None, sender))
+                state = self._scheduler.current(paths, held)
+            while state.pending:
+                done.append(self._turn(paths, state, held, state.pending[0], sender))
+                state = self._scheduler.current(paths, held)
+        self._remove_ephemeral(paths)
+        return done
+
+    def _check_needs_no_prompt(self, paths: AgentPaths, state: AgentState) -> None:
+        if find_provider(state)[1].runs_program:
+            raise UsageError(
+                f"nothing waits for agent {paths.id}, and {state.session.provider_name} does not "
+                "go on without a prompt",
+                kind="no-message",
+            )
+
+    def _turn(
+        self,
+        paths: AgentPaths,
+        state: AgentState,
+        held: locks.Held,
+        message: dict[str, Any] | None,
+        sender: Sender,
+    ) -> TurnResult:
+        """Run one turn, and put off what follows from it until `.turn` is free."""
+        if message is not None:
+            for step in child_begins(self._world.layout, state, message):
+                state = take_step(self._world, paths, state, step)
+        result = self._scheduler.run(paths, state, held, message, sender)
+        if result.error is None:
+            self._defer(paths, result)
+        if not self._alone:
+            for told in result.told:
+                self._scheduler.defer(partial(self._answer, told))
+        return result
+
+    def _defer(self, paths: AgentPaths, result: TurnResult) -> None:
+        children = [
+            self._world.layout.agent(one["child"]) for one in result.deferred if "child" in one
+        ]
+        if children:
+            self._scheduler.defer(partial(self._run_children, paths, children))
+        for sent in (one for one in result.deferred if "to" in one):
+            told = partial(self._run_sent, sent["to"], sent["messageId"])
+            self._scheduler.defer(told)
+
+    def _run_sent(self, agent_id: str, message_id: str) -> None:
+        with suppress(NoSuchAgent):  # removed meanwhile, and its inbox with it
+            self._answer(Told(self._world.layout.agent(agent_id), message_id))
+
+    def _answer(self, told: Told) -> None:
+        """Have an agent look at a message of ours; how that goes is its own affair."""
+        sender = self._listeners.get(told.paths.id, QUIET)
+        try:
+            self._run_until(told.paths, told.message_id, sender, locks.FOREVER)
+        except (NotRecorded, Uncertain):
+            raise
+        except AgentsdirError as error:
+            self._world.tell(
+                f"message {told.message_id} waits for {told.paths.id}: {error.message}"
+            )
+
+    def _run_children(self, parent: AgentPaths, children: list[AgentPaths]) -> None:
+        """Run spawned agents: one here, several side by side in processes of their own."""
+        prompts = [(paths, message) for paths in children if (message := _prompt(paths))]
+        start = self._world.start
+        if start is None or len(prompts) < 2:
+            for paths, message_id in prompts:
+                self._answer(Told(paths, message_id))
+            return
+        started = [start(paths, message_id, alone=True) for paths, message_id in prompts]
+        try:
+            for one in started:
+                one.wait()
+        except BaseException:
+            for one in started:
+                one.interrupt()
+            raise
+        # What they said waits in the parent's inbox.
+        for waiting in read_agent(parent).state.pending:
+            if waiting["replyTo"]:
+                self._scheduler.defer(partial(self._answer, Told(parent, waiting["messageId"])))
+
+    def _remove_ephemeral(self, paths: AgentPaths) -> None:
+        """Remove an agent that was made for one task, once everybody was told."""
+        state = read_agent(paths).state
+        busy = state.pending or state.open_turn or state.children
+        if state.ephemeral and not busy and state.counters["turns"]:
+            remove_agent(self._world, paths)
+
+
+def _prompt(paths: AgentPaths) -> str:
+    """Return the id of the message that a spawned agent begins with; empty where it began."""
+    with suppress(AgentsdirError):
+        for message in read_agent(paths).state.pending:
+            if message.get("spawn"):
+                return str(message["messageId"])
+    return ""

@@ -1,0 +1,53 @@
+"""What the program of a turn asks for, which is done when the turn is over (decisions D18, D19).
+
+SPEC.md, "After a turn".
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from agentsdir.engine.inbox import Message, enqueue
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import AgentWriter, write_agent
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.errors import SessionStateError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def turn_writer(world: World, paths: AgentPaths, turn_id: str) -> Iterator[AgentWriter]:
+    """Write into the log of an agent whose turn runs now.
+
+    Raises `SessionStateError` (kind ``turn-over``) when it does not.
+    """
+    with write_agent(paths, disk=world.disk) as writer:
+        turn = writer.state.open_turn
+        open_turn = turn is not None and turn["turnId"] == turn_id and not turn["ended"]
+        if not open_turn or not locks.is_held(paths.turn):
+            raise SessionStateError(
+                f"the turn {turn_id} of agent {paths.id} is over",
+                hint="what a turn started cannot speak for it afterwards",
+                kind="turn-over",
+            )
+        yield writer
+
+
+def send_from_turn(
+    world: World, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
+) -> str:
+    """Give another agent a message that is looked at when the sender's turn is over; return its id.
+
+    Raises what `turn_writer` and `enqueue` raise.
+    """
+    with turn_writer(world, sender, turn_id):
+        pass  # nothing is sent for a turn that is over
+    message_id = enqueue(world, target, message)
+    data = {"message_id": message_id, "to": target.id, "turn_id": turn_id}
+    with turn_writer(world, sender, turn_id) as writer:
+        writer.append("message.sent", data | ({"sync": True} if message.sync else {}), world.now())
+    return message_id

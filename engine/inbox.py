@@ -1,0 +1,152 @@
+"""An agent's inbox: messages on disk, in order, before anything is done with them (D16, D17).
+
+SPEC.md, "message.enqueued, message.delivered" and "Inbox".
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, NamedTuple
+
+from agentsdir.engine.world import World
+from agentsdir.formats.directory.agent import AgentWriter, write_agent
+from agentsdir.formats.directory.fold import MESSAGE_FLAGS
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.states import SessionState, check_transition
+from agentsdir.formats.errors import SessionStateError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.formats.directory.records import Record
+
+
+class Message(NamedTuple):
+    """Something to tell an agent.
+
+    `content` are text and image parts. `sender` is the id of the agent that says it, which makes
+    it a system message, or `cli`. `sync` is whether the sender wants the answer in its own inbox,
+    `spawn` whether it is a spawned agent's first prompt, `notice` whether it tells of a failure.
+    `id` is the message's, empty for a fresh one.
+    """
+
+    content: list[dict[str, Any]]
+    sender: str = "cli"
+    sync: bool = False
+    spawn: bool = False
+    notice: bool = False
+    id: str = ""
+    reply_to: str = ""
+    retry_of: str = ""
+
+    def as_data(self, message_id: str) -> dict[str, Any]:
+        """Return the data of its `message.enqueued` record."""
+        data: dict[str, Any] = {
+            "message_id": message_id,
+            "sender": self.sender,
+            "kind": "user" if self.sender == "cli" else "system",
+            "content": self.content,
+        }
+        data |= {flag: True for flag in MESSAGE_FLAGS if getattr(self, flag)}
+        data |= {name: value for name in _NAMES if (value := getattr(self, name))}
+        return data
+
+
+_NAMES = ("reply_to", "retry_of")
+
+
+def text_message(text: str) -> list[dict[str, Any]]:
+    """Return a text as the content of a message."""
+    return [{"type": "text", "text": text}]
+
+
+def enqueue(world: World, paths: AgentPaths, message: Message) -> str:
+    """Put a message into an agent's inbox, whatever the agent is doing; return its id.
+
+    A message whose id is there already is not put there again. Raises `SessionStateError` for a
+    terminated session, and `UsageError` (kind ``message-differs``) for an id that another message
+    has.
+    """
+    with write_agent(paths, disk=world.disk) as writer:
+        if message.id and (there := find_message(paths, message.id)) is not None:
+            if there.data.get("content") != message.content:
+                raise UsageError(
+                    f"agent {paths.id} has another message with the id {message.id}",
+                    kind="message-differs",
+                )
+            return message.id
+        return put(writer, world, message)
+
+
+def put(writer: AgentWriter, world: World, message: Message) -> str:
+    """Append a message that is new to the agent; errors of `enqueue`."""
+    if writer.state.session.state is SessionState.TERMINATED:
+        check_transition(SessionState.TERMINATED, SessionState.ACTIVE, writer.paths.id)
+    message_id = message.id or world.ids.agent()
+    writer.append("message.enqueued", message.as_data(message_id), world.now())
+    return message_id
+
+
+def find_message(paths: AgentPaths, message_id: str) -> Record | None:
+    """Return the record that put a message into the inbox."""
+    for record in _records(paths):
+        if record.event == "message.enqueued" and record.data.get("message_id") == message_id:
+            return record
+    return None
+
+
+def retry_of(paths: AgentPaths, message_id: str) -> Message:
+    """Return a message that says again what one said whose turn failed or was aborted (D16).
+
+    Raises `UsageError` for one that is not there, and `SessionStateError` (kind ``not-failed``) for
+    one that waits, runs, or was answered.
+    """
+    said: Message | None = None
+    outcome = ""
+    for record in _records(paths):
+        if record.data.get("message_id") != message_id:
+            continue
+        if record.event == "message.enqueued":
+            data = record.data
+            said = Message(
+                data["content"],
+                data["sender"],
+                sync=data.get("sync") is True,
+                spawn=data.get("spawn") is True,
+                retry_of=message_id,
+            )
+        elif record.event == "message.delivered":
+            outcome = str(record.data.get("outcome"))
+    if said is None:
+        raise UsageError(f"agent {paths.id} has no message {message_id}", kind="no-such-message")
+    if outcome not in ("failed", "aborted"):
+        state = "was answered" if outcome else "has not ended"
+        raise SessionStateError(f"message {message_id} {state}", kind="not-failed")
+    return said
+
+
+def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what the provider is given of a message in the inbox.
+
+    A model is told which words come from another agent, and from which.
+    """
+    content: list[dict[str, Any]] = message["content"]
+    if message["kind"] != "system":
+        return content
+    before = f'<system_message origin="{escape(message["sender"])}">'
+    parts = [dict(part) for part in content]
+    texts = [part for part in parts if isinstance(part.get("text"), str)]
+    if not texts:
+        return [*text_message(f"{before}</system_message>"), *parts]
+    texts[0]["text"] = before + texts[0]["text"]
+    texts[-1]["text"] += "</system_message>"
+    return parts
+
+
+def _records(paths: AgentPaths) -> Iterator[Record]:
+    with open_log(paths.log) as stream:
+        for line in read_log(stream, str(paths.log)):
+            if line.record is not None:
+                yield line.record

@@ -1,0 +1,142 @@
+"""Turns, one at a time for each session: slot, provider, slot again (seed session-model).
+
+It ties sessions, providers and slots together and knows nothing of what a turn is for. What is to
+be done after a turn is deferred, and done when the turn has ended well. SPEC.md, "A turn".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from agentsdir.engine.crashes import close_crashed_turn
+from agentsdir.engine.creation import NewAgent, create_agent
+from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.multiplexer import SessionMultiplexer
+from agentsdir.engine.results import TurnResult
+from agentsdir.engine.running import Sender, Slot, Turn, check_can_run
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.states import SessionState, check_transition
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class TurnScheduler:
+    """Runs the turns of an agents directory, in this process.
+
+    Args:
+        mux: the slots; those of the root if not given.
+        slot_wait: seconds that a turn waits for a slot; negative waits for ever.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        mux: SessionMultiplexer | None = None,
+        *,
+        slot_wait: float = locks.FOREVER,
+    ) -> None:
+        self.world = world
+        self.mux = mux or SessionMultiplexer(world)
+        self.slot_wait = slot_wait
+        # What this process knows of a session is a beginning only: others may have gone on, or
+        # have put it away. So every use of it reads the rest of the log.
+        self._known: dict[str, AgentState] = {}
+        self._deferred: deque[Callable[[], None]] = deque()
+
+    def create_session(self, wanted: NewAgent) -> AgentPaths:
+        """Make an agent whose session is in use at once (errors of `create_agent`, `SlotsHeld`)."""
+        paths = self.world.layout.agent(create_agent(self.world, wanted))
+        with hold_turn(paths) as held, self.world.disk.settled():
+            state = self.current(paths, held)
+            self._known[paths.id] = self.mux.put(paths, state, wait=self.slot_wait)
+        return paths
+
+    def send_turn(
+        self, paths: AgentPaths, message: dict[str, Any] | None, sender: Sender
+    ) -> TurnResult:
+        """Run one turn and then what was deferred; a turn that fails has nothing done after it.
+
+        Args:
+            message: one that waits in the inbox; None to have the agent go on by itself.
+
+        Raises what `run` and the deferred work raise.
+        """
+        before = len(self._deferred)
+        error: BaseException | None = None
+        try:
+            with hold_turn(paths, wait=locks.FOREVER) as held, self.world.disk.settled():
+                result = self.run(paths, self.current(paths, held), held, message, sender)
+            error = result.error
+        except BaseException as raised:  # noqa: BLE001, raised again
+            error = raised
+        if error is not None:
+            while len(self._deferred) > before:
+                self._deferred.pop()
+            raise error
+        self.drain()
+        return result
+
+    def terminate_session(self, paths: AgentPaths) -> None:
+        """Give up a session for good, once its turn has ended; what waits for it is not looked at.
+
+        Raises `SessionStateError` for one that is terminated.
+        """
+        with hold_turn(paths, wait=locks.FOREVER) as held, self.world.disk.settled():
+            state = self.current(paths, held)
+            check_transition(state.session.state, SessionState.TERMINATED, paths.id)
+            with write_agent(paths, disk=self.world.disk, known=state) as writer:
+                current = writer.state.session.state
+                change = {"from": current.value, "to": "terminated", "reason": "close"}
+                writer.append("session.state", change, self.world.now())
+        self.mux.remove(paths)
+        self._known.pop(paths.id, None)
+
+    def defer(self, work: Callable[[], None]) -> None:
+        """Have something done when the turn that runs now has ended well."""
+        self._deferred.append(work)
+
+    def drain(self) -> None:
+        """Do what was deferred, in order, and what is deferred by it."""
+        while self._deferred:
+            self._deferred.popleft()()
+
+    def current(self, paths: AgentPaths, held: locks.Held) -> AgentState:
+        """Return an agent's state, with a turn that a dead process left open closed."""
+        held.check()
+        known = self._known.get(paths.id)
+        with write_agent(paths, disk=self.world.disk, known=known) as writer:
+            state = writer.state
+        return close_crashed_turn(self.world, paths, state)
+
+    def run(
+        self,
+        paths: AgentPaths,
+        state: AgentState,
+        held: locks.Held,
+        message: dict[str, Any] | None,
+        sender: Sender,
+    ) -> TurnResult:
+        """Run one turn of an agent whose `.turn` is held.
+
+        Raises `SlotsHeld`, with nothing begun, and what `Turn.run` raises.
+        """
+        check_can_run(state)
+        self._sweep()
+        acquired = self.mux.acquire(paths, state, wait=self.slot_wait)
+        slot = Slot(acquired.blob, lambda: self.mux.release(paths))
+        turn = Turn(self.world, paths, acquired.state, held, message, sender, slot)
+        try:
+            return turn.run()
+        finally:
+            self._known[paths.id] = turn.state
+
+    def _sweep(self) -> None:
+        if self.world.settings.idle_timeout:
+            self.mux.sweep(self.world.settings.idle_timeout)

@@ -1,0 +1,92 @@
+"""ROOT/slots/: which sessions are in use, and since when they could be put away (D12, D26).
+
+SPEC.md, "Slots". An entry counts only if the agent's log says that its session is active, so an
+entry too many is harmless; none is missing, because a session becomes active under the lock of
+this folder alone. Where the folder was lost, the agents themselves are looked through, once.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+
+from agentsdir.formats.directory import documents, ids, locks
+from agentsdir.formats.directory.durability import Disk
+from agentsdir.formats.directory.layout import Layout, open_plain, read_bytes
+from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_WHOLE = b"all\n"
+_LONGEST_TIME = 40
+
+
+class Slots:
+    """The entries of one agents directory. What writes them holds `locked`."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._folder = layout.slots
+        self._lock = layout.slots_lock
+
+    @contextmanager
+    def locked(self, disk: Disk, active: Callable[[], Iterable[str]]) -> Iterator[None]:
+        """Hold the lock of the folder, which is made if it is not there.
+
+        Args:
+            active: returns the agents whose sessions are active; asked where nobody has noted them.
+
+        Raises what `locks.hold` raises.
+        """
+        documents.make_folder(self._folder, disk)
+        if self._folder.is_symlink():
+            raise UnsafePath(f"{self._folder} is a link")
+        with locks.hold(self._lock, what="the slots") as held:
+            if os.pread(held.descriptor, len(_WHOLE), 0) != _WHOLE:
+                for agent_id in active():
+                    if not self.has(agent_id):
+                        self.enter(agent_id, "")
+                _write(held.descriptor, _WHOLE)
+            yield
+
+    def entries(self) -> dict[str, str]:
+        """Return when each was last released, by agent; empty for one that never was."""
+        try:
+            names = [path.name for path in self._folder.iterdir() if ids.is_agent_id(path.name)]
+        except FileNotFoundError:
+            return {}
+        return {name: self._released(name) for name in names}
+
+    def has(self, agent_id: str) -> bool:
+        """Tell whether the agent has an entry."""
+        return (self._folder / agent_id).is_file()
+
+    def enter(self, agent_id: str, released: str) -> None:
+        """Write an agent's entry: the time of its last release. Raises `NotRecorded`."""
+        descriptor = open_plain(self._folder / agent_id, os.O_WRONLY | os.O_CREAT)
+        try:
+            _write(descriptor, released.encode() + b"\n")
+        finally:
+            os.close(descriptor)
+
+    def leave(self, agent_id: str) -> None:
+        """Remove an agent's entry, if it has one."""
+        with suppress(FileNotFoundError):
+            documents.remove(self._folder / agent_id)
+
+    def _released(self, agent_id: str) -> str:
+        try:
+            data = read_bytes(self._folder / agent_id, _LONGEST_TIME)
+        except (FileNotFoundError, Invalid):
+            return ""
+        return data.decode(errors="replace").strip()
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    try:
+        os.ftruncate(descriptor, 0)
+        if os.pwrite(descriptor, data, 0) != len(data):
+            raise NotRecorded("cannot note who has a slot: the disk is full")
+    except OSError as error:
+        raise NotRecorded(f"cannot note who has a slot: {error.strerror}") from error
