@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.errors import UsageError
@@ -132,7 +132,14 @@ class Environment:
             lambda text: note(self, text),
             settings,
             Starting(self, layout.root),
+            self.hand_out,
         )
+
+    def hand_out(self, document: dict[str, Any]) -> bool:
+        """Give an outgoing text to the user's hook; tell whether there is one."""
+        from agentsdir.cli.connectors import hand_out
+
+        return hand_out(self, document)
 
     def client(self, state: AgentState) -> Client:
         """Return how this user runs the program behind an agent's provider (config.toml)."""

@@ -19,12 +19,18 @@ from agentsdir.formats.version import VERSION
 COMMANDS = {
     "new": "Create an agent and print its id",
     "send": "Give an agent a prompt and print its answer",
+    "queue": "Put a prompt into an agent's inbox",
+    "spawn": "Give a task to a new subagent and print its answer",
     "interrupt": "Ask running turns of an agent, and of those below it, to end",
     "clear-abort": "Take back a request to end an agent's turn",
     "close": "Close an agent, and those below it, for good",
     "reset": "Begin an agent's history anew",
     "suspend": "Take an agent's session out of use",
     "resume": "Take a suspended session into use again",
+    "rename": "Give an agent another name",
+    "tag": "Put tags on an agent, or take some off",
+    "resolve": "Print the id of the most recent agent of a kind",
+    "outbox": "Show and hand out texts for the people behind connectors",
     "restore": "Bring agents to a sound state after a crash",
     "replay": "Show a recorded session, or play it as events",
     "parse": "Turn transcripts into blocks, one JSON object a line",
@@ -41,6 +47,7 @@ COMMANDS = {
     "adapters": "List the agent architectures",
     "trust": "Let agents run in a directory that was not named",
 }
+_HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class _Commands(TyperGroup):
@@ -61,7 +68,7 @@ class _Commands(TyperGroup):
         app.command(
             cmd_name,
             short_help=COMMANDS[cmd_name],
-            context_settings={"help_option_names": ["-h", "--help"]},
+            context_settings=getattr(module, "CONTEXT", _HELP),
         )(module.run)
         command = typer.main.get_command(app)
         command.name = cmd_name
@@ -127,9 +134,7 @@ def run(arguments: list[str], env: Environment) -> int:
 
 def _invoke(arguments: list[str], env: Environment) -> int:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, cls=_Commands)
-    app.callback(
-        invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
-    )(_root_options)
+    app.callback(invoke_without_command=True, context_settings=_HELP)(_root_options)
     group = typer.main.get_command(app)
     try:
         with group.make_context("agentsdir", list(arguments) or ["--help"], obj=env) as context:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from agentsdir.engine.inbox import Message, text_message
+from agentsdir.engine.spawning.telling import Subagent, ended_steps
 from agentsdir.engine.steps import Step
 from agentsdir.formats.digest import derived_id
 from agentsdir.formats.directory.agent import read_agent
@@ -17,7 +18,6 @@ from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
-from agentsdir.formats.reading.blocks import MAIN, make_block
 
 INTERNAL_ERROR = "Internal error."
 NO_PROVIDER = "No inference provider available."
@@ -98,7 +98,9 @@ def aftermath(
     steps += _dropped(layout, state, ending)
     telling = _Telling(layout, again=again)
     if message is not None and message.get("spawn"):
-        steps += telling.of_child(state, message, ending)
+        said = ending.text if ending.is_success else failure_text(state, ending.reason)
+        why = "" if ending.is_success else ending.reason
+        steps += ended_steps(layout, state, message["content"], said, failure=why)
     notified = ""
     if state.descriptor.get("type") == "subagent" and _is_notable(ending):
         notified = state.parent or ""
@@ -148,28 +150,32 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
     if ending.is_success or turn is None:
         return []
     steps: list[Step] = []
-    for child in (one for one in turn["deferred"] if "child" in one):
-        if child["child"] not in state.children:
-            continue
+    for child_id, name in [
+        (one["child"], one["name"]) for one in turn["deferred"] if "child" in one
+    ]:
+        if state.children.get(child_id, {}).get("status") != "pending":
+            continue  # somebody has run it by hand, or it was dropped before
         why = "the turn that asked for it was not completed"
-        found = _reachable(layout, child["child"])
-        prompt = ""
+        one = Subagent(child_id, name)
+        found = _reachable(layout, child_id, closed=True)
         if found is not None:
-            prompt = next((text_of(m) for m in found[1].pending if m.get("spawn")), "")
+            prompt = next((m["content"] for m in found[1].pending if m.get("spawn")), ())
+            one = Subagent.of(found[1], prompt)
             steps += _end_unborn(*found)
-        block = child_block(state, child["child"], child["name"], prompt, "error", why)
-        steps.append(Step(f"dropped subagent {child['name']}", "block", block))
-        dropped = {"child": child["child"], "name": child["name"], "reason": why}
-        steps.append(
-            Step(f"said that subagent {child['name']} is not run", "spawn.dropped", dropped)
-        )
+        block = {"turn_id": turn["turnId"], "block": one.block(state, "error", f"Dropped: {why}.")}
+        steps.append(Step(f"showed that subagent {name} is not run", "block", block))
+        dropped = {"child": child_id, "name": name, "reason": why}
+        steps.append(Step(f"dropped subagent {name}", "spawn.dropped", dropped))
     return steps
 
 
 def _end_unborn(paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Close a child that will not be run, its messages with it."""
-    end = {"from": state.session.state.value, "to": "terminated", "reason": "dropped"}
-    return [Step(f"closed {paths.id}", "session.state", end, paths), *settle_steps(state, paths)]
+    """Close a child that will not be run, its messages with it; or go on with that."""
+    current = state.session.state
+    end = {"from": current.value, "to": "terminated", "reason": "close"}
+    closing = Step(f"closed {paths.id}", "session.state", end, paths)
+    is_closed = current is SessionState.TERMINATED
+    return [*([] if is_closed else [closing]), *settle_steps(state, paths)]
 
 
 def settle_steps(state: AgentState, paths: AgentPaths | None = None) -> list[Step]:
@@ -191,64 +197,16 @@ def settle_steps(state: AgentState, paths: AgentPaths | None = None) -> list[Ste
 
 def give_up_steps(layout: Layout, state: AgentState) -> list[Step]:
     """Return what ends the messages that wait for a closed agent, and tells who waits for it."""
-    telling = _Telling(layout, again=True)
+    telling, ending = _Telling(layout, again=True), Ending("close")
     steps: list[Step] = []
     for message, settled in zip(state.pending, settle_steps(state), strict=True):
         if message.get("spawn"):
-            steps += telling.of_child(state, message, Ending("close"))
+            said = failure_text(state, ending.reason)
+            steps += ended_steps(layout, state, message["content"], said, failure=ending.reason)
         if message.get("sync"):
-            steps += telling.sender(state, message, Ending("close"))
+            steps += telling.sender(state, message, ending)
         steps.append(settled)
     return steps
-
-
-def text_of(message: dict[str, Any]) -> str:
-    """Return the text of a message in the inbox."""
-    parts = message["content"]
-    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
-
-
-def child_begins(layout: Layout, state: AgentState, message: dict[str, Any]) -> list[Step]:
-    """Return what the parent's log is told when a spawned agent's first turn begins."""
-    found = _reachable(layout, message["sender"]) if message.get("spawn") else None
-    if found is None:
-        return []
-    paths, parent = found
-    if parent.children.get(state.agent_id, {}).get("status") == "running":
-        return []
-    name = state.name or str(state.descriptor.get("name"))
-    block = child_block(parent, state.agent_id, name, text_of(message), "running")
-    begun = {"child": state.agent_id, "name": name, "status": "running"}
-    return [
-        Step(f"told {paths.id} that {name} began", "agent.spawned", begun, paths),
-        Step(f"showed {paths.id} that {name} runs", "block", block, paths),
-    ]
-
-
-def child_block(
-    state: AgentState, child: str, name: str, prompt: str, status: str, output: str | None = None
-) -> dict[str, Any]:
-    """Return the data of the `block` record that shows a spawned agent in its parent's log.
-
-    It belongs to the open turn, if there is one.
-    """
-    turn = state.open_turn
-    said = {} if output is None else {"output": output}
-    block = make_block(
-        "subagent",
-        f"spawn:{child}",
-        MAIN,
-        state.native["id"],
-        None,
-        None,
-        subagentId=child,
-        name=name,
-        input=prompt,
-        status=status,
-        **said,
-    )
-    open_turn = turn["turnId"] if turn is not None and not turn["ended"] else None
-    return {"turn_id": open_turn, "block": block}
 
 
 class _Telling:
@@ -257,24 +215,6 @@ class _Telling:
     def __init__(self, layout: Layout, *, again: bool) -> None:
         self._layout = layout
         self._again = again
-
-    def of_child(self, state: AgentState, message: dict[str, Any], ending: Ending) -> list[Step]:
-        """Show in the parent's log how its child's first turn ended."""
-        found = _reachable(self._layout, message["sender"])
-        if found is None or state.agent_id not in found[1].children:
-            return []
-        paths, parent = found
-        name = state.name or str(state.descriptor.get("name"))
-        status = "success" if ending.is_success else "error"
-        output = ending.text if ending.is_success else failure_text(state, ending.reason)
-        ended = {"child": state.agent_id, "name": name, "status": status}
-        if not ending.is_success:
-            ended["detail"] = ending.reason
-        block = child_block(parent, state.agent_id, name, text_of(message), status, output)
-        return [
-            Step(f"showed {paths.id} how {name} ended", "block", block, paths),
-            Step(f"told {paths.id} that {name} ended", "agent.spawned", ended, paths),
-        ]
 
     def parent(
         self, state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
@@ -317,14 +257,17 @@ class _Telling:
         ]
 
 
-def _reachable(layout: Layout, agent_id: str) -> tuple[AgentPaths, AgentState] | None:
-    """Return an agent that can still take a message."""
+def _reachable(
+    layout: Layout, agent_id: str, *, closed: bool = False
+) -> tuple[AgentPaths, AgentState] | None:
+    """Return an agent that can still take a message, or (`closed`) that is there at all."""
     try:
         paths = layout.agent(agent_id)
         state = read_agent(paths).state
     except (NoSuchAgent, Invalid, UsageError):
         return None
-    return None if state.session.state is SessionState.TERMINATED else (paths, state)
+    is_closed = state.session.state is SessionState.TERMINATED
+    return None if is_closed and not closed else (paths, state)
 
 
 def _has_message(paths: AgentPaths, message_id: str) -> bool:

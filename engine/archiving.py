@@ -15,6 +15,7 @@ from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import move_folder
+from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Invalid
 
@@ -50,6 +51,7 @@ def archive_agent(world: World, paths: AgentPaths) -> Moved:
             state = _put_to_rest(world, paths)
         except Invalid as damage:
             error = damage
+        Slots(world.layout).leave(paths.id)
         _move(world, paths, folder)
     return _moved("archived", paths, state, error)
 

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from agentsdir.engine.aftermath import Ending, aftermath, give_up_steps
 from agentsdir.engine.lost_streams import lost_streams
+from agentsdir.engine.native_changes import way_back
 from agentsdir.engine.recording import block_key
+from agentsdir.engine.spawning.telling import is_spawned
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory.agent import write_agent
@@ -74,6 +76,8 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
         ending = Ending("crash")
+    if (back := way_back(paths, state)) is not None:
+        steps.append(Step("went back to the agent's own native session", "native.changed", back))
     message = next((seen.messages.get(one) for one in turn["messageIds"]), None)
     for step in aftermath(layout, state, turn_id, message, ending, again=True):
         if step.event != "outgoing" or (step.data or {})["message_id"] not in seen.notices:
@@ -141,7 +145,7 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
                 ending = Ending(str(data.get("reason")))
             elif event == "block" and isinstance(block := data.get("block"), dict):
                 blocks.add(block_key(block))
-                if block.get("type") in ("tool_use", "subagent"):
+                if block.get("type") in ("tool_use", "subagent") and not is_spawned(block):
                     calls[_key(block)] = block
                 elif block.get("type") == "tool_result":
                     results[_key(block)] = block

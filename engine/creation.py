@@ -50,6 +50,9 @@ class NewAgent(NamedTuple):
     cron: str = ""
     parent: str = ""
     options: Mapping[str, str] = MappingProxyType({})
+    ephemeral: bool = False
+    fallbacks: tuple[str, ...] = ()
+    max_ticks: int = 0
 
 
 class Made(NamedTuple):
@@ -73,12 +76,16 @@ def create_agent(world: World, wanted: NewAgent) -> str:
 def check_wanted(layout: Layout, wanted: NewAgent) -> None:
     """Raise `UsageError` for an agent that could run no turn, or whose fields contradict."""
     architecture = registry.get(wanted.provider)
+    _check_runs(architecture)
+    check_options(layout, architecture, wanted)
+
+
+def _check_runs(architecture: Architecture) -> None:
     if architecture.provider is None:
         raise UsageError(
-            f"the adapter {wanted.provider!r} reads transcripts, but runs no sessions yet",
+            f"the adapter {architecture.name!r} reads transcripts, but runs no sessions yet",
             kind="no-provider",
         )
-    check_options(layout, architecture, wanted)
 
 
 @contextmanager
@@ -130,6 +137,10 @@ def check_options(layout: Layout, architecture: Architecture, wanted: NewAgent) 
     if wanted.permission_mode:
         _check_mode(wanted, architecture.provider)
     check_fields(wanted)
+    for name in wanted.fallbacks:
+        _check_runs(registry.get(name))
+    if wanted.max_ticks < 0:
+        raise UsageError("--max-ticks is a number above 0")
     # Where no workspace is written, a profile is but a word that is remembered.
     if wanted.profile and isinstance(architecture.provider, ProgramProvider):
         from agentsdir.engine.profiles import load_profile
@@ -157,12 +168,16 @@ def identity_of(
         "profile": wanted.profile,
         "cwd": wanted.cwd,
         "permission_mode": wanted.permission_mode or None,
-        "limits": {},
+        "limits": {"max_ticks": wanted.max_ticks} if wanted.max_ticks else {},
         "options": dict(wanted.options),
         "native": native,
     }
     if wanted.name:
         data["name"] = wanted.name
+    if wanted.fallbacks:
+        data["fallbacks"] = list(wanted.fallbacks)
+    if wanted.ephemeral:
+        data["ephemeral"] = True
     if "parentAgentId" in descriptor:
         data["parentAgentId"] = descriptor["parentAgentId"]
     return data

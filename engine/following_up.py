@@ -9,13 +9,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from agentsdir.engine.aftermath import Told, child_begins
+from agentsdir.engine.aftermath import Told
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.provider_sessions import find_provider
-from agentsdir.engine.removal import remove_agent
 from agentsdir.engine.results import TurnResult, recorded_result
+from agentsdir.engine.routing.outbox import hand_out
 from agentsdir.engine.running import Sender
 from agentsdir.engine.scheduler import TurnScheduler
+from agentsdir.engine.spawning.ephemeral import remove_spent
+from agentsdir.engine.spawning.telling import begun_steps
 from agentsdir.engine.steps import take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
@@ -114,7 +116,7 @@ class FollowingUp:
                     state = self._scheduler.current(paths, held)
         except SlotsHeld as error:
             raise SlotsHeld(f"{error.message}; {queued}", hint=error.hint) from None
-        self._remove_ephemeral(paths)
+        remove_spent(self._world, paths)
         return own
 
     def _run_all(self, paths: AgentPaths, sender: Sender, wait: float) -> list[TurnResult]:
@@ -128,7 +130,7 @@ class FollowingUp:
             while state.pending:
                 done.append(self._turn(paths, state, held, state.pending[0], sender))
                 state = self._scheduler.current(paths, held)
-        self._remove_ephemeral(paths)
+        remove_spent(self._world, paths)
         return done
 
     def _check_needs_no_prompt(self, paths: AgentPaths, state: AgentState) -> None:
@@ -148,10 +150,11 @@ class FollowingUp:
         sender: Sender,
     ) -> TurnResult:
         """Run one turn, and put off what follows from it until `.turn` is free."""
-        if message is not None:
-            for step in child_begins(self._world.layout, state, message):
+        if message is not None and message.get("spawn"):
+            for step in begun_steps(self._world.layout, state, message["content"]):
                 state = take_step(self._world, paths, state, step)
         result = self._scheduler.run(paths, state, held, message, sender)
+        hand_out(self._world, paths, state)
         if result.error is None:
             self._defer(paths, result)
         if not self._alone:
@@ -205,13 +208,6 @@ class FollowingUp:
         for waiting in read_agent(parent).state.pending:
             if waiting["replyTo"]:
                 self._scheduler.defer(partial(self._answer, Told(parent, waiting["messageId"])))
-
-    def _remove_ephemeral(self, paths: AgentPaths) -> None:
-        """Remove an agent that was made for one task, once everybody was told."""
-        state = read_agent(paths).state
-        busy = state.pending or state.open_turn or state.children
-        if state.ephemeral and not busy and state.counters["turns"]:
-            remove_agent(self._world, paths)
 
 
 def _prompt(paths: AgentPaths) -> str:

@@ -8,7 +8,9 @@ process does something else, ends nothing.
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 from contextlib import contextmanager, suppress
 
 from agentsdir.formats.directory.layout import AgentPaths
@@ -26,14 +28,15 @@ _LOOK_EVERY = 0.5  # seconds between two looks of a holder into its log
 
 
 class AskedToEnd(KeyboardInterrupt):
-    """A request in the log ended the turn; nobody at this terminal did.
-
-    `reason` is the request's: interrupt, parent or close.
-    """
+    """A request in the log ended the turn; nobody at this terminal did. It says why."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__()
+        super().__init__(reason)
         self.reason = reason
+
+
+class TimedOut(KeyboardInterrupt):
+    """The turn took longer than its sender gave it."""
 
 
 class Ear:
@@ -41,19 +44,23 @@ class Ear:
 
     Args:
         position: where the log ended when the turn began.
+        timeout: seconds from now on after which the turn is to end; 0 for never.
     """
 
-    def __init__(self, paths: AgentPaths, position: Position, turn_id: str) -> None:
+    def __init__(
+        self, paths: AgentPaths, position: Position, turn_id: str, timeout: float = 0
+    ) -> None:
         self._paths = paths
         self._position = position
         self._turn_id = turn_id
+        self._deadline = time.monotonic() + timeout if timeout else math.inf
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Raise `AskedToEnd` in the block when its turn is asked to end, and that is not cleared.
 
-        Elsewhere than in the main thread nobody listens. A request that was heard is not heard
-        again; another one is.
+        `TimedOut` is raised when its time is over. Elsewhere than in the main thread nobody
+        listens. What was heard is not heard again; another request is.
         """
         try:
             before = signal.signal(signal.SIGALRM, self._look)
@@ -61,7 +68,6 @@ class Ear:
             yield
             return
         nudged_before = signal.signal(NUDGE, self._look)
-        signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY, _LOOK_EVERY)
         try:
             self._look(0, None)
             yield
@@ -71,14 +77,20 @@ class Ear:
             signal.signal(NUDGE, nudged_before)
 
     def _look(self, _number: int, _frame: FrameType | None) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            self._deadline = math.inf
+            raise TimedOut
+        signal.setitimer(signal.ITIMER_REAL, min(_LOOK_EVERY, left))
         reason = ""
         with suppress(OSError, AgentsdirError):  # whoever appends next says so
             if self._paths.log.stat().st_size > self._position.size:
-                reason = self._heard()
+                reason = self._read()
         if reason:
             raise AskedToEnd(reason)
 
-    def _heard(self) -> str:
+    def _read(self) -> str:
+        """Read on in the log; return why the turn is to end, or nothing."""
         reason = ""
         with open_log(self._paths.log, self._position.size) as stream:
             for line in read_log(stream, str(self._paths.log), self._position):
@@ -89,7 +101,7 @@ class Ear:
                 if record is None or record.data.get("turn_id") != self._turn_id:
                     continue
                 if record.event == "abort.requested":
-                    reason = str(record.data.get("reason"))
+                    reason = str(record.data.get("reason") or "interrupt")
                 elif record.event == "abort.cleared":
                     reason = ""
         return reason

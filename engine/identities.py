@@ -36,7 +36,9 @@ def own_identity(
     Raises `AgentsdirError` (kind ``already-exists``) when another agent has the key, or a sibling
     the name.
     """
-    made = {key: value for key, value in created.items() if key not in ("name", "parentAgentId")}
+    # Whoever makes another of an ephemeral agent wants to have it.
+    others = ("name", "parentAgentId", "ephemeral")
+    made = {key: value for key, value in created.items() if key not in others}
     made["agent_id"] = agent_id
     descriptor = created["descriptor"]
     parent = descriptor.get("parentAgentId")

@@ -228,6 +228,8 @@ class _Conversion:
             return self._created(data)
         if record.event == "native.changed":
             return {**data, "native": self._renamed(data["native"])}
+        if record.event == "agent.renamed":
+            return None  # it is made with the name it has, if that is free here
         if record.event == "session.state":
             return {name: value for name, value in data.items() if name != "provider_state"}
         if record.event == "transcript.synced":
@@ -240,7 +242,7 @@ class _Conversion:
 
     def _created(self, data: dict[str, Any]) -> dict[str, Any]:
         layout = self._world.layout
-        name = str(data.get("name") or "")
+        name = self._state.name or ""
         try:
             made = own_identity(layout, data, self._agent_id, name, self._login, keep=True)
         except AgentsdirError as error:

@@ -111,17 +111,26 @@ class _Applied(NamedTuple):
     skipped: list[str]
 
 
-def apply_profile(world: World, paths: AgentPaths, state: AgentState, provider: Provider) -> None:
+def apply_profile(
+    world: World,
+    paths: AgentPaths,
+    state: AgentState,
+    provider: Provider,
+    *,
+    anew: bool = False,
+) -> None:
     """Write the agent's profile into its working directory, before each turn until one succeeded.
 
     Only what is missing is written; the event says what, and what was in the way is told.
 
+    Args:
+        anew: write it in any case; the provider may be another than ran the turns before.
+
     Raises what `load_profile` raises, and `AgentsdirError` when the system refuses, or (kind
     ``no-folder``) when the working directory is gone.
     """
-    if not state.profile or state.counters["turns"] > state.counters["failedTurns"]:
-        return
-    if not isinstance(provider, ProgramProvider):
+    done_before = state.counters["turns"] > state.counters["failedTurns"] and not anew
+    if not state.profile or done_before or not isinstance(provider, ProgramProvider):
         return
     wanted = provider.workspace_files(load_profile(world.layout, state.profile))
     folder = Path(state.cwd)

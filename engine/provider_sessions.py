@@ -53,8 +53,13 @@ class TurnHost(NamedTuple):
 
 def find_provider(state: AgentState) -> tuple[Architecture, Provider]:
     """Return who runs an agent's turns. Raises `ProviderError` (kind ``no-provider``)."""
+    return provider_of(state.session.provider_name)
+
+
+def provider_of(name: str) -> tuple[Architecture, Provider]:
+    """Return who runs turns under a name. Raises `ProviderError` (kind ``no-provider``)."""
     try:
-        architecture = registry.get(state.session.provider_name)
+        architecture = registry.get(name)
     except UsageError as error:
         raise ProviderError(error.message, hint=error.hint, kind="no-provider") from error
     if architecture.provider is None:
@@ -79,7 +84,8 @@ def session_spec(
     """
     record = recorded_creation(paths)
     created = record.data if record else {}
-    options = created.get("options", {})
+    own = created.get("provider") == state.session.provider_name
+    options = created.get("options", {}) if own else {}  # who stands in has none of its own
     # A log may have come with a bundle: what is no option of ours could make a program do anything.
     if type(options) is not dict or not set(options) <= set(provider.option_names):
         raise ProviderError(

@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
+from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import withdraw_agent
+from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.errors import NotRecorded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _PATIENCE = 10.0  # nobody holds the create lock for long
 
@@ -32,16 +35,27 @@ def hold_agent(world: World, paths: AgentPaths) -> Iterator[None]:
         yield
 
 
-def remove_agent(world: World, paths: AgentPaths) -> None:
-    """Remove an agent's folder with everything in it; nothing in it is read.
+def remove_agent(
+    world: World, paths: AgentPaths, *, only_if: Callable[[AgentState], bool] | None = None
+) -> bool:
+    """Remove an agent's folder with everything in it; tell whether it was.
 
-    Whoever waits for the agent is told that it is gone. Raises what `hold_agent` raises,
-    `NotRecorded` when nothing was removed, or (kind ``half-removed``) when the agent is gone but
-    not all of its files: then `restore` removes the rest, as it does after a crash.
+    Whoever waits for the agent is told that it is gone.
+
+    Args:
+        only_if: says of the agent, which nobody can write to then, whether it is to go. Without it
+            nothing in the folder is read.
+
+    Raises what `hold_agent` raises, `NotRecorded` when nothing was removed, or (kind
+    ``half-removed``) when the agent is gone but not all of its files: then `restore` removes the
+    rest, as it does after a crash.
     """
     with hold_agent(world, paths):
         with locks.hold_undisturbed(paths.lock) as held:
             held.check()
+            if only_if is not None and not only_if(read_agent(paths).state):
+                return False
+            Slots(world.layout).leave(paths.id)
             rest = withdraw_agent(world.layout, paths, world.disk)
         try:
             # Under the create lock, so that no `restore` sweeps it at the same time.
@@ -52,3 +66,4 @@ def remove_agent(world: World, paths: AgentPaths) -> None:
                 hint="`agentsdir restore` removes what is left",
                 kind="half-removed",
             ) from error
+    return True

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.native_changes import change_native
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import ids
-from agentsdir.formats.directory.agent import AgentWriter, write_agent
+from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState
@@ -35,21 +36,3 @@ def reset(world: World, paths: AgentPaths, message: str = "", *, wait: float = 0
             marker = {"message": message} if message else {}
             writer.append("history.reset", marker, world.now())
             return writer.state
-
-
-def change_native(
-    writer: AgentWriter, native_id: str, reason: str, ts: str, *, cwd: str | None = None
-) -> None:
-    """Go on under another id of the provider's own program.
-
-    Transcripts that are synced after this belong to the new native session; the old one's stay
-    stored, and are handed to no provider.
-
-    Args:
-        reason: reset, or named by the client.
-        cwd: the working directory of the new one; None for the old one's.
-    """
-    native = {**writer.state.native, "id": native_id}
-    if cwd is not None:
-        native["cwd"] = cwd
-    writer.append("native.changed", {"native": native, "reason": reason}, ts)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from agentsdir.engine.closing import unfinished_steps
 from agentsdir.engine.crashes import crash_steps, spent_streams
 from agentsdir.engine.holding import has_leftovers, hold_turn
+from agentsdir.engine.routing.outbox import hand_out
+from agentsdir.engine.spawning.ephemeral import is_spent_but_for_a_turn, remove_spent
 from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
@@ -25,6 +27,7 @@ from agentsdir.formats.directory.agent import (
 )
 from agentsdir.formats.directory.journal import tail_is_record
 from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, Layout, read_json
+from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.transcripts import unfinished_rewrites
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 _STOPPED = "ended what a dead turn's program left running"
 _ENDED = "ended a record that lacked only its newline"
+_REMOVED = "removed: it was ephemeral, and its work is over"
 
 
 class Restored(NamedTuple):
@@ -71,7 +75,8 @@ class Restored(NamedTuple):
 class _Plan(NamedTuple):
     """What one agent needs: records about losses, files, then records that close and suspend.
 
-    `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it.
+    `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it. `goes` is
+    whether the agent is removed in the end.
     """
 
     reading: Reading
@@ -83,6 +88,7 @@ class _Plan(NamedTuple):
     leftovers: list[Path]
     steps: list[Step]
     streams: list[Path]
+    goes: bool
     findings: tuple[Finding, ...]
 
     @property
@@ -96,6 +102,7 @@ class _Plan(NamedTuple):
             *(f"removed {path.name}" for path in self.leftovers),
             *(step.says for step in self.steps),
             *(f"removed {path.name}" for path in self.streams),
+            *([_REMOVED] if self.goes else []),
         )
 
 
@@ -130,6 +137,8 @@ def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> 
             with write_agent(paths, disk=world.disk, whole=True) as writer:
                 done += [_ENDED] if writer.ended_tail else []
             state = _carry_out(world, paths, _plan(world.layout, paths), done)
+        if plan.goes and remove_spent(world, paths):
+            done.append(_REMOVED)
         return Restored(paths.id, state, tuple(done), plan.findings, None)
     except Busy:
         return _held(paths)
@@ -168,6 +177,7 @@ def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
         [path for path in documents.leftovers(paths.folder) if path not in copies],
         steps,
         spent_streams(paths, reading.state),
+        is_spent_but_for_a_turn(reading.state),
         findings,
     )
 
@@ -194,6 +204,10 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
             for path in plan.streams:
                 writer.remove(path)
                 done.append(f"removed {path.name}")
+    if state.session.state is not SessionState.ACTIVE:
+        Slots(world.layout).leave(paths.id)
+    if any(step.event == "outgoing" for step in plan.steps):
+        hand_out(world, paths, state)
     return state.session.state.value
 
 

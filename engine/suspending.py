@@ -18,6 +18,7 @@ from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import ProviderError
 
@@ -55,7 +56,9 @@ def suspend_held(
         if len(blob) <= MAX_BLOB:
             change["provider_state"] = base64.b64encode(blob).decode("ascii")
         writer.append("session.state", change, world.now())
-        return writer.state
+        state = writer.state
+    Slots(world.layout).leave(paths.id)
+    return state
 
 
 def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:

@@ -72,9 +72,7 @@ def say(
     _check(world, paths, sender)
     with world.disk.settled():
         message_id = enqueue(world, paths, message)
-        following = FollowingUp(world, TurnScheduler(world, slot_wait=waiting.slot), alone=alone)
-        following.listen(paths, sender)
-        return following.run_until(paths, message_id, sender, wait=waiting.turn)
+        return catch_up_to(world, paths, message_id, sender, waiting, alone=alone)
 
 
 def render(
@@ -95,6 +93,23 @@ def render(
         following = FollowingUp(world, TurnScheduler(world, slot_wait=waiting.slot), alone=alone)
         following.listen(paths, sender)
         return following.run_all(paths, sender, wait=waiting.turn)
+
+
+def catch_up_to(
+    world: World,
+    paths: AgentPaths,
+    message_id: str,
+    sender: Sender,
+    waiting: Waiting = Waiting(),  # noqa: B008, a tuple
+    *,
+    alone: bool = False,
+) -> TurnResult:
+    """Run what waits in an agent's inbox up to a message (arguments and errors of `say`)."""
+    _check(world, paths, sender)
+    with world.disk.settled():
+        following = FollowingUp(world, TurnScheduler(world, slot_wait=waiting.slot), alone=alone)
+        following.listen(paths, sender)
+        return following.run_until(paths, message_id, sender, wait=waiting.turn)
 
 
 def _check(world: World, paths: AgentPaths, sender: Sender) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from agentsdir.adapters.contract import Host
 from agentsdir.formats.directory.durability import Disk
@@ -73,6 +73,8 @@ class World(NamedTuple):
     `Invalid` for a damaged config.toml. `tell` says something to the person, if one is there.
     `settings` are those of the root. `start` runs a message of an agent in a process of its own,
     `alone` as in `engine.following_up`; None where there is nobody to do so.
+    `hand_out` gives an outgoing text to its connector and tells whether there is one; it raises
+    `HookFailed` when the connector does not take it.
     """
 
     layout: Layout
@@ -85,3 +87,4 @@ class World(NamedTuple):
     tell: Callable[[str], None] = lambda _text: None
     settings: Settings = Settings()
     start: Start | None = None
+    hand_out: Callable[[dict[str, Any]], bool] = lambda _document: False

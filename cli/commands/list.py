@@ -11,6 +11,7 @@ from agentsdir.formats.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from agentsdir.engine.agents import Listed
     from agentsdir.engine.native import Store
 
 
@@ -21,6 +22,9 @@ def run(
     ] = "",
     native: Annotated[
         bool, typer.Option("--native", help="The sessions in the clients' own stores")
+    ] = False,
+    everyone: Annotated[
+        bool, typer.Option("--all", help="Ephemeral agents too, which go when they are done")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
 ) -> int:
@@ -44,7 +48,12 @@ def run(
     if folder:
         raise UsageError("a DIR goes with --native", hint="--root DIR names an agents directory")
     env.layout.check_version(writing=False)
-    return print_agents(env, each_agent(env.layout), as_json=as_json)
+    agents = (one for one in each_agent(env.layout) if everyone or not _is_ephemeral(one))
+    return print_agents(env, agents, as_json=as_json)
+
+
+def _is_ephemeral(listed: Listed) -> bool:
+    return listed.reading is not None and listed.reading.state.ephemeral
 
 
 def _stores(env: Environment, folder: str) -> list[Store]:

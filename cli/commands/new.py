@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run(
     ctx: typer.Context,
     provider: Annotated[
-        str, typer.Option(help="Who answers, echo if not given; see `agentsdir adapters`")
+        str, typer.Option(help="Who answers, if not what settings.toml says, or else echo")
     ] = "",
     model: Annotated[str, typer.Option(help="The provider's model")] = "",
     system: Annotated[str, typer.Option(help="The system prompt")] = "",
@@ -45,6 +45,13 @@ def run(
         list[str] | None,
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the provider"),
     ] = None,
+    fallback: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Who answers when that one fails; may be repeated"),
+    ] = None,
+    max_ticks: Annotated[
+        int, typer.Option(metavar="N", min=0, help="How many model calls a turn may take")
+    ] = 0,
     get: Annotated[
         bool, typer.Option("--get", help="Print the agent that has this name or key, if one has")
     ] = False,
@@ -56,6 +63,7 @@ def run(
     Examples:
       id=$(agentsdir new)
       agentsdir new --provider script --option file=talk.jsonl --name demo
+      agentsdir new --provider claude --fallback gemini
       agentsdir new --type cron --cron nightly-report --get
       agentsdir new --from 5f0c1a7b
 
@@ -67,6 +75,7 @@ def run(
     With --get, who has it already is found and left as it is; else the second is refused.
     """
     from agentsdir.cli.made import print_made
+    from agentsdir.cli.provider_options import provider_options
     from agentsdir.engine.creation import NewAgent
 
     env: Environment = ctx.obj
@@ -77,9 +86,10 @@ def run(
         raise UsageError("--from takes the provider of the session; --provider does not go with it")
     if origin and get:
         raise UsageError("--from makes an agent; --get does not go with it")
+    world = env.world
     wanted = NewAgent(
         kind=kind,
-        provider=provider or "echo",
+        provider=provider or world.settings.provider,
         model=model,
         system_prompt=system,
         profile=profile,
@@ -92,9 +102,10 @@ def run(
         channel=channel,
         cron=cron,
         parent=parent,
-        options=_options(option or []),
+        options=provider_options(option or ()),
+        fallbacks=tuple(fallback or ()),
+        max_ticks=max_ticks,
     )
-    world = env.world
     made = _adopt(env, world, wanted, origin) if origin else _make(world, wanted, get=get)
     return print_made(env, world, made, as_json=as_json)
 
@@ -116,13 +127,3 @@ def _adopt(env: Environment, world: World, wanted: NewAgent, origin: str) -> Mad
     path = env.cwd / origin
     there: Path | str = path if path.exists() else origin
     return adopt(world, wanted, there, stores_of(env.home, env.cwd, env.variables))
-
-
-def _options(given: list[str]) -> dict[str, str]:
-    options = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise UsageError(f"--option {text!r} is not NAME=VALUE")
-        options[name] = value
-    return options

@@ -7,15 +7,24 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import targets
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.output import note, print_document
 from agentsdir.formats.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.engine.inbox import Message
+    from agentsdir.formats.directory.layout import AgentPaths
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[AGENT] [PROMPT]", help="To whom, and what; - or nothing reads stdin"),
+]
 
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
-    prompt: Annotated[str, typer.Argument(help="The prompt; - or nothing reads stdin")] = "-",
+    words: Words = None,
     messages: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="A JSON prompt: a string, or text and image parts"),
@@ -27,9 +36,44 @@ def run(
     permission_mode: Annotated[
         str, typer.Option(metavar="MODE", help="The client's permission mode, for this turn")
     ] = "",
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="End the turn after this long")
+    ] = 0,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Wait this long for another turn; -1: ever")
-    ] = -1,
+        float | None,
+        typer.Option(metavar="SECONDS", help="Wait this long for a turn and a slot; -1: ever"),
+    ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Print the message's id; it is run in the background")
+    ] = False,
+    no_message: Annotated[
+        bool, typer.Option("--no-message", help="Run what waits; if nothing does, go on without")
+    ] = False,
+    message_id: Annotated[
+        str, typer.Option(metavar="ID", help="The message's id: said again, it is not sent again")
+    ] = "",
+    retry: Annotated[
+        str, typer.Option(metavar="MESSAGE", help="Say again what failed or was aborted")
+    ] = "",
+    sender: targets.From = "",
+    to: targets.To = "",
+    sync: Annotated[
+        bool, typer.Option("--sync", help="Have the answer sent to the agent it is --from")
+    ] = False,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Leave the turns of others that follow to them")
+    ] = False,
+    connector: targets.Connector = "",
+    user: targets.User = "",
+    channel: targets.Channel = "",
+    cron: targets.Cron = "",
+    heartbeat: targets.Heartbeat = False,
+    create: targets.Create = False,
+    ephemeral: targets.Ephemeral = False,
+    provider: targets.Provider = "",
+    model: targets.Model = "",
+    system: targets.System = "",
+    option: targets.Option = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON result")] = False,
 ) -> None:
     """Give an agent a prompt and print its answer as it comes.
@@ -38,39 +82,55 @@ def run(
     Examples:
       agentsdir send $id 'fix the tests'
       git diff | agentsdir send $id
+      agentsdir send --cron nightly-report 'write the report'
+      agentsdir send --connector telegram --user 42 --channel 42 'hello'
       agentsdir send $id --events 'go on' | jq -r 'select(.type=="text_delta").delta'
 
-    When it exits 0, the turn is on disk.
+    When it exits 0, the turn is on disk. In a turn of an agent it is that agent who sends: the
+    message's id is printed, and the message is looked at when the turn is over.
     """
-    from agentsdir.cli.answers import AnswerPrinter
-    from agentsdir.cli.prompts import read_messages, read_prompt
+    from agentsdir.cli import sending
     from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.turns import send
 
     env: Environment = ctx.obj
-    if messages is not None and prompt != "-":
-        raise UsageError("give a prompt or --messages, not both")
-    paths = find_agent(env.layout, agent)
-    env.layout.check_version(writing=True)
-    content = read_messages(env, messages) if messages else read_prompt(env, prompt)
-    answer = AnswerPrinter(env, events=events, silent=as_json)
+    chosen = targets.TargetOptions(
+        tuple(words or ()), to, sender, connector, user, channel, cron, heartbeat, create,
+        ephemeral, provider, model, system, tuple(option or ()),
+    )  # fmt: skip
+    manner = sending.Manner(events, record, permission_mode, timeout, wait, alone, as_json)
+    prompt = chosen.agent_and_prompt(env)[1]
+    if (messages is not None or no_message or retry) and prompt != "-":
+        raise UsageError("give one of: a prompt, --messages, --retry, --no-message")
+    if no_message and (sync or no_wait or messages is not None or retry):
+        raise UsageError("--no-message sends none; nothing else goes with it")
+    if no_wait and timeout:
+        raise UsageError("--timeout is for a turn that is waited for; --no-wait waits for none")
     world = env.world
-    try:
-        result = send(
-            world,
-            paths,
-            content,
-            answer.take,
-            wait=wait,
-            record=record,
-            permission_mode=permission_mode,
-        )
-    except BaseException:
-        answer.break_off()
-        raise
-    if as_json:
-        print_document(env, {**result.as_json(), "durability": world.disk.durability.value})
+    paths = targets.find_target(env, world, chosen)
+    world.layout.check_version(writing=True)
+    if no_message:
+        sending.run_waiting(env, world, paths, message_id, manner)
+        return
+    said = _message(env, paths, prompt, messages, retry)
+    said = said._replace(sync=sync or said.sync, id=message_id)
+    if sender:
+        said = said._replace(sender=find_agent(env.layout, sender).id)
+    if sync and said.sender == "cli" and env.turn is None:
+        raise UsageError("--sync needs --from: who is to get the answer?")
+    if env.turn is not None or no_wait:
+        send = sending.send_in_turn if env.turn is not None else sending.send_away
+        there = send(env, world, paths, said)
+        sending.print_message(env, world, paths, there, as_json=as_json)
     else:
-        answer.finish(result.response)
-    if record and not result.recorded:
-        note(env, "another process ran the turn, and kept no stream of it")
+        sending.send_and_wait(env, world, paths, said, manner)
+
+
+def _message(
+    env: Environment, paths: AgentPaths, prompt: str, messages: Path | None, retry: str
+) -> Message:
+    from agentsdir.cli.prompts import read_messages, read_prompt
+    from agentsdir.engine.inbox import Message, retry_of
+
+    if retry:
+        return retry_of(paths, retry)
+    return Message(read_messages(env, messages) if messages else read_prompt(env, prompt))

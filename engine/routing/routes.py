@@ -57,7 +57,7 @@ def is_name(key: Key) -> bool:
 
 def says(key: Key) -> str:
     """Return what an agent with this key is, for messages."""
-    return f"named {key['name']!r}" if is_name(key) else f"this {key['type']} agent"
+    return f"named {key.get('name')!r}" if is_name(key) else f"this {key['type']} agent"
 
 
 def holds(state: AgentState, key: Key) -> bool:
@@ -65,7 +65,7 @@ def holds(state: AgentState, key: Key) -> bool:
     if state.session.state is SessionState.TERMINATED:
         return False
     if is_name(key):
-        return bool(state.name == key["name"] and state.parent == key["parentAgentId"])
+        return (state.name, state.parent) == (key.get("name"), key.get("parentAgentId"))
     return _is_that(state.descriptor, key)
 
 

@@ -62,8 +62,8 @@ def resolve(layout: Layout, strategy: str, *, but: str = "") -> Resolved:
 
 
 def _is_meant(state: AgentState, kind: str) -> bool:
-    closed = state.session.state is SessionState.TERMINATED
-    return not closed and state.descriptor.get("type") == kind
+    gone = state.ephemeral or state.session.state is SessionState.TERMINATED
+    return not gone and state.descriptor.get("type") == kind
 
 
 def age(agent_id: str, state: AgentState) -> tuple[float, float, str]:

@@ -7,23 +7,28 @@ between leaves an agent that nobody was told of.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.engine.creation import NewAgent, check_options, identity_of, open_root
+from agentsdir.engine.creation import NewAgent, check_wanted, identity_of, root_held
+from agentsdir.engine.in_turn import turn_writer
 from agentsdir.engine.provider_sessions import recorded_mode
 from agentsdir.engine.routing.lineage import check_depth
 from agentsdir.engine.spawning.telling import Subagent
 from agentsdir.engine.world import World
-from agentsdir.formats.directory import documents, ids, locks
-from agentsdir.formats.directory.agent import Reading, read_agent, write_agent
+from agentsdir.formats.directory import documents, ids
+from agentsdir.formats.directory.agent import AgentWriter, Reading, read_agent, write_agent
 from agentsdir.formats.directory.creation import recorded_creation
-from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import making_agent, withdraw_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Invalid, SessionStateError, Uncertain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BASE_NAME = "subagent"
 _OF_ID = 6  # characters of its id that an automatic name ends in
@@ -67,16 +72,14 @@ def make_child(
         sync: have the answer put into the parent's inbox.
 
     Raises `SessionStateError` for a closed parent, one too deep (kind ``spawn-depth``), or a turn
-    that is over (kind ``turn-over``); what `check_options` and `identity_of` raise; and what
+    that is over (kind ``turn-over``); what `check_wanted` and `identity_of` raise; and what
     `making_agent` and `write_agent` raise. There is no subagent then, unless that is uncertain.
     """
     layout = world.layout
-    layout.check_version(writing=True)
-    documents.make_folder(layout.root, world.disk)
-    with locks.hold(layout.create_lock, what="the agents directory"):
-        open_root(layout, world.disk)
+    with root_held(world):
         reading = read_agent(parent)
-        _check_parent(reading.state, turn_id)
+        with _naming(world, parent, turn_id):
+            pass  # nothing is made for a turn that is over
         check_depth(layout, reading.state)
         child_id, created_at = world.ids.agent(), world.now()
         one = Subagent(child_id, _name(wanted, child_id), created_at, wanted.content)
@@ -90,14 +93,14 @@ def make_child(
     return child
 
 
-def _check_parent(state: AgentState, turn_id: str | None) -> None:
-    if state.session.state is SessionState.TERMINATED:
-        raise SessionStateError(f"agent {state.agent_id} is closed, and has no subagents any more")
-    turn = state.open_turn
-    if turn_id is not None and (turn is None or turn["turnId"] != turn_id or turn["ended"]):
-        raise SessionStateError(
-            f"turn {turn_id} of agent {state.agent_id} is over", kind="turn-over"
-        )
+@contextmanager
+def _naming(world: World, parent: AgentPaths, turn_id: str | None) -> Iterator[AgentWriter]:
+    """Write into the log of an agent that may have subagents."""
+    log = turn_writer(world, parent, turn_id) if turn_id else write_agent(parent, disk=world.disk)
+    with log as writer:
+        if writer.state.session.state is SessionState.TERMINATED:
+            raise SessionStateError(f"agent {parent.id} is closed, and has no subagents any more")
+        yield writer
 
 
 def _name(wanted: Wanted, child_id: str) -> str:
@@ -119,7 +122,6 @@ def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> d
     same = own == state.session.provider_name
     architecture = registry.get(own)
     provider = architecture.provider
-    is_program = provider is not None and provider.runs_program
     new = NewAgent(
         kind="subagent",
         parent=parent.id,
@@ -128,13 +130,13 @@ def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> d
         model=wanted.model or (state.session.model if same else ""),
         system_prompt=wanted.system_prompt,
         profile=wanted.profile or state.profile,
-        permission_mode=recorded_mode(record) if is_program else "",
+        permission_mode=recorded_mode(record) if provider and provider.runs_program else "",
         cwd=wanted.cwd or state.cwd,
         options={**(record.data.get("options", {}) if same else {}), **wanted.options},
     )
+    check_wanted(world.layout, new)
     if provider is not None and not new.model:
         new = new._replace(model=provider.default_model)
-    check_options(world.layout, architecture, new)
     native = {
         "architecture": architecture.architecture,
         "id": ids.dashed(world.ids.session()),
@@ -170,8 +172,7 @@ def _tell(world: World, child: Child, one: Subagent, turn_id: str | None) -> Non
     """Name the subagent in its parent's log, or take it back: nobody knows of it yet."""
     is_named = False
     try:
-        with write_agent(child.parent, disk=world.disk) as writer:
-            _check_parent(writer.state, turn_id)
+        with _naming(world, child.parent, turn_id) as writer:
             said = {"child": one.id, "name": one.name}
             if turn_id is None:
                 writer.append("agent.spawned", {**said, "status": "running"}, world.now())

@@ -1,4 +1,4 @@
-"""What a parent's log says of a subagent: its block, and that it began, ended or was dropped.
+"""What a parent's log says of a subagent: its block, and that it began or ended.
 
 The block goes pending → running → success or error under one id. All of it follows from the
 subagent alone, so that it can be planned, done half and done again. A parent that is gone, closed
@@ -18,7 +18,8 @@ from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
 from agentsdir.formats.reading.blocks import MAIN, Block, make_block
 
-DROPPED = "the turn that asked for it failed"
+SPAWNED = "spawn:"
+"""What the id of the block begins with; the rest is the subagent's."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Subagent(NamedTuple):
         """
         block = make_block(
             "subagent",
-            f"spawn:{self.id}",
+            SPAWNED + self.id,
             MAIN,
             parent.native["id"],
             self.created_at,
@@ -64,6 +65,11 @@ class Subagent(NamedTuple):
 
 def _text_of(part: dict[str, Any]) -> str:
     return str(part.get("text") or f"[{part.get('type')}]")
+
+
+def is_spawned(block: dict[str, Any]) -> bool:
+    """Tell whether a block stands for an agent of ours: it ends by itself, whatever turn asked."""
+    return str(block.get("id")).startswith(SPAWNED)
 
 
 def begun_steps(layout: Layout, child: AgentState, content: Content) -> list[Step]:
@@ -85,13 +91,13 @@ def begun_steps(layout: Layout, child: AgentState, content: Content) -> list[Ste
 
 
 def ended_steps(
-    layout: Layout, child: AgentState, content: Content, *, answer: str = "", failure: str = ""
+    layout: Layout, child: AgentState, content: Content, output: str, *, failure: str = ""
 ) -> list[Step]:
     """Return what tells the parent how the first prompt ended; nothing if it knows.
 
     Args:
         content: the subagent's first prompt.
-        answer: what it answered.
+        output: its answer, or what is said of its failure.
         failure: why it failed; empty where it did not.
     """
     parent = _asking_parent(layout, child)
@@ -105,52 +111,9 @@ def ended_steps(
         said["detail"] = failure
     return [
         # The event comes last: it is what says that the parent knows.
-        _block_step(paths, one.block(state, status, failure or answer)),
+        _block_step(paths, one.block(state, status, output)),
         Step(f"its parent {paths.id} knows how it ended", "agent.spawned", said, paths),
     ]
-
-
-def dropped_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Return what closes the subagents that a failed turn asked for, and that did not begin.
-
-    Args:
-        paths: the parent.
-        state: with the turn that failed, which is still open.
-    """
-    steps: list[Step] = []
-    turn = state.open_turn
-    if turn is None:
-        return steps
-    asked = [(one["child"], one["name"]) for one in turn["deferred"] if "child" in one]
-    for child_id, name in asked:
-        if state.children.get(child_id, {}).get("status") != "pending":
-            continue  # somebody has run it, or it was dropped before
-        one = Subagent(child_id, name)
-        try:
-            child_paths = layout.agent(child_id)
-            child = read_agent(child_paths).state
-        except (NoSuchAgent, Invalid, UsageError):
-            pass  # there is nothing to close
-        else:
-            one = Subagent.of(child, child.pending[0]["content"] if child.pending else ())
-            steps += _closing_steps(child_paths, child)
-        said = {"child": one.id, "name": one.name, "reason": DROPPED}
-        failed = one.block(state, "error", f"Dropped: {DROPPED}.")
-        steps.append(Step("", "block", {"turn_id": turn["turnId"], "block": failed}))
-        steps.append(Step(f"dropped subagent {one.id}", "spawn.dropped", said))
-    return steps
-
-
-def _closing_steps(paths: AgentPaths, child: AgentState) -> list[Step]:
-    steps = []
-    current = child.session.state
-    if current is not SessionState.TERMINATED:
-        change = {"from": current.value, "to": "terminated", "reason": "close"}
-        steps.append(Step(f"closed subagent {paths.id}", "session.state", change, paths))
-    for message in child.pending:
-        said = {"message_id": message["messageId"], "outcome": "aborted"}
-        steps.append(Step("and gave up its prompt", "message.delivered", said, paths))
-    return steps
 
 
 def _block_step(paths: AgentPaths, block: Block) -> Step:

@@ -15,6 +15,7 @@ import orjson
 
 from agentsdir.engine.validation.agents import AgentCheck, Tally, check_entry
 from agentsdir.engine.validation.derived import read_document
+from agentsdir.engine.validation.indexes import INDEXES, check_indexes
 from agentsdir.engine.validation.logs import LogCheck
 from agentsdir.engine.validation.problems import Problem
 from agentsdir.engine.validation.values import (
@@ -123,7 +124,7 @@ def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[P
         path, inside = Path(entry.path), f"{name}/{entry.name}"
         if entry.name.startswith(TEMPORARY):
             yield Problem("leftover", inside, "a writer that died left it; nothing needs it")
-        elif entry.name in ("agents", "archive"):
+        elif entry.name in ("agents", "archive", *INDEXES):
             yield from check_entry(path, inside, modes=modes, folder=True)
         elif entry.name in ("agentsdir.json", "settings.toml", ".lock"):
             yield from check_entry(path, inside, modes=modes, folder=False)
@@ -146,6 +147,8 @@ def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[P
     for folder in (layout.agents, layout.archive):
         if known and not folder.is_symlink() and folder.is_dir():
             yield from _agents(folder, f"{name}/{folder.name}", tally, modes=modes)
+    if known:
+        yield from check_indexes(layout, name, tally, modes=modes)
 
 
 def _version(value: Any, piece: Piece) -> Iterator[Problem]:

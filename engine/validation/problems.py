@@ -23,7 +23,7 @@ PROBLEMS: dict[str, tuple[str, str]] = {
     "unsafe-path": (ERROR, "a link, a FIFO or another oddity stands in place of a file or folder"),
     "wide-mode": (WARNING, "other users may read or change a file or folder"),
     "leftover": (INFO, "a writer that died left a temporary file"),
-    "foreign-entry": (INFO, "an entry among the agents is none"),
+    "foreign-entry": (INFO, "an entry in agents/, routes/ or slots/ does not belong there"),
     "missing": (WARNING, "a file that belongs here is not there, but can be made again"),
     "no-log": (ERROR, "an agent has no events.jsonl, and cannot be known"),
     "first-event": (ERROR, "session.created does not stand at the beginning, or not only there"),

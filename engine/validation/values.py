@@ -136,6 +136,7 @@ _MARKED = {
     "restored": ("agentId", "restored"),
     "removed": ("agentId", "removed"),
     "interrupted": ("turnId", "interrupted"),
+    "outgoing": ("agentId", "outbox-entry"),
     "trusted": ("root", "trusted"),
     "untrusted": ("root", "trusted"),
     "derived": ("status", "derived"),
@@ -151,6 +152,8 @@ _SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
     ("inspection", frozenset({"sessionId", "log"})),
     ("session-list", frozenset({"sessionId", "status"})),
     ("parse-report", frozenset({"lines", "conversations"})),
+    ("route", frozenset({"agentId", "key"})),
+    ("outgoing-text", frozenset({"agent_id", "channelId"})),
     ("usage", frozenset({"inputTokens", "totalTokens"})),
     ("workspace-manifest", frozenset({"cwd", "files"})),
 )

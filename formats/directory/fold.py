@@ -20,6 +20,8 @@ TITLE_LENGTH = 120
 # What data raises in the fold that does not hold what its event needs.
 BROKEN = (KeyError, TypeError, ValueError, AttributeError)
 _LEVEL = 5  # how deep in state.json the data of a record stands at most
+FALLBACK = "fallback"
+"""The reason of a change to the native session of a provider that stands in, and of that back."""
 MESSAGE_FLAGS = ("sync", "spawn", "notice")
 COUNTERS = ("turns", "failedTurns", "messages", "blocks")
 
@@ -33,7 +35,8 @@ class AgentState:
     each belongs to the native session that was in force when it was synced. `cost` is the sum in
     US dollars of what clients said, None where none said anything. `last_input` is when the last
     message came that was no notice; `children` are spawned agents that have not ended, by id;
-    `undelivered` are the ids of outgoing texts that no connector has taken.
+    `undelivered` are the ids of outgoing texts that no connector has taken. `missed` is whether the
+    native session in force may not have been told of turns that another one ran.
     """
 
     agent_id: str
@@ -59,6 +62,7 @@ class AgentState:
     limits: dict[str, Any] = field(default_factory=dict)
     fallbacks: list[str] = field(default_factory=list)
     ephemeral: bool = False
+    missed: bool = False
     position: Position = field(default_factory=Position)
     history_size: int = 0
 
@@ -170,6 +174,7 @@ def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
 def _completed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     _ended(state, "completed")
     _spent(state, data)
+    state.missed = False
 
 
 def _spent(state: AgentState, data: dict[str, Any]) -> None:
@@ -286,6 +291,12 @@ def _native(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     native = data["native"]
     state.cwd, state.architecture = native["cwd"], native["architecture"]
     state.native = native
+    if data.get("reason") == FALLBACK:
+        state.missed = True
+
+
+def _reset(state: AgentState, _data: dict[str, Any], _ts: str) -> None:
+    state.missed = False
 
 
 def _synced(state: AgentState, data: dict[str, Any], _ts: str) -> None:
@@ -323,6 +334,7 @@ _STEPS = {
     "agent.renamed": _renamed,
     "agent.tagged": _tagged,
     "block": _block,
+    "history.reset": _reset,
     "native.changed": _native,
     "transcript.synced": _synced,
 }

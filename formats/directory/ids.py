@@ -14,6 +14,8 @@ AGENT_ID = re.compile(r"[a-z0-9]{24,32}")
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
 # A name is for people: anything printable that cannot be taken for an option or a reference.
 NAME = re.compile(r"[^\x00-\x1f\x7f@/\s-][^\x00-\x1f\x7f/]{0,127}")
+# One word that no command takes for an option, an addition or a removal.
+TAG = re.compile(r"[^\s,+-][^\s,]{0,63}")
 MIN_PREFIX = 4
 
 
@@ -55,5 +57,16 @@ def check_name(text: str) -> str:
             f"{text!r} is no name: 1 to 128 printable characters, no slash, "
             "not beginning with '@', '-' or a space",
             kind="bad-name",
+        )
+    return text
+
+
+def check_tag(text: str) -> str:
+    """Return `text`. Raises `UsageError` (kind ``bad-tag``) when it cannot be a tag."""
+    if TAG.fullmatch(text) is None or not text.isprintable():
+        raise UsageError(
+            f"{text!r} is no tag: 1 to 64 printable characters without space or comma, "
+            "not beginning with '+' or '-'",
+            kind="bad-tag",
         )
     return text

@@ -17,12 +17,15 @@ class Settings(NamedTuple):
     """What a root says about how it is written and run.
 
     `max_slots` sessions are active at a time; one without input for `idle_timeout` seconds is put
-    away, 0 for never.
+    away, 0 for never. `provider` runs agents that were made without one, and `fallbacks` stand in
+    for the providers of agents that have no list of their own.
     """
 
     durability: Durability = Durability.ALWAYS
     max_slots: int = 4
     idle_timeout: float = 0
+    provider: str = "echo"
+    fallbacks: tuple[str, ...] = ()
 
 
 def read_settings(layout: Layout) -> Settings:
@@ -52,7 +55,13 @@ def read_settings(layout: Layout) -> Settings:
     idle = found.get("idle_timeout", Settings().idle_timeout)
     if type(idle) not in (int, float) or not 0 <= idle < math.inf:
         raise _refused(layout, f"says idle_timeout = {idle!r}; it is a number of seconds")
-    return Settings(Durability(durability), slots, idle)
+    provider = found.get("provider", Settings().provider)
+    if not isinstance(provider, str) or not provider:
+        raise _refused(layout, f"says provider = {provider!r}; it is the name of one")
+    fallbacks = found.get("fallbacks", [])
+    if not isinstance(fallbacks, list) or not all(n and isinstance(n, str) for n in fallbacks):
+        raise _refused(layout, f"says fallbacks = {fallbacks!r}; it is a list of providers' names")
+    return Settings(Durability(durability), slots, idle, provider, tuple(fallbacks))
 
 
 def _refused(layout: Layout, reason: str) -> Invalid:

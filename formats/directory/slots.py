@@ -71,8 +71,8 @@ class Slots:
             os.close(descriptor)
 
     def leave(self, agent_id: str) -> None:
-        """Remove an agent's entry, if it has one."""
-        with suppress(FileNotFoundError):
+        """Remove an agent's entry, if it has one and the system lets us: it does not count."""
+        with suppress(FileNotFoundError, NotRecorded):
             documents.remove(self._folder / agent_id)
 
     def _released(self, agent_id: str) -> str:

@@ -33,6 +33,8 @@ START_BARS = {
     "new": 12.0,
     "send": 12.0,
 }
+WARM_STARTS = 21
+WARM_BAR = 2.0
 # Opens each file, and reads its head and tail: what a list of native sessions cannot do without.
 ENDS = """
 import pathlib, sys
@@ -100,6 +102,24 @@ def test_small_commands_start_fast(bench: Any, in_memory: Path) -> None:
 
     slow = {name: fig.ratio for name, fig in figures.items() if fig.ratio > START_BARS[name]}
     assert slow == {}
+
+
+def test_a_warm_send_takes_little_more_than_saying_the_version(bench: Any, in_memory: Path) -> None:
+    """A turn of echo, of an agent that has had one, where nobody waits for the disk."""
+    env = surroundings(in_memory)
+    agent = _output(env, "new")
+    settings = in_memory / ".agentsdir" / "settings.toml"
+    settings.write_text('durability = "never"\n')
+    settings.chmod(0o600)
+    _output(env, "send", agent, "hello")
+    name = "send (warm)"
+
+    figure = bench.compare(
+        [AGENTSDIR, "--version"], {name: [AGENTSDIR, "send", agent, "hello again"]},
+        {name: WARM_BAR}, rounds=WARM_STARTS, cwd=in_memory, env=env,
+    )[name]  # fmt: skip
+
+    assert figure.ratio <= WARM_BAR
 
 
 @pytest.fixture(scope="module")

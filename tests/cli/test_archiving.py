@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,8 @@ def test_an_id_is_archived_once(shell: Any) -> None:
     agent = shell.new("--type", "cron", "--cron", "c" * 24)
     shell.ok("archive", agent)
     before = files(archived(shell, agent))
-    shell.new("--type", "cron", "--cron", "c" * 24)
+    assert shell.new("--type", "cron", "--cron", "c" * 24) != agent
+    shutil.copytree(shell.root / "archive" / agent, shell.folder(agent))
 
     done = shell("archive", "--json", agent)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,3 +130,11 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'system = "\xe9"')
     with pytest.raises(AgentsdirError, match=r"latin\.toml is not TOML"):
         read_agent_file(tmp_path / "latin.toml", {})
+
+
+def test_the_agent_file_in_the_specification_is_one(write: Callable[[str], Path]) -> None:
+    """As it stands there."""
+    text = (Path(__file__).parents[2] / "SPEC.md").read_text()
+    (shown,) = re.findall(r"```toml\n(provider.*?)```", text, re.DOTALL)
+    read = read_agent_file(write(shown), {"topic": "foxes"})
+    assert (read.system, read.prompt) == ("You look for sources about foxes.", "Find 3 of them.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.spawning.children import Child, Wanted, make_child
 from agentsdir.formats.directory.agent import AgentWriter
 from agentsdir.formats.directory.layout import Layout
@@ -15,10 +16,12 @@ TASK = [{"type": "text", "text": "count the foxes"}]
 
 
 def make(stage: Any, parent: Any, turn_id: str | None = None, **wanted: Any) -> Child:
-    """Make a subagent."""
-    return make_child(
-        stage.world, parent, Wanted(TASK, **wanted), turn_id=turn_id, sync=turn_id is not None
-    )
+    """Make a subagent, in a turn if one is named."""
+    deferred = turn_id is not None
+    with hold_turn(parent):
+        return make_child(
+            stage.world, parent, Wanted(TASK, **wanted), turn_id=turn_id, sync=deferred
+        )
 
 
 def begin(stage: Any, paths: Any) -> str:
@@ -34,6 +37,12 @@ def created(stage: Any, paths: Any) -> dict[str, Any]:
     """Return the data of an agent's first record."""
     data: dict[str, Any] = stage.log(paths)[0]["data"]
     return data
+
+
+def files(stage: Any) -> dict[str, bytes]:
+    """Return every file of the agents directory, but for the locks."""
+    tree: dict[str, bytes] = stage.tree()
+    return {name: data for name, data in tree.items() if not name.endswith((".lock", ".turn"))}
 
 
 def agents(stage: Any) -> list[str]:
@@ -107,17 +116,10 @@ def test_a_subagent_that_a_turn_asks_for_is_named_in_that_turn(stage: Any) -> No
 
 @pytest.mark.feature("A-05", "A-06")
 def test_a_subagent_has_what_its_parent_has_but_not_what_it_is(stage: Any) -> None:
-    """Provider, model, options, limits, fallbacks, folder, profile and mode; not the prompt."""
-    parent = stage.new(
-        provider="script",
-        model="m",
-        system_prompt="You are the parent.",
-        profile="p",
-        cwd="/w",
-        options={"file": "talk.jsonl"},
-        max_ticks=7,
-        fallbacks=("echo",),
-    )
+    """Provider, model, options, limits, folder, profile and mode; not the system prompt."""
+    root = stage.new(profile="p", cwd="/w")
+    it = {"provider": "script", "model": "m", "options": {"file": "talk.jsonl"}, "max_ticks": 7}
+    parent = make(stage, root, system_prompt="You are the parent.", **it).paths
     same = created(stage, make(stage, parent).paths)
     assert {key: same[key] for key in ("provider", "model", "profile", "cwd", "options")} == {
         "provider": "script",
@@ -127,7 +129,7 @@ def test_a_subagent_has_what_its_parent_has_but_not_what_it_is(stage: Any) -> No
         "options": {"file": "talk.jsonl"},
     }
     assert (same["system_prompt"], same["limits"]) == ("", {"max_ticks": 7})
-    assert (same["fallbacks"], same["native"]["cwd"]) == (["echo"], "/w")
+    assert same["native"]["cwd"] == "/w"
     own = {
         "provider": "echo",
         "system_prompt": "Count.",
@@ -145,7 +147,6 @@ def test_a_subagent_has_what_its_parent_has_but_not_what_it_is(stage: Any) -> No
         "options": {},
     }
     assert (other["system_prompt"], other["limits"]) == ("Count.", {"max_ticks": 2})
-    assert "fallbacks" not in other
     mixed = created(stage, make(stage, parent, options={"file": "other.jsonl"}, model="n").paths)
     assert (mixed["options"], mixed["model"]) == ({"file": "other.jsonl"}, "n")
 
@@ -177,11 +178,11 @@ def test_there_are_ten_levels_below_the_root_and_no_eleventh(stage: Any) -> None
     paths = stage.new()
     for _ in range(10):
         paths = make(stage, paths).paths
-    before = stage.tree()
+    before = files(stage)
     with pytest.raises(SessionStateError, match="Maximum spawn depth") as refused:
         make(stage, paths)
     assert refused.value.kind == "spawn-depth"
-    assert stage.tree() == before
+    assert files(stage) == before
 
 
 def test_a_closed_agent_and_a_turn_that_is_over_have_no_subagents(stage: Any) -> None:
@@ -189,7 +190,7 @@ def test_a_closed_agent_and_a_turn_that_is_over_have_no_subagents(stage: Any) ->
     parent = stage.new()
     turn = begin(stage, parent)
     stage.append(parent, "turn.aborted", {"turn_id": turn, "reason": "interrupt"})
-    before = stage.tree()
+    before = files(stage)
     for other in (turn, stage.ids.agent()):
         with pytest.raises(SessionStateError) as refused:
             make(stage, parent, other)
@@ -199,7 +200,7 @@ def test_a_closed_agent_and_a_turn_that_is_over_have_no_subagents(stage: Any) ->
     stage.append(closed, "session.state", closing)
     with pytest.raises(SessionStateError, match="is closed"):
         make(stage, closed)
-    assert {name: stage.tree()[name] for name in before} == before
+    assert {name: files(stage)[name] for name in before} == before
     assert sorted(agents(stage)) == sorted([parent.id, closed.id])
 
 
@@ -225,11 +226,11 @@ def test_one_that_its_parents_log_does_not_name_is_taken_back(
     """Nobody was told of it, so that nobody waits for it."""
     parent = stage.new()
     turn = begin(stage, parent)
-    before = stage.tree()
+    before = files(stage)
     Refusing(monkeypatch, 1, NotRecorded("the disk is full"))
     with pytest.raises(NotRecorded):
         make(stage, parent, turn)
-    assert stage.tree() == before
+    assert files(stage) == before
 
 
 @pytest.mark.parametrize(

@@ -187,12 +187,12 @@ def test_what_still_runs_after_a_turn_stays_noted(
 ) -> None:
     """Who was interrupted while he ended it leaves the rest to the next holder."""
     paths = stage.new(provider=program(body='self.start("sleep", "600")'))
-    monkeypatch.setattr("agentsdir.engine.running.has_leftovers", lambda _paths: True)
+    monkeypatch.setattr("agentsdir.engine.open_turn.has_leftovers", lambda _paths: True)
 
     turn = stage.send(paths).turn_id
 
     assert read_note(paths).turn_id == turn
-    monkeypatch.setattr("agentsdir.engine.running.has_leftovers", has_leftovers)
+    monkeypatch.setattr("agentsdir.engine.open_turn.has_leftovers", has_leftovers)
     stage.send(paths)
     assert paths.turn.read_bytes() == b""
 

@@ -286,3 +286,48 @@ def test_who_stands_in_a_round_of_parents_has_no_default(stage: Any) -> None:
         default_target(stage.world, line[1])
     assert all(paths.id in refused.value.message for paths in line)
     assert read_agent(line[1]).state.pending == []
+
+
+def test_validate_says_what_is_wrong_in_the_indexes(stage: Any) -> None:
+    """Nothing of a healthy index; a remark on what is out of date, an error on what cannot be."""
+    from agentsdir.engine.validation.paths import validate
+
+    closed = find_or_create(stage.world, wanted("a task")).paths
+    find_or_create(stage.world, wanted("a conversation"))
+    layout = Layout(stage.root)
+    slots = stage.root / "slots"
+    slots.mkdir(0o700)
+    assert [str(problem) for problem in validate([stage.root])] == []
+
+    close(stage.world, closed.id)
+    (slots / closed.id).write_text("2026-01-02T03:04:05.678900Z\n")
+    (slots / ("y" * 24)).write_text("yesterday\n")
+    (slots / ".lock").touch()
+    for folder in (layout.routes, slots):
+        (folder / "notes.txt").touch()
+        (folder / ".tmp-x").touch()
+    right = routes.route_path(layout, KEYS["a conversation"])
+    right.rename(routes.route_path(layout, KEYS["a name"]))
+    routes.route_path(layout, KEYS["the heartbeat"]).symlink_to(right)
+    (layout.routes / f"{'0' * 32}.json").write_bytes(b"{")
+    (layout.routes / f"{'1' * 32}.json").write_bytes(b'{"agentId": 1, "key": {}}\n')
+
+    found = {
+        (Path(problem.file).relative_to(stage.root).as_posix(), problem.id)
+        for problem in validate([stage.root])
+    }
+    stale = routes.route_path(layout, KEYS["a task"]).name
+    moved = routes.route_path(layout, KEYS["a name"]).name
+    link = routes.route_path(layout, KEYS["the heartbeat"]).name
+    assert found == {
+        (f"routes/{stale}", "derived-stale"),
+        (f"routes/{moved}", "derived-differs"),
+        (f"routes/{link}", "unsafe-path"),
+        (f"routes/{'0' * 32}.json", "half-document"),
+        (f"routes/{'1' * 32}.json", "schema"),
+        ("routes/notes.txt", "foreign-entry"),
+        ("routes/.tmp-x", "leftover"),
+        (f"slots/{'y' * 24}", "derived-differs"),
+        ("slots/notes.txt", "foreign-entry"),
+        ("slots/.tmp-x", "leftover"),
+    }

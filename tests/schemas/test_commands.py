@@ -61,7 +61,7 @@ def test_without_a_path_the_directory_in_force_is_checked(tmp_path: Path) -> Non
     code, out, err = cli(["validate"], tmp_path)
 
     assert (code, out) == (Exit.OK, "")
-    assert "checked: agents 1, files 8, records 14" in err
+    assert "checked: agents 1, files 9, records 14" in err
 
     (tmp_path / ".agentsdir").chmod(0o755)
     code, out, _ = cli(["validate"], tmp_path)

@@ -15,6 +15,8 @@ READS: dict[str, list[str]] = {
 WRITES: dict[str, list[str]] = {
     "send": ["send", "--wait", "0", "AGENT", "hi"],
     "send --json": ["send", "--wait", "0", "--json", "AGENT", "hi"],
+    "send --no-message": ["send", "--wait", "0", "--no-message", "AGENT"],
+    "queue": ["queue", "AGENT", "hi"],
     "interrupt": ["interrupt", "--no-wait", "AGENT"],
     "reset": ["reset", "AGENT"],
     "fork": ["fork", "AGENT"],

@@ -14,6 +14,9 @@ def _delegating(**given: Any) -> list[Step]:
 
 _LONG = "One word after another, slowly, so that somebody can come and stop it in the middle."
 
+# `cli` is this program; the child's prompt names a plan of its own.
+_SPAWN = "{cli} spawn --name helper '[[hello]]'"
+
 PLANS: Plans = {
     "hello": [Step((think("A greeting is wanted."), say("Good day.")))],
     "again": [Step((say("This is the next turn."),))],
@@ -47,6 +50,11 @@ PLANS: Plans = {
     "surroundings": [
         Step((call("Bash", command="env >{cwd}/environment", description="Look around"),)),
         Step((say("Seen."),)),
+    ],
+    "spawner": [
+        Step((say("Asking a helper."), call("Bash", command=_SPAWN, description="Ask a helper"))),
+        Step((say("It is on its way."),)),
+        Step((say("The helper has answered."),)),
     ],
     "long": [Step((say(_LONG),), pause=0.2)],
     "stall": [

@@ -17,6 +17,9 @@ def _delegating(tool: str, **given: Any) -> list[Step]:
 _LONG = "One word after another, slowly, so that somebody can come and stop it in the middle."
 _SHELL = "run_shell_command"
 
+# `cli` is this program; the child's prompt names a plan of its own.
+_SPAWN = "{cli} spawn --name helper '[[hello]]'"
+
 PLANS: Plans = {
     "hello": [Step((think("**Greeting** A greeting is wanted."), say("Good day.")))],
     "again": [Step((say("This is the next turn."),))],
@@ -72,6 +75,11 @@ PLANS: Plans = {
     "large": [
         Step((call(_SHELL, command="seq 1 20000", description="Count"),)),
         Step((say("That was long."),)),
+    ],
+    "spawner": [
+        Step((say("Asking a helper."), call(_SHELL, command=_SPAWN, description="Ask a helper"))),
+        Step((say("It is on its way."),)),
+        Step((say("The helper has answered."),)),
     ],
     "long": [Step((say(_LONG),), pause=0.2)],
     "stall": [

@@ -1,0 +1,124 @@
+"""`agentsdir outbox`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import note, print_json, print_text, wants_json
+from agentsdir.formats.errors import Busy, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.engine.agents import Listed
+    from agentsdir.engine.routing.outbox import Waiting
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[
+        str, typer.Argument(metavar="[AGENT]", help="Only this agent's; else every agent's")
+    ] = "",
+    deliver: Annotated[
+        bool, typer.Option("--deliver", help="Give what waits to the outgoing hook")
+    ] = False,
+    done: Annotated[
+        str, typer.Option(metavar="MSG", help="Record that AGENT's text MSG was taken")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
+) -> int:
+    """Show the texts that wait for connectors, or hand them to the outgoing hook.
+
+    \b
+    Examples:
+      agentsdir outbox --json | jq -r .text
+      agentsdir outbox --deliver
+      agentsdir outbox $id --done vsr0ow0jz9pn2w8ca864ficd
+
+    Answers for a person behind a connector are handed out when their turn ends; what was not taken
+    waits here. Each is handed out at least once, and in order: one that is refused holds up those
+    of its agent after it. With --deliver, what still waits is shown, and the exit code is 1 when
+    a hook failed, 11 when an agent is at work (its own process hands out), or else 0.
+    """
+    from agentsdir.engine.agents import find_agent
+    from agentsdir.engine.routing.outbox import settle
+
+    env: Environment = ctx.obj
+    if done:
+        if deliver or not agent:
+            raise UsageError("--done goes with an AGENT, and without --deliver")
+        paths = find_agent(env.layout, agent)
+        env.layout.check_version(writing=True)
+        settle(env.world, paths, done)
+        return Exit.OK
+    code = Exit.OK
+    if deliver:
+        env.layout.check_version(writing=True)
+        code = _deliver(env, agent)
+    shown, damaged = _show(env, agent, as_json=as_json)
+    if deliver and not shown:
+        note(env, "nothing waits")
+    return code or (Exit.PARTIAL if damaged else Exit.OK)
+
+
+def _chosen(env: Environment, agent: str) -> Iterator[Listed]:
+    from agentsdir.engine.agents import Listed, each_agent, find_agent
+    from agentsdir.formats.directory.agent import read_agent
+
+    if agent:
+        paths = find_agent(env.layout, agent)
+        yield Listed(paths, read_agent(paths), None)
+    else:
+        env.layout.check_version(writing=False)
+        yield from each_agent(env.layout)
+
+
+def _deliver(env: Environment, agent: str) -> Exit:
+    from agentsdir.engine.routing.outbox import deliver
+
+    world, code, nobody = env.world, Exit.OK, False
+    for listed in _chosen(env, agent):
+        if listed.reading is None or not listed.reading.state.undelivered:
+            continue
+        try:
+            handed = deliver(world, listed.paths)
+        except Busy:
+            note(env, f"agent {listed.paths.id} is at work, and hands out at the end of its turn")
+            code = code or Exit.LOCKED
+            continue
+        nobody = nobody or handed.nobody
+        if handed.failed is not None:
+            code = Exit.FAILED
+    if nobody:
+        note(env, "there is no outgoing hook to take them")
+    return code
+
+
+def _show(env: Environment, agent: str, *, as_json: bool) -> tuple[int, bool]:
+    from agentsdir.engine.routing.outbox import waiting
+
+    shown, damaged = 0, False
+    plain = not wants_json(env, as_json)
+    for listed in _chosen(env, agent):
+        if listed.reading is None:
+            damaged = True
+            note(env, listed.error.message if listed.error else f"cannot read {listed.paths.id}")
+            continue
+        for one in waiting(listed.paths, listed.reading.state):
+            shown += 1
+            if plain:
+                print_text(env, _line(one))
+            else:
+                print_json(env, one.as_json())
+    return shown, damaged
+
+
+def _line(one: Waiting) -> str:
+    where = " ".join(str(one.data.get(name)) for name in ("connector", "userId", "channelId"))
+    text = " ".join(str(one.data.get("text")).split())
+    return f"{one.data.get('message_id')}  {one.agent_id}  {where}  {text}\n"

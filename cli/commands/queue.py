@@ -1,0 +1,50 @@
+"""`agentsdir queue`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.formats.errors import UsageError
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    prompt: Annotated[str, typer.Argument(help="The prompt; - or nothing reads stdin")] = "-",
+    messages: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A JSON prompt: a string, or text and image parts"),
+    ] = None,
+    message_id: Annotated[
+        str, typer.Option(metavar="ID", help="The message's id: said again, it is not queued again")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
+) -> None:
+    """Put a prompt into an agent's inbox, also while it works, and print the message's id.
+
+    \b
+    Examples:
+      agentsdir queue $id 'and then the docs'
+      agentsdir queue $id 'later' && agentsdir send $id --no-message
+
+    The next `send` runs what waits before its own message; `send --no-message` runs all of it.
+    """
+    from agentsdir.cli.prompts import read_messages, read_prompt
+    from agentsdir.cli.sending import print_message
+    from agentsdir.engine.agents import find_agent
+    from agentsdir.engine.inbox import Message, enqueue
+
+    env: Environment = ctx.obj
+    if messages is not None and prompt != "-":
+        raise UsageError("give a prompt or --messages, not both")
+    paths = find_agent(env.layout, agent)
+    env.layout.check_version(writing=True)
+    content = read_messages(env, messages) if messages else read_prompt(env, prompt)
+    world = env.world
+    with world.disk.settled():
+        there = enqueue(world, paths, Message(content, id=message_id))
+    print_message(env, world, paths, there, as_json=as_json)

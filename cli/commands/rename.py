@@ -1,0 +1,38 @@
+"""`agentsdir rename`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.output import print_document
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    name: Annotated[str, typer.Argument(help="What to call it, unique among its siblings")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+) -> None:
+    """Give an agent another name, at work or not.
+
+    \b
+    Examples:
+      agentsdir rename $id reviewer
+      agentsdir rename reviewer 'night shift'
+
+    A name that a live sibling has is refused (exit 1); so is a closed agent (exit 13).
+    """
+    from agentsdir.engine.agents import find_agent, list_row
+    from agentsdir.engine.labelling import rename
+
+    env: Environment = ctx.obj
+    paths = find_agent(env.layout, agent)
+    env.layout.check_version(writing=True)
+    world = env.world
+    state = rename(world, paths, name)
+    if as_json:
+        durability = world.disk.durability.value
+        print_document(env, {**list_row(paths, state), "durability": durability})

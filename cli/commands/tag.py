@@ -1,0 +1,57 @@
+"""`agentsdir tag`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.output import print_document, print_text
+
+# A tag to remove begins as an option does, and one such as -hot with -h.
+CONTEXT = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    tags: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[+TAG|-TAG]...", help="+TAG or TAG adds it, -TAG takes it away"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+) -> None:
+    """Put tags on an agent, take some off, or print those it has, one a line.
+
+    \b
+    Examples:
+      agentsdir tag $id +urgent -later
+      agentsdir tag $id
+      agentsdir list --json | jq -r 'select(.tags | index("urgent")).agentId'
+
+    Tags are for people and scripts; agentsdir does nothing with them.
+    """
+    from agentsdir.engine.agents import find_agent, list_row
+    from agentsdir.engine.labelling import tag
+    from agentsdir.formats.directory.agent import read_agent
+
+    env: Environment = ctx.obj
+    if agent == "-h":
+        typer.echo(ctx.get_help())
+        return
+    paths = find_agent(env.layout, agent)
+    given = tags or []
+    if given:
+        env.layout.check_version(writing=True)
+        world = env.world
+        add = [one.removeprefix("+") for one in given if not one.startswith("-")]
+        remove = [one.removeprefix("-") for one in given if one.startswith("-")]
+        state = tag(world, paths, add, remove)
+        said = {"durability": world.disk.durability.value}
+    else:
+        state, said = read_agent(paths).state, {}
+    if as_json:
+        print_document(env, {**list_row(paths, state), **said})
+    elif not given:
+        print_text(env, "".join(f"{one}\n" for one in state.tags))

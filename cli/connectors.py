@@ -1,0 +1,27 @@
+"""Handing texts to the user's `outgoing` hook (SPEC.md, "The outbox"; decision D34)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.hooks import find_hook, run_hook
+from agentsdir.formats import jsontext
+from agentsdir.formats.errors import HookFailed
+
+HOOK = "outgoing"
+
+
+def hand_out(env: Environment, document: dict[str, Any]) -> bool:
+    """Give one text to the hook; exit 0 says that it was taken. False where there is no hook.
+
+    Raises `HookFailed` for a hook that cannot run, is ended by a signal, or says no.
+    """
+    hook = find_hook(env, HOOK, (document["name"] or "", document["agent_id"]))
+    if hook is None:
+        return False
+    answer = run_hook(env, hook, jsontext.clean(document, set()))
+    if answer.status:
+        why = answer.reason or f"it exited {answer.status}"
+        raise HookFailed(f"{hook} did not take the text: {why}", hook=HOOK)
+    return True

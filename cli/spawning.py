@@ -1,0 +1,149 @@
+"""What `spawn` does with its arguments: whose subagent, what it is, and who runs it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.cli import sending
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.output import print_document, print_text
+from agentsdir.cli.pairs import read_pairs
+from agentsdir.cli.prompts import check_text, read_prompt
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.spawning.agent_files import AgentFile, read_agent_file
+from agentsdir.engine.spawning.children import BASE_NAME, Child, Wanted, make_child
+from agentsdir.formats.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agentsdir.engine.results import TurnResult
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+
+
+class Asked(NamedTuple):
+    """The arguments of `spawn`, as they were given."""
+
+    prompt: str | None
+    parent: str
+    name: str
+    provider: str
+    model: str
+    system: str
+    profile: str
+    cwd: str
+    options: list[str]
+    file: Path | None
+    props: list[str]
+    max_ticks: int | None
+    detach: bool
+    ephemeral: bool
+    events: bool
+    wait: float | None
+    timeout: float | None
+    as_json: bool
+
+
+def spawn(env: Environment, asked: Asked) -> None:
+    """Make a subagent, and have it run: after the turn that asks, in the background, or now.
+
+    Raises `UsageError` for what cannot be meant, and what `make_child` and `catch_up_to` raise.
+    """
+    turn = env.turn
+    later = "in a turn" if turn else "with --detach" if asked.detach else ""
+    awaited = {"--events": asked.events, "--wait": asked.wait, "--timeout": asked.timeout}
+    if later and (option := next((name for name, given in awaited.items() if given), "")):
+        raise UsageError(f"{option} is for a subagent that is waited for, and not {later}")
+    layout = env.layout
+    if turn is None and not asked.parent:
+        raise UsageError("--parent AGENT says whose subagent it is")
+    parent = find_agent(layout, asked.parent or turn.agent_id if turn else asked.parent)
+    if turn is not None and parent.id != turn.agent_id:
+        raise UsageError(
+            f"a turn of agent {turn.agent_id} spawns subagents of its own, and none of {parent.id}"
+        )
+    wanted = wanted_of(env, asked)
+    world = env.world
+    world.check_trust()
+    if not later:
+        _run(env, world, parent, wanted, asked)
+        return
+    with world.disk.settled():
+        child = make_child(world, parent, wanted, turn_id=turn.turn_id if turn else None, sync=True)
+    if turn is None:
+        sending.start_away(env, world, child.paths, child.message_id)
+    if asked.as_json:
+        _print(env, world, child, "pending" if turn else "running", None)
+    else:
+        print_text(env, child.paths.id + "\n")
+
+
+def _run(env: Environment, world: World, parent: AgentPaths, wanted: Wanted, asked: Asked) -> None:
+    from agentsdir.engine.turns import catch_up_to
+
+    manner = sending.Manner(asked.events, wait=asked.wait, as_json=asked.as_json)
+    with sending.Answer(env, manner) as answer, world.disk.settled():
+        child = make_child(world, parent, wanted, turn_id=None, sync=False)
+        result = catch_up_to(world, child.paths, child.message_id, answer.sender, manner.waiting)
+    if asked.as_json:
+        _print(env, world, child, "success", result)
+    else:
+        answer.finish([result], world)
+
+
+def _print(
+    env: Environment, world: World, child: Child, status: str, result: TurnResult | None
+) -> None:
+    document = {
+        "type": "spawned",
+        "agentId": child.paths.id,
+        "parentAgentId": child.parent.id,
+        "name": child.name,
+        "messageId": child.message_id,
+        "status": status,
+        "turn": result.as_json() if result else None,
+        "durability": world.disk.durability.value,
+    }
+    print_document(env, document)
+
+
+def wanted_of(env: Environment, asked: Asked) -> Wanted:
+    """Return what the arguments and the agent file say that the subagent is to be.
+
+    Raises `UsageError` for what cannot be meant, and what `read_agent_file` raises.
+    """
+    for option in ("name", "model", "system", "profile"):
+        check_text(getattr(asked, option), option)
+    props = read_pairs("--prop", asked.props)
+    for name, value in props.items():
+        check_text(name + value, "prop")
+    if props and asked.file is None:
+        raise UsageError("--prop fills in an agent file; give one by --file")
+    said = AgentFile()
+    if asked.file is not None:
+        said = read_agent_file(env.cwd / asked.file, props)
+    folder = env.cwd / asked.cwd
+    if asked.cwd and not folder.is_dir():
+        raise UsageError(f"--cwd {folder} is no folder")
+    profile = asked.profile or said.profile
+    return Wanted(
+        content=_task(env, asked, said),
+        name=asked.name,
+        base=(asked.file.stem if asked.file else profile) or BASE_NAME,
+        provider=asked.provider or said.provider,
+        model=asked.model or said.model,
+        system_prompt=asked.system or said.system,
+        profile=profile,
+        cwd=str(folder.resolve()) if asked.cwd else "",
+        options=read_pairs("--option", asked.options),
+        max_ticks=asked.max_ticks or said.max_ticks,
+        ephemeral=asked.ephemeral,
+    )
+
+
+def _task(env: Environment, asked: Asked, said: AgentFile) -> list[dict[str, Any]]:
+    if asked.prompt is None and said.prompt.strip():
+        return [{"type": "text", "text": said.prompt}]
+    return read_prompt(env, "-" if asked.prompt is None else asked.prompt)

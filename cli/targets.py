@@ -1,0 +1,159 @@
+"""Whom a message is for, as a command line says it (SPEC.md, "Routing"; decision D27).
+
+The options stand here once, for every command that finds or makes an agent.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.formats.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+
+To = Annotated[str, typer.Option(metavar="AGENT", help="Whom it is for; then PROMPT comes first")]
+From = Annotated[
+    str, typer.Option("--from", metavar="AGENT", help="Which agent it is from; in a turn, its own")
+]
+Connector = Annotated[
+    str, typer.Option(metavar="NAME", help="Find or make the agent of a person, who writes here")
+]
+User = Annotated[str, typer.Option(metavar="ID", help="The person's id there")]
+Channel = Annotated[str, typer.Option(metavar="ID", help="The conversation there")]
+Cron = Annotated[str, typer.Option(metavar="UID", help="Find or make the agent of a task")]
+Heartbeat = Annotated[bool, typer.Option("--heartbeat", help="Find or make the heartbeat's agent")]
+Create = Annotated[
+    bool, typer.Option("--create", help="AGENT is a name; make the agent if nobody has it")
+]
+Ephemeral = Annotated[
+    bool, typer.Option("--ephemeral", help="Make an agent that is removed when this is done")
+]
+Provider = Annotated[str, typer.Option(help="If it is made: who answers")]
+Model = Annotated[str, typer.Option(help="If it is made: the provider's model")]
+System = Annotated[str, typer.Option(help="If it is made: the system prompt")]
+Option = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", "-o", metavar="NAME=VALUE", help="If it is made: a setting of the provider"
+    ),
+]
+
+
+class TargetOptions(NamedTuple):
+    """What a command line says about whom it means; `words` are its positional arguments."""
+
+    words: tuple[str, ...] = ()
+    to: str = ""
+    sender: str = ""
+    connector: str = ""
+    user: str = ""
+    channel: str = ""
+    cron: str = ""
+    heartbeat: bool = False
+    create: bool = False
+    ephemeral: bool = False
+    provider: str = ""
+    model: str = ""
+    system: str = ""
+    option: tuple[str, ...] = ()
+
+    @property
+    def makes(self) -> bool:
+        """Whether the agent is made if it is not there."""
+        conversation = self.connector or self.user or self.channel
+        return bool(conversation or self.cron or self.heartbeat or self.create or self.ephemeral)
+
+    @property
+    def _named(self) -> bool:
+        """Whether an option says whom it is for, so that no AGENT does."""
+        return bool(self.to) or (self.makes and not self.create)
+
+    def agent_and_prompt(self, env: Environment) -> tuple[str, str]:
+        """Return AGENT, empty where none is named, and PROMPT, `-` where none is given.
+
+        Raises `UsageError` for too many words.
+        """
+        from_agent = bool(self.sender) or env.turn is not None
+        without = self._named or (from_agent and len(self.words) < 2 and not self.create)
+        if len(self.words) > (1 if without else 2):
+            raise UsageError(f"there is one prompt, and this is another: {self.words[-1]!r}")
+        agent, *rest = ("", *self.words) if without else (self.words or ("",))
+        return agent, (rest or ["-"])[0]
+
+
+def find_target(env: Environment, world: World, options: TargetOptions) -> AgentPaths:
+    """Return the agent that is meant; it is made if it has to be and may be.
+
+    Raises `UsageError` where nobody is named, or in two ways; else what `find_agent`,
+    `find_or_create` and `default_target` raise.
+    """
+    from agentsdir.engine.agents import find_agent
+
+    agent, _ = options.agent_and_prompt(env)
+    _check_ways(options, agent)
+    if options.makes:
+        return _find_or_create(env, world, options, agent)
+    if options.to or agent:
+        return find_agent(world.layout, options.to or agent)
+    sender = options.sender or (env.turn.agent_id if env.turn else "")
+    if not sender:
+        raise UsageError("no agent is named", hint="give AGENT, or --to, --connector, --cron, …")
+    from agentsdir.engine.routing.targets import default_target
+
+    return default_target(world, find_agent(world.layout, sender))
+
+
+def _check_ways(options: TargetOptions, agent: str) -> None:
+    ways = {
+        "--to": options.to,
+        "--connector, --user and --channel": options.connector or options.user or options.channel,
+        "--cron": options.cron,
+        "--heartbeat": options.heartbeat,
+        "--create": options.create,
+        "--ephemeral": options.ephemeral,
+    }
+    given = [name for name, value in ways.items() if value]
+    if len(given) > 1:
+        raise UsageError(f"{given[0]} and {given[1]} name an agent in two ways; give one")
+    if options.create and not agent:
+        raise UsageError("--create needs the AGENT's name")
+    settings = (options.provider, options.model, options.system, options.option)
+    if any(settings) and not options.makes:
+        raise UsageError(
+            "--provider, --model, --system and --option are for an agent that may be made here",
+            hint="--create, --connector, --cron, --heartbeat and --ephemeral make one",
+        )
+
+
+def _find_or_create(
+    env: Environment, world: World, options: TargetOptions, name: str
+) -> AgentPaths:
+    from agentsdir.cli.provider_options import provider_options
+    from agentsdir.engine.creation import NewAgent, create_agent
+    from agentsdir.engine.routing.targets import find_or_create
+
+    world.check_trust()  # before an agent is made that could run no turn
+    wanted = NewAgent(
+        kind="cron" if options.cron else "heartbeat" if options.heartbeat else "user",
+        provider=options.provider or world.settings.provider,
+        model=options.model,
+        system_prompt=options.system,
+        cwd=str(env.cwd.resolve()),
+        name=name if options.create else "",
+        login=env.login,
+        connector=options.connector,
+        user=options.user,
+        channel=options.channel,
+        cron=options.cron,
+        options=provider_options(options.option),
+        ephemeral=options.ephemeral,
+    )
+    if options.ephemeral:
+        return world.layout.agent(create_agent(world, wanted))
+    return find_or_create(world, wanted).paths

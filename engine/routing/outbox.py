@@ -1,0 +1,145 @@
+"""Texts for people behind connectors: what waits, and handing it out (SPEC.md, "The outbox").
+
+A text waits from its `outgoing` record to its `outgoing.delivered`. It is handed out under the
+agent's `.turn`, so that no two processes hand out one text, in the order of the log, and no later
+one before an earlier one that was refused. Who dies between the hook's yes and the record has it
+handed out again: at least once, and never lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentsdir.engine.crashes import close_crashed_turn
+from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.world import World
+from agentsdir.formats import jsontext
+from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.fold import AgentState
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.errors import HookFailed, UsageError
+
+HOOK = "outgoing"
+
+
+class Waiting(NamedTuple):
+    """A text that no connector has taken: the data of its `outgoing` record, and its time."""
+
+    agent_id: str
+    ts: str
+    data: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one line of `outbox --json`."""
+        return {
+            "type": "outgoing",
+            "agentId": self.agent_id,
+            "ts": self.ts,
+            **{name: self.data.get(name) for name in _FIELDS},
+        }
+
+
+_FIELDS = ("message_id", "connector", "userId", "channelId", "text", "in_reply_to")
+
+
+class HandedOut(NamedTuple):
+    """What became of the texts of one agent: the ids taken, and why the next one was not.
+
+    `nobody` says that there is no hook to take it.
+    """
+
+    state: AgentState
+    taken: tuple[str, ...] = ()
+    failed: HookFailed | None = None
+    nobody: bool = False
+
+
+def waiting(paths: AgentPaths, state: AgentState) -> list[Waiting]:
+    """Return the texts of an agent that wait, in log order; no log is read where none does."""
+    due = dict.fromkeys(state.undelivered)
+    if not due:
+        return []
+    found: dict[str, Waiting] = {}
+    with open_log(paths.log) as stream:
+        for line in read_log(stream, str(paths.log)):
+            record = line.record
+            if record is not None and record.event == "outgoing":
+                message = record.data.get("message_id")
+                if message in due:
+                    found.setdefault(str(message), Waiting(paths.id, record.ts, record.data))
+    return list(found.values())
+
+
+def hand_out(world: World, paths: AgentPaths, state: AgentState) -> HandedOut:
+    """Give the texts that wait to the connectors' hook, one after the other.
+
+    The caller holds the agent's `.turn`. The first text that is not taken ends it: what came after
+    it must not be read before it.
+
+    Args:
+        state: one to read on from.
+
+    Raises what `read_agent` and `write_agent` raise.
+    """
+    taken: list[str] = []
+    state = read_agent(paths, known=state).state
+    for one in waiting(paths, state):
+        message_id = one.data["message_id"]
+        document = {name: one.data.get(name) for name in _FIELDS}
+        whose = {"agent_id": paths.id, "session_id": state.session.id, "name": state.name}
+        try:
+            if not world.hand_out({**whose, **document}):
+                return HandedOut(state, tuple(taken), nobody=True)
+        except HookFailed as failed:
+            said = jsontext.clean({"hook": failed.hook or HOOK, "message": failed.message}, set())
+            state = _append(world, paths, state, "hook.failed", said)
+            world.tell(f"{failed.message}; it waits in the outbox of {paths.id}")
+            return HandedOut(state, tuple(taken), failed)
+        state = _append(world, paths, state, "outgoing.delivered", {"message_id": message_id})
+        taken.append(message_id)
+    return HandedOut(state, tuple(taken))
+
+
+def _append(
+    world: World, paths: AgentPaths, state: AgentState, event: str, data: dict[str, Any]
+) -> AgentState:
+    with write_agent(paths, disk=world.disk, known=state) as writer:
+        writer.append(event, data, world.now())
+        return writer.state
+
+
+def deliver(world: World, paths: AgentPaths, *, wait: float = 0) -> HandedOut:
+    """Hand out an agent's texts from outside a turn, once a crashed one is ended.
+
+    Raises `Busy` while a turn runs: its process hands them out at its end.
+    """
+    with hold_turn(paths, wait=wait), world.disk.settled():
+        with write_agent(paths, disk=world.disk) as writer:
+            state = writer.state
+        return hand_out(world, paths, close_crashed_turn(world, paths, state))
+
+
+def settle(world: World, paths: AgentPaths, message_id: str) -> AgentState:
+    """Record that a text was taken, by whoever took it; nothing for one that was taken before.
+
+    Raises `UsageError` (kind ``no-such-message``) for an id that is no text of this agent.
+    """
+    with world.disk.settled(), write_agent(paths, disk=world.disk) as writer:
+        if message_id in writer.state.undelivered:
+            writer.append("outgoing.delivered", {"message_id": message_id}, world.now())
+        elif not _was_outgoing(paths, message_id):
+            raise UsageError(
+                f"agent {paths.id} has no outgoing text {message_id!r}", kind="no-such-message"
+            )
+        return writer.state
+
+
+def _was_outgoing(paths: AgentPaths, message_id: str) -> bool:
+    with open_log(paths.log) as stream:
+        return any(
+            line.record is not None
+            and line.record.event == "outgoing"
+            and line.record.data.get("message_id") == message_id
+            for line in read_log(stream, str(paths.log))
+        )

@@ -1,0 +1,197 @@
+"""What a native session has not been told, put before the next prompt (decision D24).
+
+SPEC.md, "Fallback". A session that stood in begins without the turns before it, and the agent's own
+goes on without those that another one ran. Both are given them as text: one JSON object a line, so
+that nothing which was said can pass for something else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsdir.adapters.contract import Content
+from agentsdir.engine.open_turn import OpenTurn
+from agentsdir.engine.recording import TURN_ENDS, block_key
+from agentsdir.engine.ticks import SAID
+from agentsdir.formats import jsontext
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.records import Record
+from agentsdir.formats.reading.blocks import MAIN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.formats.reading.blocks import Block
+
+MOST = 256 * 1024
+"""Bytes of earlier conversation that go before a prompt; the oldest are left out."""
+_LONGEST = 16 * 1024
+"""Characters of one text in it."""
+_BEGINNING = (
+    "What was said in this conversation where you could not hear it, one JSON object a line"
+)
+_END = "That was said before. The message to answer now:"
+
+
+def with_untold(turn: OpenTurn, content: Content) -> Content:
+    """Return a prompt with what the native session in force has not been told before it."""
+    if not turn.state.missed:
+        return content
+    text = untold(turn.paths, turn.state.native["id"], turn.id)
+    if not text:
+        return content
+    if isinstance(content, str):
+        return f"{text}\n\n{content}"
+    return [{"type": "text", "text": text}, *content]
+
+
+def untold(paths: AgentPaths, native_id: str, turn_id: str = "") -> str:
+    """Return as text what a native session has not been told since the last reset; or nothing.
+
+    Args:
+        turn_id: the turn that is open, which is left out.
+    """
+    listener = _Listener(native_id)
+    with open_log(paths.log) as stream:
+        for line in read_log(stream, str(paths.log)):
+            record = line.record
+            if record is None:
+                continue
+            if record.event == "turn.start" and record.data.get("turn_id") == turn_id:
+                break
+            listener.take(record)
+    if not listener.lines:
+        return ""
+    left_out = f", {listener.left_out} older ones left out" if listener.left_out else ""
+    said = "\n".join(line.decode() for line in listener.lines.values())
+    return f"{_BEGINNING}{left_out}:\n\n{said}\n\n{_END}"
+
+
+class _Listener:
+    """Reads a log, and keeps the end of what one native session was not told.
+
+    A turn that came to an answer in that session brought it all that was said until then.
+    """
+
+    def __init__(self, native_id: str) -> None:
+        self._wanted = native_id
+        self._native: Any = None
+        self._prompts: dict[str, dict[str, Any]] = {}
+        self._turn: Any = None
+        self._keys: set[tuple[str, str]] = set()
+        self._answered = False
+        self._size = 0
+        self.lines: dict[tuple[str, str], bytes] = {}
+        self.left_out = 0
+
+    def take(self, record: Record) -> None:
+        """Take the next record of the log."""
+        event, data = record.event, record.data
+        if isinstance(data.get("native"), dict):
+            self._native = data["native"].get("id")
+        if event == "history.reset":
+            self._forget()
+        elif event == "message.enqueued":
+            self._prompts[str(data.get("message_id"))] = data
+        elif event == "turn.start":
+            self._start(data)
+        elif event in TURN_ENDS and data.get("turn_id") == self._turn:
+            self._end(completed=event == "turn.complete")
+        elif event == "block" and isinstance(block := data.get("block"), dict):
+            self._hear(data.get("turn_id"), block)
+
+    def _start(self, data: dict[str, Any]) -> None:
+        self._turn, self._keys, self._answered = data.get("turn_id"), set(), False
+        for message_id in data.get("message_ids", ()):
+            message = self._prompts.pop(str(message_id), None)
+            if message is not None:
+                key = ("message", str(message_id))
+                self._keys.add(key)
+                self._add(key, _prompt(message))
+
+    def _end(self, *, completed: bool) -> None:
+        if not completed:
+            key = ("end", str(self._turn))
+            self._keys.add(key)
+            self._add(key, {"role": "note", "text": "the turn ended before it was done"})
+        if self._native == self._wanted:
+            if completed or self._answered:
+                self._forget()
+            for key in self._keys:
+                self._drop(key)
+        self._turn = None
+
+    def _hear(self, turn: Any, block: Block) -> None:
+        if block.get("conversationId") != MAIN:
+            return
+        key = block_key(block)
+        entry = None if block.get("superseded") else _entry(block)
+        if turn is not None and turn == self._turn:
+            # The prompt's own block may have more before it than the message.
+            entry = None if block.get("type") == "user_message" else entry
+            self._answered = self._answered or (entry is not None and block["type"] in SAID)
+            self._keys.add(key)
+        elif key not in self.lines and self._native == self._wanted:
+            return  # made in the client itself, in its own session
+        if entry is None:
+            self._drop(key)
+        else:
+            self._add(key, entry)
+
+    def _add(self, key: tuple[str, str], entry: dict[str, Any]) -> None:
+        line = _encoded(entry)
+        self._size += len(line) - len(self.lines.get(key, b""))
+        self.lines[key] = line
+        while self._size > MOST:
+            self._drop(next(iter(self.lines)))
+            self.left_out += 1
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        self._size -= len(self.lines.pop(key, b""))
+
+    def _forget(self) -> None:
+        self.lines.clear()
+        self._size = self.left_out = 0
+
+
+def _prompt(message: dict[str, Any]) -> dict[str, Any]:
+    text = _text(message.get("content"))
+    if message.get("kind") == "system":
+        return {"role": "system_message", "origin": message.get("sender"), "text": text}
+    return {"role": "user", "text": text}
+
+
+def _entry(block: Block) -> dict[str, Any] | None:
+    """Return what is told of a block; None for what a model need not know."""
+    kind = block.get("type")
+    if kind == "user_message":
+        return {"role": "user", "text": _text(block.get("content"))}
+    if kind == "assistant_text":
+        return {"role": "assistant", "text": _text(block.get("content"))}
+    if kind == "tool_use":
+        given = block.get("input")
+        if len(encoded := _encoded(given)) > _LONGEST:
+            given = _text(encoded.decode())
+        return {"role": "tool_call", "name": block.get("toolName"), "input": given}
+    if kind == "tool_result":
+        said = {"role": "tool_result", "text": _text(block.get("output"))}
+        return {**said, "failed": True} if block.get("isError") else said
+    return None
+
+
+def _text(content: Any) -> str:
+    """Return content as text, with a marker for each part that is none, shortened at its end."""
+    if isinstance(content, list):
+        parts = [part if isinstance(part, dict) else {} for part in content]
+        content = "\n".join(str(part.get("text") or f"[{part.get('type')}]") for part in parts)
+    elif content is None:
+        content = ""
+    elif not isinstance(content, str):
+        content = _encoded(content).decode()
+    over = len(content) - _LONGEST
+    return f"{content[:_LONGEST]} [{over} characters left out]" if over > 0 else content
+
+
+def _encoded(value: Any) -> bytes:
+    """Return a value as JSON; what a foreign log has of it need not round-trip."""
+    return jsontext.encode(jsontext.clean(value, set()))

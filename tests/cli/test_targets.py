@@ -1,0 +1,163 @@
+"""Whom a command line means: which word is the prompt, and who is found, made or refused."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.targets import TargetOptions, find_target
+from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.errors import NoSuchAgent, UsageError
+
+
+def environment(shell: Any, turn_of: str = "") -> Environment:
+    """Return a command's surroundings, inside a turn of an agent perhaps."""
+    variables = {"AGENTSDIR_ROOT": str(shell.root)}
+    if turn_of:
+        variables |= {"AGENTSDIR_AGENT": turn_of, "AGENTSDIR_TURN": "t" * 24}
+    out = io.StringIO()
+    return Environment(io.BytesIO(), out, out, variables, shell.cwd, shell.home, login="me")
+
+
+def found(shell: Any, *words: str, turn_of: str = "", **options: Any) -> str:
+    """Return the id of the agent that is meant."""
+    env = environment(shell, turn_of)
+    return find_target(env, env.world, TargetOptions(words, **options)).id
+
+
+ORDERS = {
+    "an agent and a prompt": (("a", "hi"), {}, "", ("a", "hi")),
+    "an agent alone": (("a",), {}, "", ("a", "-")),
+    "nobody at all": ((), {}, "", ("", "-")),
+    "a prompt to somebody": (("hi",), {"to": "a"}, "", ("", "hi")),
+    "a prompt for a person": (
+        ("hi",),
+        {"connector": "c", "user": "u", "channel": "x"},
+        "",
+        ("", "hi"),
+    ),
+    "a prompt for a task": (("hi",), {"cron": "nightly"}, "", ("", "hi")),
+    "a prompt for the heartbeat": (("hi",), {"heartbeat": True}, "", ("", "hi")),
+    "standard input for the heartbeat": ((), {"heartbeat": True}, "", ("", "-")),
+    "a prompt for nobody's agent": (("hi",), {"ephemeral": True}, "", ("", "hi")),
+    "a name and a prompt": (("demo", "hi"), {"create": True}, "", ("demo", "hi")),
+    "a name alone": (("demo",), {"create": True, "sender": "a"}, "", ("demo", "-")),
+    "a prompt from an agent": (("hi",), {"sender": "a"}, "", ("", "hi")),
+    "a prompt in a turn": (("hi",), {}, "a", ("", "hi")),
+    "an agent and a prompt in a turn": (("b", "hi"), {}, "a", ("b", "hi")),
+}
+
+
+@pytest.mark.parametrize(("words", "options", "turn_of", "wanted"), ORDERS.values(), ids=ORDERS)
+def test_the_first_word_is_the_prompt_where_nobody_needs_naming(
+    shell: Any, words: tuple[str, ...], options: dict[str, Any], turn_of: str, wanted: Any
+) -> None:
+    """Else it is the agent, and the prompt comes second or from standard input."""
+    asked = TargetOptions(words, **options)
+    assert asked.agent_and_prompt(environment(shell, turn_of)) == wanted
+
+
+@given(st.lists(st.sampled_from(["", "a", "-", "hi there"]), max_size=4), st.booleans())
+def test_no_word_is_ever_dropped(words: list[str], named: bool) -> None:
+    """Each is the agent or the prompt, or the command is refused."""
+    path = Path("/nowhere")
+    out = io.StringIO()
+    env = Environment(io.BytesIO(), out, out, {}, path, path)
+    asked = TargetOptions(tuple(words), to="b" if named else "")
+    if len(words) > (1 if named else 2):
+        with pytest.raises(UsageError, match="one prompt"):
+            asked.agent_and_prompt(env)
+    else:
+        agent, prompt = asked.agent_and_prompt(env)
+        spoken = words if named else words[1:]
+        assert (agent, prompt) == ("" if named or not words else words[0], (spoken or ["-"])[0])
+
+
+@pytest.mark.feature("T-03", "T-11")
+def test_a_person_a_task_and_the_heartbeat_have_one_agent_each(shell: Any) -> None:
+    """Made the first time, with the settings that were given, and found from then on."""
+    person = {"connector": "irc", "user": "ada", "channel": "#c"}
+    first = found(shell, "hi", **person, system="Be brief.", provider="echo")
+    assert found(shell, "hi", **person, system="Be long.") == first
+    task = found(shell, "go", cron="nightly")
+    assert found(shell, "go", cron="nightly") == task
+    pulse = found(shell, "look", heartbeat=True)
+    assert found(shell, "look", heartbeat=True) == pulse
+    name = found(shell, "demo", "hi", create=True)
+    assert found(shell, "demo") == found(shell, "demo", create=True) == name
+
+    rows = {row["agentId"]: row["descriptor"] for row in shell.ok("list").rows}
+    assert rows == {
+        first: {"type": "user", "connector": "irc", "userId": "ada", "channelId": "#c"},
+        task: {"type": "cron", "id": "nightly"},
+        pulse: {"type": "heartbeat"},
+        name: {"type": "user", "connector": "cli", "userId": "me", "channelId": name},
+    }
+    log = (shell.folder(first) / "events.jsonl").read_bytes()
+    assert (b"Be brief." in log, b"Be long." in log) == (True, False)
+
+
+def test_an_ephemeral_agent_is_another_one_each_time_and_never_foreground(shell: Any) -> None:
+    """It is marked from its first record."""
+    one, two = (found(shell, "hi", ephemeral=True) for _ in range(2))
+    assert one != two
+    assert all(row["ephemeral"] for row in (shell.ok("inspect", id_).json for id_ in (one, two)))
+    assert shell("resolve", "most-recent-foreground").code == 10
+
+
+@pytest.mark.feature("T-05")
+def test_in_a_turn_a_message_is_for_the_parent_or_for_the_foreground(shell: Any) -> None:
+    """A subagent's for its parent, a task's for the most recent user; `--from` says the same."""
+    task = shell.new("--type", "cron", "--cron", "nightly")
+    child = shell.new("--type", "subagent", "--parent", task, "--name", "scout")
+    user = shell.new()
+
+    assert found(shell, "done", turn_of=child) == task
+    assert found(shell, "done", turn_of=task) == user
+    assert found(shell, "done", sender=child) == task
+    assert found(shell, "done", sender=child, turn_of=task) == task
+    assert found(shell, user, "done", turn_of=child) == user
+    assert found(shell, "done", to=user, turn_of=child) == user
+
+
+def test_a_parent_that_is_gone_is_named_and_nobody_else_gets_the_message(shell: Any) -> None:
+    """Exit 10 with a kind of its own."""
+    top, other = shell.new(), shell.new()
+    child = shell.new("--type", "subagent", "--parent", top, "--name", "scout")
+    shell.ok("archive", top)
+
+    with pytest.raises(NoSuchAgent, match=f"agent {child} has the parent {top}") as refused:
+        found(shell, "done", turn_of=child)
+
+    assert refused.value.kind == "missing-parent"
+    assert read_agent(environment(shell).layout.agent(other)).state.pending == []
+
+
+REFUSED = {
+    "nobody is named": ((), {}, "no agent is named"),
+    "a task and the heartbeat": (("x",), {"cron": "c", "heartbeat": True}, "two ways"),
+    "an agent and a task": (("x",), {"cron": "c", "to": "a"}, "two ways"),
+    "half a conversation": (("x",), {"connector": "c", "user": "u"}, "go together"),
+    "a user without a connector": (("x",), {"user": "u"}, "go together"),
+    "a name that is not given": ((), {"create": True}, "needs the AGENT's name"),
+    "a setting of an agent that is there": (("a", "x"), {"model": "m"}, "may be made here"),
+    "a setting that is none": (("x",), {"cron": "c", "option": ("file",)}, "NAME=VALUE"),
+    "a provider that is none": (("x",), {"cron": "c", "provider": "nobody"}, "nobody"),
+    "a name that is none": (("@x", "hi"), {"create": True}, "no name"),
+}
+
+
+@pytest.mark.parametrize(("words", "options", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_meant_is_refused_and_makes_nothing(
+    shell: Any, words: tuple[str, ...], options: dict[str, Any], reason: str
+) -> None:
+    """Before the disk is touched."""
+    with pytest.raises(UsageError, match=reason):
+        found(shell, *words, **options)
+    assert not shell.root.exists()

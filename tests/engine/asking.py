@@ -1,0 +1,20 @@
+"""What a turn's program does that calls `agentsdir`: in this process, with the turn's marks."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from agentsdir.adapters.contract import Host
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.invocation import run
+
+
+def agentsdir(host: Host, *arguments: str) -> str:
+    """Run one command as a tool of the turn does; return what it prints. It must succeed."""
+    out, err = io.StringIO(), io.StringIO()
+    marks = {**host.variables, **host.marks}
+    env = Environment(io.BytesIO(), out, err, marks, Path("/"), host.home, login="me")
+    code = run(list(arguments), env)
+    assert (code, err.getvalue()) == (0, ""), err.getvalue()
+    return out.getvalue().strip()

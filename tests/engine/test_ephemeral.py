@@ -1,0 +1,111 @@
+"""Ephemeral agents: they stay as long as they have something to do, and then they go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentsdir.engine.forking import fork_agent
+from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.removal import remove_agent
+from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.running import Sender
+from agentsdir.engine.scheduler import TurnScheduler
+from agentsdir.engine.spawning.children import Wanted, make_child
+from agentsdir.engine.spawning.ephemeral import is_spent, remove_spent
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+
+
+@pytest.fixture
+def child(stage: Any) -> AgentPaths:
+    """Return an ephemeral subagent with its prompt before it."""
+    wanted = Wanted([{"type": "text", "text": "count"}], ephemeral=True)
+    return make_child(stage.world, stage.new(), wanted, turn_id=None, sync=False).paths
+
+
+def is_there(paths: AgentPaths) -> bool:
+    """Tell whether an agent's folder stands."""
+    return paths.folder.exists()
+
+
+def work(stage: Any, child: AgentPaths) -> None:
+    """Have it do its work and be left where it is, as by somebody who dies then."""
+    (message,) = stage.state(child).pending
+    TurnScheduler(stage.world).send_turn(child, message, Sender(lambda _event: None))
+
+
+@pytest.mark.feature("A-06")
+def test_an_ephemeral_agent_goes_when_its_work_is_done_and_not_before(
+    stage: Any, child: AgentPaths
+) -> None:
+    """Its prompt waits, then it has answered; other agents stay, whatever they have done."""
+    other = stage.new()
+    stage.send(other)
+    assert not remove_spent(stage.world, child)
+    assert stage.send(child, "and that").response == "and that"
+    assert not is_there(child)
+    assert not remove_spent(stage.world, other)
+    assert not remove_spent(stage.world, child)
+    assert list(stage.root.glob("agents/.tmp-*")) == []
+
+
+def test_one_that_was_given_more_to_do_stays(stage: Any, child: AgentPaths) -> None:
+    """What was accepted is not thrown away with the folder."""
+    work(stage, child)
+    stage.enqueue(child, "and again")
+    assert not remove_spent(stage.world, child)
+    assert is_there(child)
+
+
+def test_a_message_that_comes_while_it_is_looked_at_keeps_it(stage: Any, child: AgentPaths) -> None:
+    """Whether it is done is asked again when nobody can write to it any more."""
+    work(stage, child)
+    stage.enqueue(child, "just in time")
+    assert not remove_agent(stage.world, child, only_if=is_spent)
+    assert stage.state(child).pending[0]["content"][0]["text"] == "just in time"
+
+
+def test_one_that_spawned_waits_for_what_it_spawned(stage: Any, child: AgentPaths) -> None:
+    """Whose parent is gone can tell nobody."""
+    work(stage, child)
+    wanted = Wanted([{"type": "text", "text": "count more"}])
+    grandchild = make_child(stage.world, child, wanted, turn_id=None, sync=False)
+    assert not remove_spent(stage.world, child)
+    ended = {"child": grandchild.paths.id, "name": grandchild.name, "status": "success"}
+    stage.append(child, "agent.spawned", ended)
+    assert remove_spent(stage.world, child)
+
+
+def test_one_that_somebody_holds_is_left_and_restored_away(stage: Any, child: AgentPaths) -> None:
+    """A boot removes it like what a dead process left."""
+    work(stage, child)
+    with hold_turn(child):
+        assert not remove_spent(stage.world, child)
+    says = "removed: it was ephemeral, and its work is over"
+    assert restore_agent(stage.world, child, dry_run=True).actions[-1] == says
+    assert is_there(child)
+    assert restore_agent(stage.world, child).actions[-1] == says
+    assert not is_there(child)
+
+
+def test_one_that_crashed_goes_once_its_parent_knows(stage: Any, child: AgentPaths) -> None:
+    """Its last words are in the parent's log."""
+    message, turn = stage.state(child).pending[0]["messageId"], stage.ids.agent()
+    stage.append(child, "session.state", {"from": "created", "to": "active", "reason": "send"})
+    start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
+    stage.append(child, "turn.start", start)
+    parent = Layout(stage.root).agent(stage.state(child).parent)
+    restore_agent(stage.world, child)
+    assert not is_there(child)
+    (told,) = stage.state(parent).pending
+    assert "failed: Restored with pending work." in told["content"][0]["text"]
+
+
+def test_a_fork_of_an_ephemeral_agent_stays(stage: Any, child: AgentPaths) -> None:
+    """Whoever makes one wants to have it."""
+    work(stage, child)
+    fork = Layout(stage.root).agent(fork_agent(stage.world, child, login="me").agent_id)
+    stage.send(fork)
+    assert not stage.state(fork).ephemeral
+    assert not remove_spent(stage.world, fork)

@@ -1,0 +1,211 @@
+"""Texts for connectors: in order, at least once, and none lost."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentsdir.engine.routing.outbox import deliver, settle, waiting
+from agentsdir.engine.world import World
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.durability import Disk, Durability
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.errors import Busy, HookFailed, UsageError
+
+
+class Died(BaseException):
+    """The process was killed."""
+
+
+class Connector:
+    """A hook that takes texts, refuses them, or whose caller dies, as it is told."""
+
+    def __init__(self, *moods: str) -> None:
+        self.moods = list(moods)
+        self.got: list[dict[str, Any]] = []
+
+    def __call__(self, document: dict[str, Any]) -> bool:
+        """Take one text."""
+        mood = self.moods.pop(0) if self.moods else "takes"
+        if mood == "refuses":
+            raise HookFailed("the network is down", hook="outgoing")
+        if mood == "is not there":
+            return False
+        if mood == "is killed":
+            raise Died
+        self.got.append(document)
+        return True
+
+    @property
+    def texts(self) -> list[str]:
+        """Return what was taken, in order."""
+        return [document["text"] for document in self.got]
+
+
+def put(stage: Any, paths: AgentPaths, *texts: str) -> list[str]:
+    """Leave texts in an agent's outbox; return their ids."""
+    made = []
+    for text in texts:
+        made.append(stage.ids.agent())
+        who = {"connector": "irc", "userId": "ada", "channelId": "#c"}
+        data = {"message_id": made[-1], **who, "text": text, "in_reply_to": None}
+        stage.append(paths, "outgoing", data)
+    return made
+
+
+def world_with(stage: Any, connector: Connector, **changed: Any) -> World:
+    """Return a world whose texts go to `connector`."""
+    world: World = stage.world
+    return world._replace(hand_out=connector, **changed)
+
+
+def talker(stage: Any) -> AgentPaths:
+    """Return the agent of somebody behind a connector."""
+    paths: AgentPaths = stage.new(connector="irc", user="ada", channel="#c")
+    return paths
+
+
+def left(stage: Any, paths: AgentPaths) -> list[str]:
+    """Return the texts that wait."""
+    return [one.data["text"] for one in waiting(paths, stage.state(paths))]
+
+
+@pytest.mark.feature("T-08")
+def test_texts_are_handed_out_in_order_and_once(stage: Any) -> None:
+    """With all that a connector needs to know; afterwards nothing waits."""
+    paths = talker(stage)
+    ids = put(stage, paths, "one", "two")
+    connector = Connector()
+
+    handed = deliver(world_with(stage, connector), paths)
+    deliver(world_with(stage, connector), paths)
+
+    assert handed.taken == tuple(ids)
+    assert connector.texts == ["one", "two"]
+    assert connector.got[0] == {
+        "agent_id": paths.id,
+        "session_id": stage.state(paths).session.id,
+        "name": None,
+        "message_id": ids[0],
+        "connector": "irc",
+        "userId": "ada",
+        "channelId": "#c",
+        "text": "one",
+        "in_reply_to": None,
+    }
+    assert left(stage, paths) == []
+    assert stage.events(paths)[-2:] == ["outgoing.delivered"] * 2
+
+
+def test_a_refused_text_waits_and_those_after_it_too(stage: Any) -> None:
+    """Why stands in the log; the next attempt begins with it."""
+    paths = talker(stage)
+    put(stage, paths, "one", "two", "three")
+    connector = Connector("takes", "refuses")
+
+    handed = deliver(world_with(stage, connector), paths)
+
+    assert handed.failed is not None
+    assert connector.texts == ["one"]
+    assert left(stage, paths) == ["two", "three"]
+    assert stage.log(paths)[-1]["event"] == "hook.failed"
+    assert stage.log(paths)[-1]["data"] == {"hook": "outgoing", "message": "the network is down"}
+
+    deliver(world_with(stage, connector), paths)
+    assert connector.texts == ["one", "two", "three"]
+
+
+def test_without_a_hook_texts_wait_and_nothing_is_written(stage: Any) -> None:
+    """Whoever polls `outbox` finds them."""
+    paths = talker(stage)
+    put(stage, paths, "one")
+    before = paths.log.read_bytes()
+
+    assert deliver(world_with(stage, Connector("is not there")), paths).nobody
+
+    assert paths.log.read_bytes() == before
+    assert left(stage, paths) == ["one"]
+
+
+def test_who_dies_before_the_yes_is_recorded_hands_out_again(stage: Any) -> None:
+    """At least once: better twice than never."""
+    paths = talker(stage)
+    put(stage, paths, "one", "two")
+    connector = Connector()
+
+    def dying() -> str:
+        raise Died
+
+    with pytest.raises(Died):
+        deliver(world_with(stage, connector, now=dying), paths)
+    assert left(stage, paths) == ["one", "two"]
+
+    deliver(world_with(stage, connector), paths)
+    assert connector.texts == ["one", "one", "two"]
+
+
+def test_while_a_turn_runs_nobody_else_hands_out(stage: Any) -> None:
+    """Else two processes could hand out one text."""
+    paths = talker(stage)
+    put(stage, paths, "one")
+    connector = Connector()
+
+    with locks.hold(paths.turn), pytest.raises(Busy):
+        deliver(world_with(stage, connector), paths)
+
+    assert connector.texts == []
+
+
+def test_a_closed_agents_last_words_are_handed_out(stage: Any) -> None:
+    """They were said before it was closed."""
+    paths = talker(stage)
+    put(stage, paths, "one")
+    change = {"from": "created", "to": "terminated", "reason": "close"}
+    stage.append(paths, "session.state", change)
+    connector = Connector()
+
+    deliver(world_with(stage, connector), paths)
+
+    assert connector.texts == ["one"]
+
+
+def test_somebody_else_may_say_that_a_text_was_taken(stage: Any) -> None:
+    """Once, in any order; an id that is no text of this agent is refused."""
+    paths = talker(stage)
+    first, second = put(stage, paths, "one", "two")
+
+    settle(stage.world, paths, second)
+    assert left(stage, paths) == ["one"]
+    before = paths.log.read_bytes()
+    settle(stage.world, paths, second)
+    assert paths.log.read_bytes() == before
+    with pytest.raises(UsageError, match="has no outgoing text") as refused:
+        settle(stage.world, paths, stage.ids.agent())
+    assert refused.value.kind == "no-such-message"
+    settle(stage.world, paths, first)
+    assert left(stage, paths) == []
+
+
+MOODS = st.sampled_from(["takes", "takes", "refuses", "is not there", "is killed"])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moods=st.lists(MOODS, max_size=12), count=st.integers(1, 4))
+def test_whatever_a_hook_does_no_text_is_lost_doubled_or_reordered(
+    stage: Any, moods: list[str], count: int
+) -> None:
+    """What was taken and what waits are together what was said, after each attempt."""
+    paths = stage.new()
+    said = [f"text {number}" for number in range(count)]
+    put(stage, paths, *said)
+    connector = Connector(*moods)
+    world = world_with(stage, connector, disk=Disk(Durability.NEVER))
+    for _ in range(len(moods) + 1):
+        with suppress(Died):
+            deliver(world, paths)
+        assert connector.texts + left(stage, paths) == said
+    assert connector.texts == said

@@ -1,0 +1,133 @@
+"""Subagents that run: after the turn that asked for them, with their parent told of each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentsdir.engine.agents import find_agent
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.errors import ProviderError
+
+# A turn that has its program ask for subagents; a system message it merely repeats.
+ASKS = """
+from asking import agentsdir
+if "<system_message" not in str(content):
+    for name in str(content).split():
+        more = ["echo"] if name != "failing" else ["script", "-o", "file=/nonexistent"]
+        task = ["task of " + name, "--name", name, "--provider", *more]
+        said = agentsdir(self.host, "spawn", *task)
+        yield self.on_disk("assistant_text", "spawned-" + name, content=said)
+else:
+    yield self.on_disk("assistant_text", "answer", content="heard: " + str(content))
+"""
+
+
+@pytest.fixture
+def parent(stage: Any, program: Callable[..., str]) -> AgentPaths:
+    """Return an agent whose program spawns what its prompt names."""
+    paths: AgentPaths = stage.new(provider=program(body=ASKS))
+    return paths
+
+
+def told(stage: Any, paths: AgentPaths, child: str) -> list[str]:
+    """Return what an agent's log says of one subagent, in order."""
+    said = []
+    for record in stage.log(paths):
+        data = record["data"]
+        if data.get("child") == child:
+            said.append(f"{record['event']} {data.get('status', '')}".strip())
+        elif record["event"] == "block" and data["block"].get("subagentId") == child:
+            said.append(f"block {data['block']['status']}")
+        elif record["event"] == "message.enqueued" and data["sender"] == child:
+            said.append("notice" if data.get("notice") else "answer")
+        elif record["event"].startswith("turn."):
+            said.append(record["event"])
+    return said
+
+
+def answers(stage: Any, paths: AgentPaths) -> list[str]:
+    """Return what an agent answered, turn by turn."""
+    log = stage.log(paths)
+    return [r["data"]["response"] for r in log if r["event"] == "turn.complete"]
+
+
+@pytest.mark.feature("S-09", "A-05", "T-04")
+def test_a_subagent_that_a_turn_asks_for_runs_after_it_and_its_answer_is_the_next_turn(
+    stage: Any, parent: AgentPaths
+) -> None:
+    """Its id is printed while the turn runs, and nothing of it has run by then."""
+    child = stage.send(parent, "fox").response
+    assert told(stage, parent, child) == [
+        "turn.start",
+        "spawn.requested",
+        "block pending",
+        "turn.complete",
+        "block running",
+        "agent.spawned running",
+        "block success",
+        "agent.spawned success",
+        "answer",
+        "turn.start",
+        "turn.complete",
+    ]
+    assert answers(stage, Layout(stage.root).agent(child)) == ["task of fox"]
+    heard = f'heard: <system_message origin="{child}">task of fox</system_message>'
+    assert answers(stage, parent)[1:] == [heard]
+    state = stage.state(parent)
+    assert (state.children, state.pending, state.open_turn) == ({}, [], None)
+
+
+@pytest.mark.feature("T-10")
+def test_of_a_subagent_that_fails_its_parent_hears_once(stage: Any, parent: AgentPaths) -> None:
+    """The notice is the answer that it waited for; the parent's own turn is no failure."""
+    child = stage.send(parent, "failing").response
+    assert told(stage, parent, child)[-6:] == [
+        "agent.spawned running",
+        "block error",
+        "agent.spawned error",
+        "notice",
+        "turn.start",
+        "turn.complete",
+    ]
+    (heard,) = answers(stage, parent)[1:]
+    assert f"Subagent failing ({child}) failed: " in heard
+    assert told(stage, parent, child).count("notice") == 1
+
+
+@pytest.mark.feature("S-09")
+def test_several_are_run_in_the_order_in_which_they_were_asked_for(
+    stage: Any, parent: AgentPaths
+) -> None:
+    """Where nobody can start processes, one after the other."""
+    stage.send(parent, "one failing three")
+    heard = answers(stage, parent)[1:]
+    assert ["task of one" in heard[0], "failing" in heard[1], "task of three" in heard[2]] == [
+        True,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.feature("S-11")
+def test_a_failed_turn_runs_nothing_that_it_asked_for(
+    stage: Any, program: Callable[..., str]
+) -> None:
+    """The subagents are closed, and the parent's log says that they were dropped."""
+    parent = stage.new(provider=program(body=ASKS + "\nraise RuntimeError('overloaded')"))
+    with pytest.raises(ProviderError):
+        stage.send(parent, "fox")
+    (child,) = [one for one in Layout(stage.root).agent_ids() if one != parent.id]
+    assert told(stage, parent, child)[1:] == [
+        "spawn.requested",
+        "block pending",
+        "turn.error",
+        "block error",
+        "spawn.dropped",
+    ]
+    paths = find_agent(Layout(stage.root), child)
+    assert stage.events(paths)[2:] == ["session.state", "message.delivered"]
+    assert stage.state(paths).session.state.value == "terminated"
+    assert stage.state(parent).pending == []

@@ -1,0 +1,193 @@
+"""What a parent's log says of its subagents, each thing once."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from agentsdir.engine.aftermath import Ending, aftermath
+from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.spawning.children import Child, Wanted, make_child
+from agentsdir.engine.spawning.telling import begun_steps, ended_steps
+from agentsdir.engine.steps import Step, take_step
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.schemas import check
+
+TASK = [{"type": "text", "text": "count"}, {"type": "image", "source": {}}]
+
+
+class Family:
+    """A parent in the middle of a turn, and a subagent that was made in it or outside."""
+
+    def __init__(self, stage: Any, *, deferred: bool) -> None:
+        self.stage = stage
+        self.layout = Layout(stage.root)
+        self.parent: AgentPaths = stage.new()
+        self.turn = self.begin(self.parent)
+        made_in = self.turn if deferred else None
+        with hold_turn(self.parent):
+            self.child: Child = make_child(
+                stage.world, self.parent, Wanted(TASK, name="fox"), turn_id=made_in, sync=deferred
+            )
+
+    def begin(self, paths: AgentPaths) -> str:
+        """Start a turn, and leave it open; return its id."""
+        message, turn = self.stage.enqueue(paths, "go"), self.stage.ids.agent()
+        change = {"from": "created", "to": "active", "reason": "send"}
+        self.stage.append(paths, "session.state", change)
+        start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
+        self.stage.append(paths, "turn.start", start)
+        return str(turn)
+
+    def state(self, paths: AgentPaths) -> Any:
+        """Return an agent's state."""
+        return self.stage.state(paths)
+
+    def take(self, steps: list[Step]) -> list[str]:
+        """Take steps of the parent's or the child's; return their events."""
+        for step in steps:
+            take_step(self.stage.world, self.parent, self.state(self.parent), step)
+        return [step.event for step in steps]
+
+    def begun(self) -> list[Step]:
+        """Plan what is said when the subagent begins."""
+        return begun_steps(self.layout, self.state(self.child.paths), TASK)
+
+    def ended(self, output: str, failure: str = "") -> list[Step]:
+        """Plan what is said when it has ended."""
+        child = self.state(self.child.paths)
+        return ended_steps(self.layout, child, TASK, output, failure=failure)
+
+    def dropped(self) -> list[Step]:
+        """Plan what is done when the parent's turn has failed."""
+        ending = Ending("provider-failed", "overloaded")
+        return aftermath(self.layout, self.state(self.parent), self.turn, None, ending)
+
+    def told(self) -> list[tuple[Any, ...]]:
+        """Return what the parent's log says of the subagent: block states, and events."""
+        said: list[tuple[Any, ...]] = []
+        for record in self.stage.log(self.parent):
+            data = record["data"]
+            if record["event"] == "block":
+                block = data["block"]
+                assert check("block", block) == []
+                said.append((block["status"], block.get("output"), data["turn_id"]))
+            elif data.get("child"):
+                assert check(f"event-{record['event'].replace('.', '-')}", data) == []
+                said.append((record["event"], data.get("status")))
+        return said
+
+
+@pytest.fixture(params=[True, False], ids=["deferred", "outside"])
+def family(stage: Any, request: pytest.FixtureRequest) -> Family:
+    """Return a parent with a subagent."""
+    return Family(stage, deferred=request.param)
+
+
+@pytest.mark.feature("B-04")
+def test_the_block_goes_from_pending_over_running_to_success(stage: Any) -> None:
+    """Under one id; only the first is of the turn that asked, for that one is over then."""
+    family = Family(stage, deferred=True)
+    family.take(family.begun())
+    assert family.state(family.parent).children[family.child.paths.id]["status"] == "running"
+    family.take(family.ended("3 foxes"))
+    assert family.told() == [
+        ("spawn.requested", None),
+        ("pending", None, family.turn),
+        ("running", None, None),
+        ("agent.spawned", "running"),
+        ("success", "3 foxes", None),
+        ("agent.spawned", "success"),
+    ]
+    blocks = [r["data"]["block"] for r in stage.log(family.parent) if r["event"] == "block"]
+    assert {block["id"] for block in blocks} == {f"spawn:{family.child.paths.id}"}
+    same = [{**block, "status": "", "output": ""} for block in blocks]
+    assert same == [same[0]] * 3
+    assert same[0]["input"] == "count\n[image]"
+    assert family.state(family.parent).children == {}
+
+
+@pytest.mark.feature("T-10")
+@pytest.mark.parametrize("how", [("3", ""), ("", ""), ("It failed: Timed out.", "Timed out")])
+def test_the_parent_is_told_once_however_often_it_is_planned(
+    family: Family, how: tuple[str, str]
+) -> None:
+    """Killed after any record and done again, it ends with the same last word, said once."""
+    for taken in range(3):
+        family.take(family.begun()[:taken])
+    for taken in range(3):
+        family.take(family.ended(*how)[:taken])
+    status = "error" if how[1] else "success"
+    told = family.told()
+    assert told[-2:] == [(status, how[0], None), ("agent.spawned", status)]
+    assert told.count(("agent.spawned", status)) == 1
+    assert told.count(("agent.spawned", "running")) == 1
+    assert family.begun() == family.ended("other") == []
+    assert family.state(family.parent).children == {}
+
+
+@pytest.mark.feature("T-10")
+def test_a_subagent_that_the_log_never_named_is_told_of_all_the_same(family: Family) -> None:
+    """Its spawner died before it could; somebody ran it later."""
+    lines = family.parent.log.read_bytes().splitlines(keepends=True)
+    family.parent.log.write_bytes(b"".join(lines[:-2]))
+    family.parent.state.unlink()
+    family.take(family.ended("3"))
+    assert family.told() == [("success", "3", None), ("agent.spawned", "success")]
+    assert family.ended("3") == []
+
+
+def test_a_parent_that_is_gone_closed_or_unreadable_is_told_nothing(family: Family) -> None:
+    """And stops nobody."""
+    closing = {"from": "active", "to": "terminated", "reason": "close"}
+    family.stage.append(family.parent, "session.state", closing)
+    assert family.begun() == family.ended("3") == []
+    family.parent.log.write_bytes(b"{}\n")
+    family.parent.descriptor.unlink()
+    assert family.begun() == family.ended("x", "x") == []
+    shutil.rmtree(family.parent.folder)
+    assert family.begun() == family.ended("3") == []
+
+
+@pytest.mark.feature("S-11")
+def test_a_failed_turn_drops_what_it_asked_for_and_closes_it(stage: Any) -> None:
+    """Killed after any record and done again, each is said once."""
+    family = Family(stage, deferred=True)
+    stage.append(family.parent, "turn.error", {"turn_id": family.turn, "kind": "k", "message": "m"})
+    for taken in range(5):
+        family.take(family.dropped()[:taken])
+    assert family.dropped() == []
+    child = family.state(family.child.paths)
+    assert (child.session.state.value, child.pending) == ("terminated", [])
+    assert stage.events(family.child.paths)[2:] == ["session.state", "message.delivered"]
+    told = family.told()
+    assert told.count(("spawn.dropped", None)) == 1
+    assert told[-2:] == [
+        ("error", "Dropped: the turn that asked for it was not completed.", family.turn),
+        ("spawn.dropped", None),
+    ]
+    assert family.ended("x", "x") == []
+
+
+def test_one_that_somebody_runs_already_is_not_dropped(stage: Any) -> None:
+    """It was asked for, and a person ran it by hand before the turn failed."""
+    family = Family(stage, deferred=True)
+    family.take(family.begun())
+    assert family.dropped() == []
+    family.take(family.ended("3"))
+    assert family.dropped() == []
+
+
+def test_one_whose_folder_is_gone_is_dropped_all_the_same(stage: Any) -> None:
+    """There is nothing to close then."""
+    family = Family(stage, deferred=True)
+    shutil.rmtree(family.child.paths.folder)
+    assert family.take(family.dropped()) == ["block", "spawn.dropped"]
+    assert family.dropped() == []
+
+
+def test_a_subagent_outside_any_turn_is_not_dropped_with_one(stage: Any) -> None:
+    """It is nobody's but the shell's that waits for it."""
+    assert Family(stage, deferred=False).dropped() == []

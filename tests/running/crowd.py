@@ -1,0 +1,88 @@
+"""A crowd of processes that send to many agents, and one that kills them: a program.
+
+It takes a job as JSON (see `main`). Processes are forked, as starting an interpreter for each would
+take longer than all the rest. What a sender is told, it writes down before it goes on; one that is
+killed is replaced, and the next one begins with the message that its forerunner was at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from indoors import agentsdir, drain, surroundings
+
+from agentsdir.engine.creation import NewAgent, create_agent
+
+# How a message is sent: waiting for a slot, taking what there is, or only left in the queue.
+WAYS = (("--wait", "100"), ("--wait", "100"), (), ("--no-wait",))
+
+
+def settle(script: str, count: int) -> list[str]:
+    """Make the agents."""
+    world, options = surroundings().world, {"file": script}
+    wanted = NewAgent(login="me", cwd=str(Path.cwd()), provider="counted", options=options)
+    return [create_agent(world, wanted) for _ in range(count)]
+
+
+def send(job: dict[str, Any], agents: list[str], worker: int) -> None:
+    """Send one message after another, as the worker's own chance says, and note each answer."""
+    chance = random.Random(f"{job['seed']} {worker}")
+    notes = Path(job["notes"]) / f"worker-{worker}"
+    done = len(notes.read_bytes().splitlines()) if notes.exists() else 0
+    with notes.open("ab", buffering=0) as file:
+        number = 0
+        while number < job["messages"] or not (Path(job["notes"]) / "enough").exists():
+            # Few agents get most of it, so that senders meet.
+            agent = agents[int(len(agents) * chance.random() ** 3)]
+            way, message = chance.choice(WAYS), f"m{worker:03}x{number:019}"
+            number += 1
+            if number <= done:
+                continue
+            code, _, err = agentsdir("send", *way, "--message-id", message, agent, message)
+            note = {"agent": agent, "message": message, "code": code, "way": way, "err": err}
+            file.write(json.dumps(note).encode() + b"\n")
+
+
+def begin(job: dict[str, Any], agents: list[str], worker: int) -> int:
+    """Start one sender."""
+    pid = os.fork()
+    if pid == 0:
+        send(job, agents, worker)
+        sys.exit()
+    return pid
+
+
+def main() -> None:
+    """Do a job: `script`, `agents`, `workers`, `messages` (of each, at least), `kills`, `seed`.
+
+    `notes` is the folder for what the senders are told.
+    """
+    job = json.loads(sys.argv[1])
+    chance = random.Random(job["seed"])
+    agents = settle(job["script"], job["agents"])
+    workers = {begin(job, agents, number): number for number in range(job["workers"])}
+    for _ in range(job["kills"]):
+        time.sleep(chance.uniform(0.0, 0.1))
+        pid = chance.choice(sorted(workers))
+        os.kill(pid, signal.SIGKILL)
+        assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+        number = workers.pop(pid)
+        workers[begin(job, agents, number)] = number
+    (Path(job["notes"]) / "enough").touch()
+    for pid in workers:
+        assert os.waitpid(pid, 0)[1] == 0
+    if job["kills"]:
+        code, _, err = agentsdir("restore")
+        assert code == 0, err
+    drain()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""What must be true of an agents directory after whatever happened in it, from its logs alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from house import House, Record
+
+ENDS = {"turn.complete": "completed", "turn.error": "failed", "turn.aborted": "aborted"}
+AFTER_CLOSE = {*ENDS, "block", "message.delivered", "transcript.synced"}
+TOLD_BY_OTHERS = ("parent", "close")
+"""Why a turn is aborted of which nobody is told."""
+
+
+@dataclass
+class Turn:
+    """One turn of a log: `reason` is why it failed, empty for one that did not."""
+
+    id: str
+    message: str
+    end: str = ""
+    reason: str = ""
+    response: str = ""
+
+
+@dataclass
+class Life:
+    """What one log says."""
+
+    agent: str
+    log: list[Record]
+    faults: list[str] = field(default_factory=list)
+    messages: dict[str, Any] = field(default_factory=dict)
+    turns: dict[str, Turn] = field(default_factory=dict)
+    delivered: dict[str, str] = field(default_factory=dict)
+    asked: dict[str, str] = field(default_factory=dict)
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.descriptor = self.log[0]["data"]["descriptor"]
+        state, open_turn = "created", ""
+        for number, record in enumerate(self.log, 1):
+            event, data = record["event"], record["data"]
+            if record["seq"] != number:
+                self.fault(f"record {number} has the number {record['seq']}")
+            if self.closed and event not in AFTER_CLOSE:
+                self.fault(f"{event} after it was closed")
+            if event == "session.state":
+                if data["from"] != state:
+                    self.fault(f"{data['from']} → {data['to']} of a session that is {state}")
+                state = data["to"]
+                self.closed = state == "terminated"
+            elif event == "message.enqueued":
+                if data["message_id"] in self.messages:
+                    self.fault(f"message {data['message_id']} was enqueued twice")
+                self.messages[data["message_id"]] = data
+            elif event == "turn.start":
+                open_turn = self._start(data, open_turn)
+            elif event == "abort.requested":
+                self.asked[data["turn_id"]] = data["reason"]
+            elif event in ENDS:
+                self._end(event, data, open_turn)
+                open_turn = ""
+            elif event == "message.delivered":
+                self._deliver(data)
+        if open_turn:
+            self.fault(f"turn {open_turn} has no end")
+
+    def fault(self, text: str) -> None:
+        """Note what is wrong."""
+        self.faults.append(f"{self.agent}: {text}")
+
+    def _start(self, data: dict[str, Any], open_turn: str) -> str:
+        if open_turn:
+            self.fault(f"turn {data['turn_id']} starts in turn {open_turn}")
+        for message in data["message_ids"]:
+            if message not in self.messages:
+                self.fault(f"message {message} was started and never enqueued")
+            if message in self.delivered:
+                self.fault(f"message {message} was started after it was delivered")
+        if any(turn.message in data["message_ids"] for turn in self.turns.values()):
+            self.fault(f"message {data['message_ids']} was started twice")
+        turn = Turn(data["turn_id"], next(iter(data["message_ids"]), ""))
+        self.turns[turn.id] = turn
+        return turn.id
+
+    def _end(self, event: str, data: dict[str, Any], open_turn: str) -> None:
+        if data["turn_id"] != open_turn:
+            self.fault(f"{event} of {data['turn_id']} while {open_turn or 'none'} is open")
+            return
+        turn = self.turns[open_turn]
+        turn.end = ENDS[event]
+        turn.reason = data.get("reason") or data.get("kind") or ""
+        turn.response = data.get("response", "")
+        if turn.reason == "crash":
+            turn.end = "failed"
+
+    def _deliver(self, data: dict[str, Any]) -> None:
+        message, outcome = data["message_id"], data["outcome"]
+        if message in self.delivered:
+            self.fault(f"message {message} was delivered twice")
+        if message not in self.messages:
+            self.fault(f"message {message} was delivered and never enqueued")
+        self.delivered[message] = outcome
+        ends = [turn.end for turn in self.turns.values() if turn.message == message]
+        if ends != [outcome] and not (not ends and self.closed and outcome == "aborted"):
+            self.fault(f"message {message} is delivered as {outcome}, and its turns are {ends}")
+
+    def check_order(self) -> None:
+        """Hold the turns to the order of the messages, and every message to its end."""
+        started = [turn.message for turn in self.turns.values() if turn.message]
+        if started != [message for message in self.messages if message in set(started)]:
+            self.fault("messages were reordered")
+        for message in self.messages:
+            if message not in self.delivered:
+                self.fault(f"message {message} was never delivered")
+
+    def told_of(self) -> list[Turn]:
+        """Return the turns of which somebody has to be told that they failed."""
+        return [
+            turn
+            for turn in self.turns.values()
+            if turn.end in ("failed", "aborted") and turn.reason not in TOLD_BY_OTHERS
+            and self.asked.get(turn.id) not in TOLD_BY_OTHERS
+        ]  # fmt: skip
+
+
+def faults(house: House, slots: int) -> list[str]:
+    """Return everything that is wrong in a house in which nothing runs nor waits any more."""
+    found = faults_of(house.logs(), slots)
+    if (most := house.most_at_once()) > slots:
+        found.append(f"{most} turns at once, by the provider's count, on {slots} slots")
+    checked = house.do("validate")
+    if (checked.code, checked.out) != (0, ""):
+        found.append(f"validate: {checked.out}")
+    return found
+
+
+def faults_of(logs: dict[str, list[Record]], slots: int) -> list[str]:
+    """Return what is wrong with the logs themselves."""
+    lives = {agent: Life(agent, log) for agent, log in logs.items()}
+    found: list[str] = []
+    for life in lives.values():
+        life.check_order()
+        for rule in (_notices, _outgoing, _replies, _spawns):
+            for text in rule(life, lives):
+                life.fault(text)
+        found += life.faults
+    return [*found, *_slots(lives, slots)]
+
+
+def _text(message: dict[str, Any]) -> str:
+    return "".join(part.get("text", "") for part in message["content"])
+
+
+def _notices(life: Life, lives: dict[str, Life]) -> Iterator[str]:
+    """A parent is told of each failure of its subagent, once."""
+    parent = lives.get(life.descriptor.get("parentAgentId", ""))
+    if parent is None:
+        return
+    begins = f"Subagent {life.descriptor['name']} ({life.agent}) failed: "
+    told = [
+        message
+        for message in parent.messages.values()
+        if message["sender"] == life.agent and _text(message).startswith(begins)
+    ]
+    wanted = len(life.told_of())
+    if len(told) != wanted and not (parent.closed and len(told) < wanted):
+        yield f"it failed {wanted} times, and its parent was told {len(told)} times"
+    if not all(message["kind"] == "system" and message.get("notice") for message in told):
+        yield "its parent was told by something that is no notice"
+
+
+def _outgoing(life: Life, _lives: dict[str, Life]) -> Iterator[str]:
+    """A person behind a connector gets one answer to each message, unless they stopped it."""
+    sent = [r["data"] for r in life.log if r["event"] == "outgoing"]
+    for message, count in Counter(data["in_reply_to"] for data in sent).items():
+        if count > 1:
+            yield f"message {message} was answered {count} times"
+    if life.descriptor["type"] != "user" or life.descriptor["connector"] == "cli":
+        if any(data["text"] != "Internal error." for data in sent):
+            yield "it has something outgoing, and nobody to get it"
+        return
+    answered = {data["in_reply_to"] for data in sent}
+    for turn in life.turns.values():
+        wanted = turn.end == "failed" or bool(turn.response)
+        if wanted != (turn.message in answered):
+            yield f"turn {turn.id} is {turn.end}, and answered: {turn.message in answered}"
+    ids = [data["message_id"] for data in sent]
+    done = [r["data"]["message_id"] for r in life.log if r["event"] == "outgoing.delivered"]
+    if len(set(done)) != len(done) or not set(done) <= set(ids):
+        yield "outgoing.delivered of what was not outgoing, or twice"
+
+
+def _replies(life: Life, lives: dict[str, Life]) -> Iterator[str]:
+    """Who sent a message and wants the answer has it, once."""
+    for id_, message in life.messages.items():
+        sender = lives.get(message["sender"])
+        if sender is None or not (message.get("sync") or message.get("spawn")):
+            continue
+        replies = [one for one in sender.messages.values() if one.get("reply_to") == id_]
+        if any(one["sender"] != life.agent or one["kind"] != "system" for one in replies):
+            yield f"the reply to {id_} is from somebody else"
+        if message.get("sync") and len(replies) != 1 and not sender.closed:
+            yield f"message {id_} has {len(replies)} replies"
+        if len(replies) > 1:
+            yield f"message {id_} has {len(replies)} replies"
+
+
+def _spawns(life: Life, _lives: dict[str, Life]) -> Iterator[str]:
+    """Each child's block goes forward only, and it ends once, as the events say."""
+    steps = ("pending", "running", "success", "error")
+    children: dict[str, list[str]] = {}
+    for record in life.log:
+        block = record["data"].get("block", {})
+        if record["event"] == "block" and str(block.get("id")).startswith("spawn:"):
+            children.setdefault(block["subagentId"], []).append(block["status"])
+    ended: dict[str, list[str]] = {}
+    for record in life.log:
+        data = record["data"]
+        if record["event"] == "spawn.dropped":
+            ended.setdefault(data["child"], []).append("error")
+        if record["event"] == "agent.spawned" and data["status"] != "running":
+            ended.setdefault(data["child"], []).append(data["status"])
+    for child, seen in children.items():
+        if [steps.index(one) for one in seen] != sorted({steps.index(one) for one in seen}):
+            yield f"the block of {child} went {seen}"
+        if ended.get(child) != seen[-1:]:
+            yield f"the block of {child} went {seen}, and the events say {ended.get(child)}"
+    if set(ended) != set(children):
+        yield f"children {sorted(set(ended) ^ set(children))} have events or a block, not both"
+
+
+def _slots(lives: dict[str, Life], slots: int) -> Iterator[str]:
+    """There are never more active sessions than slots."""
+    changes = sorted(
+        (record["ts"], +1 if record["data"]["to"] == "active" else -1)
+        for life in lives.values()
+        for record in life.log
+        if record["event"] == "session.state" and "active" in (record["data"]["to"],
+                                                               record["data"]["from"])
+    )  # fmt: skip
+    active = 0
+    for when, change in changes:
+        active += change
+        if active > slots:
+            yield f"{active} sessions are active on {slots} slots at {when}"
