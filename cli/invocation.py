@@ -21,7 +21,9 @@ COMMANDS = {
     "send": "Give an agent a prompt and print its answer",
     "queue": "Put a prompt into an agent's inbox",
     "spawn": "Give a task to a new subagent and print its answer",
-    "interrupt": "Ask an agent's running turn to end",
+    "interrupt": "Ask running turns of an agent, and of those below it, to end",
+    "clear-abort": "Take back a request to end an agent's turn",
+    "close": "Close an agent, and those below it, for good",
     "reset": "Begin an agent's history anew",
     "suspend": "Take an agent's session out of use",
     "resume": "Take a suspended session into use again",
@@ -61,7 +63,7 @@ class _Commands(TyperGroup):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"agentsdir.cli.commands.{cmd_name}")
+        module = import_module(f"agentsdir.cli.commands.{cmd_name.replace('-', '_')}")
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(
             cmd_name,

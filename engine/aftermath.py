@@ -133,6 +133,8 @@ def _outgoing(
     at_terminal = descriptor.get("connector") == TERMINAL and ending.kind != "crash"
     if descriptor.get("type") != "user" or at_terminal or not text or ending.kind in _ASKED_FOR:
         return []
+    if state.session.state is SessionState.TERMINATED:
+        return []  # nobody speaks for it any more
     outgoing = derived_id(turn_id, "outgoing")
     data = {
         "message_id": outgoing,
@@ -194,6 +196,20 @@ def settle_steps(state: AgentState, paths: AgentPaths | None = None) -> list[Ste
     ]
 
 
+def give_up_steps(layout: Layout, state: AgentState) -> list[Step]:
+    """Return what ends the messages that wait for a closed agent, and tells who waits for it."""
+    telling, ending = _Telling(layout, again=True), Ending("close")
+    steps: list[Step] = []
+    for message, settled in zip(state.pending, settle_steps(state), strict=True):
+        if message.get("spawn"):
+            said = failure_text(state, ending.reason)
+            steps += ended_steps(layout, state, message["content"], said, failure=ending.reason)
+        if message.get("sync"):
+            steps += telling.sender(state, message, ending)
+        steps.append(settled)
+    return steps
+
+
 class _Telling:
     """Puts together what other agents' logs are told."""
 
@@ -219,7 +235,7 @@ class _Telling:
     def sender(self, state: AgentState, message: dict[str, Any], ending: Ending) -> list[Step]:
         """Give the sender of a message the answer that it waits for."""
         failed = not ending.is_success
-        if ending.kind in ("parent", "close") and message.get("spawn"):
+        if ending.kind == "parent" and message.get("spawn"):
             return []  # it was ended together with the one who waits
         reply = Message(
             text_message(failure_text(state, ending.reason) if failed else ending.text),

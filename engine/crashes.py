@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentsdir.engine.aftermath import Ending, aftermath, settle_steps
+from agentsdir.engine.aftermath import Ending, aftermath, give_up_steps
 from agentsdir.engine.lost_streams import lost_streams
 from agentsdir.engine.native_changes import way_back
 from agentsdir.engine.recording import block_key
@@ -58,7 +58,7 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
     """Return what closing the open turn takes, in order; nothing without one. Writes nothing."""
     turn = state.open_turn
     if turn is None:
-        return _left_waiting(state)
+        return _left_waiting(layout, state)
     turn_id = turn["turnId"]
     seen = _look_at(paths, turn_id)
     steps = []
@@ -86,12 +86,13 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         delivered = {"message_id": message_id, "outcome": outcome}
         says = f"settled message {message_id}: {outcome}"
         steps.append(Step(says, "message.delivered", delivered))
-    return [*steps, *_left_waiting(state)]
+    return [*steps, *_left_waiting(layout, state)]
 
 
-def _left_waiting(state: AgentState) -> list[Step]:
+def _left_waiting(layout: Layout, state: AgentState) -> list[Step]:
     """Settle what waits for an agent that was closed by somebody who died over it."""
-    return settle_steps(state) if state.session.state is SessionState.TERMINATED else []
+    is_closed = state.session.state is SessionState.TERMINATED
+    return give_up_steps(layout, state) if is_closed else []
 
 
 def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:

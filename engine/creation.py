@@ -14,11 +14,13 @@ from agentsdir.engine.agents import find_agent
 from agentsdir.engine.routing import routes
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids, locks
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.derived import encode_document
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import FORMAT, VERSION, Layout
 from agentsdir.formats.directory.publishing import publish_agent
-from agentsdir.formats.errors import AgentsdirError, UsageError
+from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.errors import AgentsdirError, SessionStateError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -235,11 +237,15 @@ def _descriptor(world: World, wanted: NewAgent, agent_id: str) -> dict[str, Any]
     if wanted.kind == "heartbeat":
         return {"type": "heartbeat"}
     if wanted.kind == "subagent":
-        parent = find_agent(world.layout, wanted.parent).id
+        parent = find_agent(world.layout, wanted.parent)
+        if read_agent(parent).state.session.state is SessionState.TERMINATED:
+            # Whoever closes an agent closes those below it, and waits for the create lock first.
+            message = f"agent {parent.id} is closed, and has no subagents any more"
+            raise SessionStateError(message, kind="closed")
         return {
             "type": "subagent",
             "id": agent_id,
-            "parentAgentId": parent,
+            "parentAgentId": parent.id,
             "name": wanted.name,
         }
     return {

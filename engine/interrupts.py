@@ -1,73 +1,138 @@
-"""Ending a running turn from outside, and hearing of it (decision D15)."""
+"""Asking running turns to end, from outside (decision D15; SPEC.md, "Interrupting")."""
 
 from __future__ import annotations
 
 import os
-import signal
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
+from agentsdir.engine.hearing import NUDGE
+from agentsdir.engine.routing.lineage import descendants
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.agent import AgentWriter, read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import Position, open_log, read_log
+from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.turn_notes import read_note
 from agentsdir.formats.errors import AgentsdirError, SessionStateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
+    from collections.abc import Sequence
 
-_LOOK_EVERY = 0.5  # seconds between two looks of a holder into its log
 _WAIT = 0.02
 
 
-class Interrupted(NamedTuple):
-    """A turn that was asked to end, and whether it has."""
+class Asked(NamedTuple):
+    """A running turn that was asked to end."""
 
+    paths: AgentPaths
     turn_id: str
-    ended: bool
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has no end in the log."""
+        turn = read_agent(self.paths).state.open_turn
+        return turn is not None and turn["turnId"] == self.turn_id and not turn["ended"]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `interrupt --json` says of the turn."""
-        return {"turnId": self.turn_id, "ended": self.ended}
+        """Return what a command's JSON says of the turn."""
+        return {"agentId": self.paths.id, "turnId": self.turn_id, "ended": not self.runs}
+
+
+class Interrupted(NamedTuple):
+    """What `interrupt` did: the turns it asked to end, and the message it left, if any.
+
+    `refused` are agents below that could not be asked, each with the reason.
+    """
+
+    asked: list[Asked]
+    message_id: str | None
+    refused: list[tuple[AgentPaths, AgentsdirError]]
 
 
 def interrupt(
-    world: World, paths: AgentPaths, reason: str = "", *, wait: bool = True
+    world: World,
+    paths: AgentPaths,
+    reason: str = "",
+    content: list[dict[str, Any]] | None = None,
 ) -> Interrupted:
-    """Ask the agent's running turn to end, and wait until it has.
+    """Ask the running turns of an agent, and of all below it, to end; waits for none of them.
 
-    The request is in the log before anybody is signalled. A holder that `.turn` names, with its
-    start time, is signalled; every other one sees the request in its log within a second.
+    Every request is in its log before anybody is signalled.
 
     Args:
         reason: why, for the record.
+        content: a message for the agent, which stays queued for its next turn.
 
-    Raises `SessionStateError` (kind ``not-running``) for an agent without a running turn, of whom
-    nothing is recorded; and what `write_agent` and `check_trust` raise.
+    Raises `SessionStateError` for a closed agent, and (kind ``not-running``) where no turn runs and
+    no message is left: then nothing is recorded; and what `write_agent` and `check_trust` raise.
     """
     world.check_trust()
+    message_id = world.ids.agent() if content else None
     with write_agent(paths, disk=world.disk) as writer:
-        turn = writer.state.open_turn
-        if turn is None or turn["ended"] or not locks.is_held(paths.turn):
-            raise _idle(paths, writer.state)
-        turn_id: str = turn["turnId"]
-        request = {"turn_id": turn_id, "reason": "interrupt"}
-        if reason:
-            request["message"] = reason
-        writer.append("abort.requested", request, world.now())
-    note = read_note(paths)
-    if note is not None and note.turn_id == turn_id and locks.is_held(paths.turn):
-        _signal(Process(*note.holder))
-    while (runs := _runs(paths, turn_id)) and wait and locks.is_held(paths.turn):
-        world.sleep(_WAIT)
-    return Interrupted(turn_id, ended=not (runs and _runs(paths, turn_id)))
+        state = writer.state
+        if state.session.state is SessionState.TERMINATED:
+            raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
+        if content:
+            # First, so that whoever runs the agent's turns finds it there.
+            said = {"message_id": message_id, "sender": "cli", "kind": "user", "content": content}
+            writer.append("message.enqueued", said, world.now())
+        own = request_end(world, writer, "interrupt", reason)
+    asked, refused = interrupt_descendants(world, paths, reason)
+    asked = [*([own] if own else []), *asked]
+    if not asked and not content:
+        raise _idle(paths, state)
+    nudge(asked)
+    return Interrupted(asked, message_id, refused)
+
+
+def interrupt_descendants(
+    world: World, paths: AgentPaths, message: str = ""
+) -> tuple[list[Asked], list[tuple[AgentPaths, AgentsdirError]]]:
+    """Ask the running turns of all agents below one to end, unless they were asked before.
+
+    Returns those that were asked, and the agents that could not be.
+    """
+    asked: list[Asked] = []
+    refused: list[tuple[AgentPaths, AgentsdirError]] = []
+    for listed in descendants(world.layout, paths.id):
+        if not locks.is_held(listed.paths.turn):
+            continue
+        try:
+            with write_agent(listed.paths, disk=world.disk) as writer:
+                turn = writer.state.open_turn
+                if turn is not None and not turn["aborted"]:
+                    one = request_end(world, writer, "parent", message)
+                    asked += [one] if one else []
+        except AgentsdirError as error:
+            refused.append((listed.paths, error))
+    return asked, refused
+
+
+def pass_on(world: World, paths: AgentPaths) -> None:
+    """Ask what runs below an agent to end, because its own turn was interrupted."""
+    nudge(interrupt_descendants(world, paths)[0])
+
+
+def request_end(world: World, writer: AgentWriter, reason: str, message: str = "") -> Asked | None:
+    """Append a request to end the turn that runs; None where none does.
+
+    Args:
+        reason: interrupt, parent or close.
+        message: why, in somebody's words.
+    """
+    turn = writer.state.open_turn
+    if turn is None or turn["ended"] or not locks.is_held(writer.paths.turn):
+        return None
+    request = {"turn_id": turn["turnId"], "reason": reason}
+    if message:
+        request["message"] = message
+    writer.append("abort.requested", request, world.now())
+    return Asked(writer.paths, turn["turnId"])
 
 
 def _idle(paths: AgentPaths, state: AgentState) -> AgentsdirError:
@@ -77,66 +142,35 @@ def _idle(paths: AgentPaths, state: AgentState) -> AgentsdirError:
     return SessionStateError(f"agent {paths.id} runs no turn", hint=hint, kind="not-running")
 
 
-def _signal(holder: Process) -> None:
-    if processes.is_alive(holder):
-        with suppress(ProcessLookupError, PermissionError):  # then it sees the request by itself
-            os.kill(holder.pid, signal.SIGINT)
+def nudge(asked: Sequence[Asked]) -> None:
+    """Have the holders look into their logs at once; those whose process is not known will soon."""
+    for paths, turn_id in asked:
+        note = read_note(paths)
+        if note is None or note.turn_id != turn_id or not locks.is_held(paths.turn):
+            continue
+        if processes.is_alive(holder := Process(*note.holder)):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(holder.pid, NUDGE)
 
 
-def _runs(paths: AgentPaths, turn_id: str) -> bool:
-    turn = read_agent(paths).state.open_turn
-    return turn is not None and turn["turnId"] == turn_id and not turn["ended"]
+def wait_for_ends(world: World, asked: Sequence[Asked]) -> list[Asked]:
+    """Wait until each turn has ended; return those whose process died before that."""
+    for one in asked:
+        while one.runs and locks.is_held(one.paths.turn):
+            world.sleep(_WAIT)
+    return [one for one in asked if one.runs]
 
 
-@contextmanager
-def heard(paths: AgentPaths, position: Position, turn_id: str) -> Iterator[None]:
-    """While a turn runs, look into its log for a request to end it; raise `KeyboardInterrupt`.
+def clear_abort(world: World, paths: AgentPaths) -> str | None:
+    """Take back a request to end the turn that runs, if it was not heeded; return the turn's id.
 
-    A timer, and no thread: it reaches a provider that waits for a pipe, and a process that starts
-    others had better have one thread only. Elsewhere than in the main thread nobody listens.
-
-    Args:
-        position: where the log ended when the turn began.
+    None where there is nothing to take back, and then nothing is recorded. Raises what
+    `write_agent` raises.
     """
-    ear = _Ear(paths, position, turn_id)
-    try:
-        before = signal.signal(signal.SIGALRM, ear.look)
-    except ValueError:  # not the main thread
-        yield
-        return
-    signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY, _LOOK_EVERY)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-class _Ear:
-    """Reads what was appended to a log since the last look."""
-
-    def __init__(self, paths: AgentPaths, position: Position, turn_id: str) -> None:
-        self._paths = paths
-        self._position = position
-        self._turn_id = turn_id
-
-    def look(self, _number: int, _frame: FrameType | None) -> None:
-        """Answer the timer."""
-        asked = False
-        with suppress(OSError, AgentsdirError):  # whoever appends next says so
-            asked = self._paths.log.stat().st_size > self._position.size and self._is_asked()
-        if asked:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # once is enough; twice would be impatience
-            raise KeyboardInterrupt
-
-    def _is_asked(self) -> bool:
-        asked = False
-        with open_log(self._paths.log, self._position.size) as stream:
-            for line in read_log(stream, str(self._paths.log), self._position):
-                if line.after.size == line.offset:
-                    break  # a writer is at work
-                self._position = line.after
-                record = line.record
-                if record is not None and record.event == "abort.requested":
-                    asked = asked or record.data.get("turn_id") == self._turn_id
-        return asked
+    with write_agent(paths, disk=world.disk) as writer:
+        turn = writer.state.open_turn
+        closed = writer.state.session.state is SessionState.TERMINATED
+        if turn is None or turn["ended"] or not turn["aborted"] or closed:
+            return None
+        writer.append("abort.cleared", {"turn_id": turn["turnId"]}, world.now())
+        return str(turn["turnId"])

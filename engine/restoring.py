@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentsdir.engine.closing import unfinished_steps
 from agentsdir.engine.crashes import crash_steps, spent_streams
 from agentsdir.engine.holding import has_leftovers, hold_turn
 from agentsdir.engine.routing.outbox import hand_out
@@ -155,7 +156,8 @@ def _held(paths: AgentPaths) -> Restored:
 def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
     reading = read_agent(paths, whole=True)
     findings = (*without_live_tail(paths, reading.findings), *_compare_descriptor(paths, reading))
-    steps = [*crash_steps(layout, paths, reading.state), *_suspension(reading)]
+    ending = unfinished_steps(layout, paths, reading.state)
+    steps = [*crash_steps(layout, paths, reading.state), *(ending or _suspension(reading))]
     losses = loss_steps(reading)
     ends_tail = reading.torn and tail_is_record(paths.log, reading.state.position)
     if reading.torn and not (

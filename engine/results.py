@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from agentsdir.engine.replaying import recorded_event
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import open_log, read_log
-from agentsdir.formats.errors import AgentsdirError, ProviderError, SessionStateError
+from agentsdir.formats.errors import ProviderError, SessionStateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class TurnResult(NamedTuple):
     cost: float | None = None
     deferred: tuple[dict[str, Any], ...] = ()
     told: tuple[Told, ...] = ()
-    error: AgentsdirError | None = None
+    error: BaseException | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `send --json` prints."""

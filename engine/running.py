@@ -13,6 +13,7 @@ from agentsdir.engine.attempts import Attempt, Runner, Said
 from agentsdir.engine.crashes import open_call_steps
 from agentsdir.engine.hearing import AskedToEnd, Ear, TimedOut
 from agentsdir.engine.inbox import presented
+from agentsdir.engine.interrupts import pass_on
 from agentsdir.engine.native_changes import way_back
 from agentsdir.engine.open_turn import OpenTurn
 from agentsdir.engine.profiles import apply_profile
@@ -116,8 +117,9 @@ class Turn:
     def run(self) -> TurnResult:
         """Run the turn and record its end, whatever it is; a failure is in the result.
 
-        Raises `NotRecorded` and `Uncertain`, `SessionStateError` when the agent was closed before
-        the turn began, and the exception of whoever interrupts it.
+        So is what was raised because its log asked the turn to end. Raises `NotRecorded` and
+        `Uncertain`, `SessionStateError` when the agent was closed before the turn began, and the
+        exception of whoever interrupts this process.
         """
         with self._recordings:
             return self._run()
@@ -143,6 +145,10 @@ class Turn:
                 self._close_calls()
                 aborted = {"reason": reason, **self._spent()}
                 self._end("turn.aborted", aborted, "aborted", Ending(reason))
+            if isinstance(error, AskedToEnd) and self._turn.has_started:
+                return self._result("aborted")._replace(error=error)
+            if self._turn.has_started:
+                pass_on(self._turn.world, self._turn.paths)
             if not isinstance(error, TimedOut):
                 raise
             limit = f"the turn was ended after {self._sender.timeout:g} seconds"

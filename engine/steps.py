@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agentsdir.engine.world import World
-from agentsdir.formats.directory.agent import Reading, write_agent
+from agentsdir.formats.directory.agent import AgentWriter, Reading, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.records import Record
-from agentsdir.formats.errors import Invalid
+from agentsdir.formats.errors import Invalid, SessionStateError
 
 
 class Step(NamedTuple):
@@ -26,28 +27,48 @@ class Step(NamedTuple):
 
 
 def take_step(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
-    """Add one record, each under the lock of its own agent alone; return the agent's new state."""
+    """Add one record, each under the lock of its own agent alone; return the agent's new state.
+
+    One that somebody else has added since it was planned is left out, and so is one that the agent,
+    which was closed since then, takes no more.
+    """
     if step.to is not None:
-        _tell(world, step.to, step.event, step.data or {})
+        _tell(world, step.to, step)
     elif step.event:
         with write_agent(paths, disk=world.disk, known=state) as writer:
-            writer.append(step.event, step.data or {}, world.now())
+            _add(world, writer, step)
             return writer.state
     return state
 
 
-def _tell(world: World, paths: AgentPaths, event: str, data: dict[str, Any]) -> None:
+def _tell(world: World, paths: AgentPaths, step: Step) -> None:
     """Add a record to another agent's log; what that one has lost is said first, as ever."""
     try:
         with write_agent(paths, disk=world.disk) as writer:
-            writer.append(event, data, world.now())
+            _add(world, writer, step)
     except Invalid as error:
         if error.kind not in ("log-shorter", "creation-lost"):
             raise
         with write_agent(paths, disk=world.disk, whole=True) as writer:
             for loss in loss_steps(writer.reading):
                 writer.append(loss.event, loss.data or {}, world.now())
-            writer.append(event, data, world.now())
+            _add(world, writer, step)
+
+
+def _add(world: World, writer: AgentWriter, step: Step) -> None:
+    data = step.data or {}
+    if not _is_done(writer.state, step.event, data.get("message_id")):
+        with suppress(SessionStateError):
+            writer.append(step.event, data, world.now())
+
+
+def _is_done(state: AgentState, event: str, message_id: str | None) -> bool:
+    """Tell whether a message that is to be settled is, or one that is to be left waits."""
+    waiting = [message["messageId"] for message in state.pending]
+    if event == "message.delivered":
+        turn = state.open_turn
+        return message_id not in [*waiting, *(turn["messageIds"] if turn else ())]
+    return event == "message.enqueued" and message_id in waiting
 
 
 def loss_steps(reading: Reading) -> list[Step]:

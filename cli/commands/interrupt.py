@@ -14,35 +14,49 @@ from agentsdir.cli.output import note, print_json
 def run(
     ctx: typer.Context,
     agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    message: Annotated[str, typer.Argument(help="Leave it for the agent's next turn")] = "",
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record")] = "",
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Do not wait until the turn has ended")
+        bool, typer.Option("--no-wait", help="Do not wait until the turns have ended")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
 ) -> int:
-    """Ask an agent's running turn to end; what it has said so far is kept.
+    """Ask an agent's running turn to end, and those of all agents below it.
 
     \b
     Examples:
       agentsdir interrupt $id
+      agentsdir interrupt $id 'use the other branch' && agentsdir send --no-message $id
       agentsdir interrupt $id --reason 'wrong branch' --no-wait
 
-    Returns when the turn has ended. An agent that runs no turn is not asked, and exits 13.
+    What the turns have said so far is kept. Returns when they have ended. Where none runs, a
+    MESSAGE is left all the same, and without one it exits 13.
     """
-    from agentsdir.cli.prompts import check_text
+    from agentsdir.cli.prompts import check_text, read_prompt
     from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.interrupts import interrupt
+    from agentsdir.engine.interrupts import interrupt, wait_for_ends
 
     env: Environment = ctx.obj
     check_text(reason, "reason")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
+    content = read_prompt(env, message) if message else None
     world = env.world
-    done = interrupt(world, paths, reason, wait=not no_wait)
+    done = interrupt(world, paths, reason, content)
+    died = [] if no_wait else wait_for_ends(world, done.asked)
     if as_json:
-        said = {"type": "interrupted", "agentId": paths.id, **done.as_json()}
-        print_json(env, {**said, "durability": world.disk.durability.value})
-    if not (done.ended or no_wait):
-        note(env, f"the turn's process died; `agentsdir restore {paths.id}` ends the turn")
-        return Exit.FAILED
-    return Exit.OK
+        print_json(
+            env,
+            {
+                "type": "interrupted",
+                "agentId": paths.id,
+                "turns": [one.as_json() for one in done.asked],
+                "messageId": done.message_id,
+                "durability": world.disk.durability.value,
+            },
+        )
+    for one in died:
+        note(env, f"the turn's process died; `agentsdir restore {one.paths.id}` ends the turn")
+    for below, error in done.refused:
+        note(env, f"agent {below.id} was not asked: {error.message}")
+    return Exit.FAILED if died or done.refused else Exit.OK

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from agentsdir.engine.validation.loose_ends import LooseEnds
 from agentsdir.engine.validation.problems import Problem, from_finding, from_refusal
 from agentsdir.engine.validation.turns import TurnCheck
 from agentsdir.engine.validation.values import Piece, breaches, decode
-from agentsdir.formats.directory import derived, fold
+from agentsdir.formats.directory import closed, derived, fold
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.log import Position, open_log, read_log
 from agentsdir.formats.directory.states import TRANSITIONS, SessionState
@@ -51,6 +52,7 @@ class LogCheck:
         self.records = 0
         self.sound = True
         self._turns = TurnCheck()
+        self._loose_ends = LooseEnds()
 
     def run(self) -> Iterator[Problem]:
         """Yield the problems of the log, in its order. Raises `FileNotFoundError`."""
@@ -106,9 +108,14 @@ class LogCheck:
             yield piece.problem("session-id-differs", reason, "/session_id")
         if record.event == "session.state":
             yield from self._transition(record.data, state.session.state, piece)
-        # After a loss the records that are left cannot follow each other.
-        if self.sound and (breach := self._turns.breach(record)):
+        if not self.sound:
+            return  # after a loss the records that are left cannot follow each other
+        if breach := self._turns.breach(record):
             yield piece.problem("turn-order", *breach)
+        if loose := self._loose_ends.breach(record):
+            yield piece.problem(*loose)
+        if late := closed.breach(state, record.event, record.data):
+            yield piece.problem("after-close", late, "/event")
 
     def _transition(
         self, data: dict[str, Any], now: SessionState, piece: Piece

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
-from agentsdir.formats.directory import creation, derived, documents, fold, journal, locks
+from agentsdir.formats.directory import closed, creation, derived, documents, fold, journal, locks
 from agentsdir.formats.directory import transcripts as raw
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
@@ -262,11 +262,11 @@ class AgentWriter:
     def append(self, event: str, data: dict[str, Any], ts: str) -> Record:
         """Append one event; when this returns, it is durable and the derived files follow it.
 
-        Raises what `journal.append_record` raises, and `Busy` when the lock file was removed. A
-        derived file that cannot be written does not undo the event: it is stale, which readers
-        see, and the next writer catches up.
+        Raises what `journal.append_record` and `closed.check_event` raise, and `Busy` when the lock
+        file was removed. A derived file that cannot be written is stale, which readers see.
         """
         self._held.check()
+        closed.check_event(self.state, event, data)
         record, position = journal.append_record(
             self.paths.log, self.state.position, event, data, ts, self.state.session.id, self._disk
         )

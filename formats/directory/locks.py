@@ -31,8 +31,8 @@ FOREVER = -1.0
 GRACE = 0.05
 _LONG_PAUSE = 0.02
 _SHORT_PAUSE = 0.005
-# SIGALRM: a running turn listens for requests to end it by a timer (engine.interrupts).
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+# SIGALRM and SIGURG: a running turn listens for requests to end it (engine.hearing).
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGURG)
 
 _held: set[int] = set()
 
@@ -92,7 +92,7 @@ def hold(
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let SIGINT, SIGTERM, SIGHUP and SIGALRM wait until the block is over.
+    """Let SIGINT, SIGTERM, SIGHUP, SIGALRM and SIGURG wait until the block is over.
 
     An interrupt between taking a lock and noting that it is taken would leave it held by this very
     process, which then waits for itself. Only for short blocks, such as one append.

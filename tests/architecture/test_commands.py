@@ -33,7 +33,9 @@ def test_the_group_lists_every_command() -> None:
     """`agentsdir --help` names each command with its line of summary."""
     text = help_of()
 
-    listed = dict(re.findall(r"^  (\w+)  +(\S.*)$", text.partition("Commands:")[2], re.MULTILINE))
+    listed = dict(
+        re.findall(r"^  ([\w-]+)  +(\S.*)$", text.partition("Commands:")[2], re.MULTILINE)
+    )
     assert listed == COMMANDS
 
 
@@ -58,4 +60,4 @@ def test_a_command_is_in_the_readme(command: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_is_a_module_of_its_name(command: str) -> None:
     """The code of `agentsdir X` is found where one looks for it."""
-    assert (ROOT / "cli" / "commands" / f"{command}.py").is_file()
+    assert (ROOT / "cli" / "commands" / f"{command.replace('-', '_')}.py").is_file()

@@ -67,12 +67,13 @@ def test_a_turn_is_ended_from_another_shell(shell: Any, at_work: Any, background
     agent, process = at_work(preexec_fn=ignore_sigint if background else None)
     done = shell.ok("interrupt", agent, "--reason", "wrong branch", "--json")
     assert check("interrupted", done.json) == []
-    assert done.json["ended"] is True
+    (turn,) = done.json["turns"]
+    assert (turn["agentId"], turn["ended"]) == (agent, True)
     assert process.wait(LONG) == 130
     log = events(shell, agent)
     assert [record["event"] for record in log[-2:]] == ["turn.aborted", "message.delivered"]
     (asked,) = [record["data"] for record in log if record["event"] == "abort.requested"]
-    assert (asked["message"], asked["turn_id"]) == ("wrong branch", done.json["turnId"])
+    assert (asked["message"], asked["turn_id"]) == ("wrong branch", turn["turnId"])
     said = [record["data"]["block"] for record in log if record["event"] == "block"]
     assert said[-1]["content"] == "so far"
     assert (shell("validate").code, shell("validate").out) == (0, "")

@@ -17,7 +17,7 @@ import pytest
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
 from agentsdir.engine.holding import has_leftovers, turn_marks
-from agentsdir.engine.interrupts import interrupt
+from agentsdir.engine.interrupts import interrupt, wait_for_ends
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.suspending import suspend
 from agentsdir.formats.directory import locks
@@ -137,7 +137,9 @@ class Asking:
     def _ask(self) -> None:
         world = self._stage.world._replace(sleep=time.sleep)
         wait_for(lambda: self._stage.state(self._paths).open_turn)
-        self.result = interrupt(world, self._paths, "wrong branch")
+        asked = interrupt(world, self._paths, "wrong branch").asked
+        wait_for_ends(world, asked)
+        self.result = [one.as_json() for one in asked]
 
     def __enter__(self) -> Asking:
         self._thread.start()
@@ -157,7 +159,7 @@ def test_a_request_in_the_log_ends_a_turn_whose_holder_nobody_can_signal(
         stage.send(paths)
     (request,) = [e["data"] for e in stage.log(paths) if e["event"] == "abort.requested"]
     assert request["message"] == "wrong branch"
-    assert asking.result == (request["turn_id"], True)
+    assert asking.result == [{"agentId": paths.id, "turnId": request["turn_id"], "ended": True}]
     assert stage.events(paths)[-2:] == ["turn.aborted", "message.delivered"]
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
@@ -283,7 +285,8 @@ def test_a_holder_of_another_start_time_is_never_signalled(stage: Any, sleeper: 
     with locks.hold(paths.turn) as held:
         late = Started(named.pid, named.started + 1)
         write_note(held, TurnNote(turn, late, Started(2**30, 1)))
-        assert interrupt(stage.world, paths, wait=False) == (turn, False)
+        (asked,) = interrupt(stage.world, paths).asked
+        assert (asked.turn_id, asked.runs) == (turn, True)
     assert stage.events(paths)[-1] == "abort.requested"
     assert unharmed(innocent)
 

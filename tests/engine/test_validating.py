@@ -161,9 +161,9 @@ def test_derived_files_may_be_older_than_the_log(agent: AgentPaths, root: Path) 
     old = {path: path.read_bytes() for path in (agent.session, agent.state, agent.history)}
     with write_agent(agent) as writer:
         state = writer.state.session.state.value
+        writer.append("history.reset", {}, "2026-01-03T00:00:00Z")
         change = {"from": state, "to": "terminated", "reason": "close"}
-        writer.append("session.state", change, "2026-01-03T00:00:00Z")
-        writer.append("history.reset", {}, "2026-01-03T00:00:01Z")
+        writer.append("session.state", change, "2026-01-03T00:00:01Z")
     for path, data in old.items():
         path.write_bytes(data)
 

@@ -12,6 +12,10 @@ import pytest
 from bench import Bench, change, lines, put, sparse
 
 from agentsdir.engine.validation.problems import PROBLEMS
+from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.durability import Disk
+from agentsdir.formats.directory.journal import append_record
+from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.reading.findings import KINDS
 
 SPEC = (Path(__file__).parents[2] / "SPEC.md").read_text(encoding="utf-8")
@@ -400,6 +404,40 @@ def turn_order(bench: Bench) -> Remarks:
     agent = bench.agent()
     change(agent / "events.jsonl", b'"message_ids":["', b'"message_ids":["x')
     return bench.validate()
+
+
+def forced(bench: Bench, *records: tuple[str, dict[str, Any]]) -> Remarks:
+    """Return what `validate` says of an agent whose log got records that no writer would write."""
+    agent = bench.agent()
+    paths = AgentPaths(agent, agent.name)
+    for event, data in records:
+        state = read_agent(paths, whole=True).state
+        ts = "2026-01-02T03:04:05.678900Z"
+        append_record(paths.log, state.position, event, data, ts, state.session.id, Disk())
+    return bench.validate()
+
+
+@case
+def after_close(bench: Bench) -> Remarks:
+    """A closed agent that gets a tag."""
+    return forced(
+        bench,
+        ("session.state", {"from": "suspended", "to": "terminated", "reason": "close"}),
+        ("agent.tagged", {"tags": ["late"]}),
+    )
+
+
+@case
+def spawn_order(bench: Bench) -> Remarks:
+    """A subagent that ends twice."""
+    ended = {"child": "c" * 24, "name": "kid", "status": "error"}
+    return forced(bench, ("agent.spawned", ended), ("agent.spawned", ended))
+
+
+@case
+def outgoing_order(bench: Bench) -> Remarks:
+    """A text that a connector took, and that nobody had written."""
+    return forced(bench, ("outgoing.delivered", {"message_id": "m" * 24}))
 
 
 @case

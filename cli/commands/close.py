@@ -1,0 +1,47 @@
+"""`agentsdir close`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import note, print_json
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Do not wait until running turns have ended")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines")] = False,
+) -> int:
+    """Close an agent for good, and all agents below it.
+
+    \b
+    Examples:
+      agentsdir close $id
+      agentsdir close --json $id | jq -r .agentId
+
+    A running turn is asked to end. Messages that wait are given up. A closed agent takes no turns
+    and no messages; it can still be read, replayed, exported, archived and removed. One that is
+    closed already is left as it is.
+    """
+    from agentsdir.engine.agents import find_agent
+    from agentsdir.engine.closing import close, wait_until_over
+
+    env: Environment = ctx.obj
+    paths = find_agent(env.layout, agent)
+    env.layout.check_version(writing=True)
+    world = env.world
+    done = close(world, paths)
+    if not no_wait:
+        wait_until_over(world, done.closed)
+    for one in done.closed if as_json else ():
+        print_json(env, {**one.as_json(), "durability": world.disk.durability.value})
+    for below, error in done.refused:
+        note(env, f"agent {below.id} was not closed: {error.message}")
+    return Exit.FAILED if done.refused else Exit.OK

@@ -1,0 +1,396 @@
+"""Closing agents for good, whatever they are doing (SPEC.md, "Closing"; decision D15)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsdir.engine.closing import close, wait_until_over
+from agentsdir.engine.hearing import AskedToEnd
+from agentsdir.engine.resetting import reset
+from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.suspending import suspend
+from agentsdir.engine.validation.paths import validate
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.errors import SessionStateError
+
+LONG = 60.0
+
+pytestmark = pytest.mark.feature("A-04", "A-06")
+
+
+def child(stage: Any, parent: Any, name: str) -> Any:
+    """Create a subagent."""
+    return stage.new(kind="subagent", parent=parent.id, name=name)
+
+
+def is_sound(stage: Any) -> bool:
+    """Tell whether `validate` finds nothing."""
+    return [str(problem) for problem in validate([Path(stage.root)])] == []
+
+
+def ending(stage: Any, paths: Any) -> list[str]:
+    """Return what happened from the first request or the termination on, with its reason."""
+    log = stage.log(paths)
+    said = ("abort.requested", "session.state", "turn.aborted", "message.delivered")
+    at = min(
+        number
+        for number, record in enumerate(log)
+        if record["event"] == "abort.requested" or record["data"].get("to") == "terminated"
+    )
+    return [
+        f"{one['event']} {one['data'].get('reason') or one['data'].get('outcome')}"
+        for one in log[at:]
+        if one["event"] in said
+    ]
+
+
+def test_an_idle_agent_is_closed_and_its_messages_are_given_up(stage: Any) -> None:
+    """In order, and without a turn; a second close changes nothing."""
+    paths = stage.new()
+    stage.send(paths)
+    waiting = [stage.enqueue(paths, "one"), stage.enqueue(paths, "two")]
+
+    (done,) = close(stage.world, paths).closed
+
+    assert (done.before, done.turn, done.messages) == (False, None, waiting)
+    assert ending(stage, paths) == ["session.state close", *["message.delivered aborted"] * 2]
+    before = stage.tree()
+    (again,) = close(stage.world, paths).closed
+    assert (again.before, again.messages) == (True, [])
+    assert stage.tree() == before
+    assert is_sound(stage)
+
+
+@pytest.mark.parametrize("state", ["created", "active", "suspended"])
+def test_a_session_is_closed_from_every_state_and_stays_closed(stage: Any, state: str) -> None:
+    """No verb takes it up again, and no message is left in it."""
+    paths = stage.new()
+    if state != "created":
+        stage.send(paths)
+    if state == "suspended":
+        suspend(stage.world, paths)
+
+    close(stage.world, paths)
+
+    before = stage.log(paths)
+    verbs: list[Callable[[], Any]] = [
+        lambda: stage.send(paths),
+        lambda: suspend(stage.world, paths),
+        lambda: reset(stage.world, paths),
+        lambda: stage.enqueue(paths, "late"),
+        lambda: child(stage, paths, "late"),
+    ]
+    for verb in verbs:
+        with pytest.raises(SessionStateError):
+            verb()
+    assert restore_agent(stage.world, paths).actions == ()
+    assert stage.log(paths) == before
+
+
+def test_all_below_are_closed_from_above_to_below_and_none_above(stage: Any) -> None:
+    """Nor beside."""
+    top = stage.new()
+    middle, beside = child(stage, top, "middle"), child(stage, top, "beside")
+    low, lower = child(stage, middle, "low"), child(stage, middle, "lower")
+    lowest = child(stage, low, "lowest")
+
+    done = close(stage.world, middle)
+
+    assert [one.paths.id for one in done.closed[:1]] == [middle.id]
+    assert {one.paths.id for one in done.closed[1:3]} == {low.id, lower.id}
+    assert [one.paths.id for one in done.closed[3:]] == [lowest.id]
+    assert [stage.state(one).session.state for one in (top, beside)] == ["created"] * 2
+    assert is_sound(stage)
+
+
+def test_one_that_cannot_be_closed_keeps_no_other_open(stage: Any) -> None:
+    """It is named with the reason."""
+    top = stage.new()
+    bad, good = child(stage, top, "bad"), child(stage, top, "good")
+    bad.lock.unlink(missing_ok=True)
+    bad.lock.symlink_to("elsewhere")
+
+    done = close(stage.world, top)
+
+    assert [paths.id for paths, _ in done.refused] == [bad.id]
+    assert stage.state(good).session.state == "terminated"
+
+
+class Beside:
+    """Does something from another thread, as another process would, while a turn runs."""
+
+    def __init__(self, stage: Any, paths: Any, act: Callable[[Any], Any]) -> None:
+        self._stage = stage
+        self._paths = paths
+        self._act = act
+        self.result: Any = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        end = time.monotonic() + LONG
+        while self._stage.state(self._paths).open_turn is None:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        self.result = self._act(self._stage.world._replace(sleep=time.sleep))
+
+    def __enter__(self) -> Beside:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(LONG)
+
+
+FOR_EVER = "import time\nwhile True:\n    time.sleep(0.01)\n    yield from ()"
+
+
+def test_a_turn_that_runs_is_asked_to_end_and_unwinds_into_a_closed_session(
+    stage: Any, plugin: Any
+) -> None:
+    """What it said is kept; the session is closed before the turn is over, and after it."""
+    plugin("slow", body=f"yield self.answer('so far')\n{FOR_EVER}")
+    paths = stage.new(provider="slow")
+    waiting: list[str] = []
+
+    def act(world: Any) -> Any:
+        waiting.append(stage.enqueue(paths, "later"))
+        done = close(world, paths)
+        wait_until_over(world, done.closed)
+        return done.closed[0].as_json()
+
+    with Beside(stage, paths, act) as beside, pytest.raises(AskedToEnd):
+        stage.send(paths)
+    assert beside.result["turn"]["ended"] is True
+    assert beside.result["messages"] == waiting
+    assert ending(stage, paths) == [
+        "abort.requested close",
+        "session.state close",
+        "message.delivered aborted",
+        "turn.aborted close",
+        "message.delivered aborted",
+    ]
+    assert stage.state(paths).session.state == "terminated"
+    assert is_sound(stage)
+
+
+def test_a_turn_that_ends_by_itself_meanwhile_ends_in_a_closed_session(stage: Any) -> None:
+    """It is complete, and nothing makes the session active again."""
+    paths = stage.new()
+
+    def act(event: Any) -> None:
+        if event["type"] == "block_complete":
+            close(stage.world, paths)
+
+    assert stage.send(paths, on_event=act).outcome == "completed"
+    assert stage.events(paths)[-2:] == ["turn.complete", "message.delivered"]
+    assert stage.state(paths).session.state == "terminated"
+    assert is_sound(stage)
+
+
+def test_an_agent_that_is_closed_before_its_turn_begins_runs_none(stage: Any) -> None:
+    """Its sender is told so, and not that the provider failed; the message was given up."""
+    paths = stage.new()
+    stage.send(paths)
+    ids, made = stage.ids.agent, []
+
+    def close_first() -> str:
+        made.append(ids())
+        # The first id is the message's: it is on disk when the turn gets the second one.
+        if len(made) == 2:
+            close(stage.world, paths)
+        return str(made[-1])
+
+    stage.ids.agent = close_first
+    with pytest.raises(SessionStateError):
+        stage.send(paths)
+    assert stage.events(paths).count("turn.start") == 1
+    assert ending(stage, paths)[0] == "session.state close"
+    assert stage.state(paths).pending == []
+    assert is_sound(stage)
+
+
+def test_a_send_that_waits_for_a_turn_ends_when_the_agent_is_closed(stage: Any) -> None:
+    """It says that the agent was closed, not that nobody knows what became of the message."""
+    paths = stage.new()
+    refused: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            stage.send(paths, "later")
+        except SessionStateError as error:
+            refused.append(error)
+
+    with locks.hold(paths.turn):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        end = time.monotonic() + LONG
+        while not stage.state(paths).pending:
+            assert time.monotonic() < end
+        close(stage.world, paths)
+    thread.join(LONG)
+    assert [getattr(error, "kind", "") for error in refused] == ["closed"]
+    assert stage.events(paths) == [
+        "session.created",
+        "message.enqueued",
+        "session.state",
+        "message.delivered",
+    ]
+
+
+def leave_turn(stage: Any, paths: Any) -> str:
+    """Leave what a killed `send` leaves."""
+    message, turn = stage.enqueue(paths, "hi"), stage.ids.agent()
+    stage.append(paths, "session.state", {"from": "created", "to": "active", "reason": "send"})
+    start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
+    stage.append(paths, "turn.start", start)
+    return str(turn)
+
+
+def test_an_agent_whose_holder_is_dead_has_its_turn_ended_and_is_closed(stage: Any) -> None:
+    """As a crash would be, with the notice, and then it is closed."""
+    paths = stage.new()
+    leave_turn(stage, paths)
+
+    (done,) = close(stage.world, paths).closed
+
+    assert done.turn is None
+    assert stage.events(paths)[-4:] == [
+        "turn.aborted",
+        "outgoing",
+        "message.delivered",
+        "session.state",
+    ]
+    assert restore_agent(stage.world, paths).actions == ()
+    assert is_sound(stage)
+
+
+@pytest.mark.parametrize("who", ["restore", "close", "the first close"])
+def test_a_holder_that_dies_after_the_close_is_survived(stage: Any, who: str) -> None:
+    """Its turn is ended as a crash; nobody is answered by a closed agent, and it stays closed."""
+    paths = stage.new()
+    with locks.hold(paths.turn):
+        leave_turn(stage, paths)
+        done = close(stage.world, paths)
+    if who == "restore":
+        restore_agent(stage.world, paths)
+    elif who == "close":
+        close(stage.world, paths)
+    else:
+        wait_until_over(stage.world, done.closed)
+    assert ending(stage, paths) == [
+        "abort.requested close",
+        "session.state close",
+        "turn.aborted crash",
+        "message.delivered failed",
+    ]
+    assert restore_agent(stage.world, paths).actions == ()
+    assert is_sound(stage)
+
+
+def test_a_close_that_died_half_way_is_finished_by_restore(stage: Any) -> None:
+    """Messages of the closed agent are given up, and those below it are closed, however deep."""
+    top = stage.new()
+    middle = child(stage, top, "middle")
+    low = child(stage, middle, "low")
+    messages = [stage.enqueue(top, "one"), stage.enqueue(low, "two")]
+    with write_agent(top) as writer:
+        change = {"from": "created", "to": "terminated", "reason": "close"}
+        writer.append("session.state", change, stage.now())
+
+    for paths in (low, middle, top):
+        planned = restore_agent(stage.world, paths, dry_run=True).actions
+        assert planned
+        assert restore_agent(stage.world, paths).actions == planned
+
+    assert {stage.state(one).session.state for one in (top, middle, low)} == {"terminated"}
+    assert ending(stage, top) == ["session.state close", "message.delivered aborted"]
+    assert ending(stage, low) == ["session.state close", "message.delivered aborted"]
+    assert [stage.log(one)[-1]["data"]["message_id"] for one in (top, low)] == messages
+    for paths in (top, middle, low):
+        assert restore_agent(stage.world, paths).actions == ()
+    assert is_sound(stage)
+
+
+def test_a_session_that_is_closed_while_it_is_suspended_stays_closed(
+    stage: Any, plugin_site: Any, plugin: Any
+) -> None:
+    """The suspension holds `.turn`, asks the provider, and finds out under the lock."""
+    command = [sys.executable, "-m", "agentsdir.cli.main", "--root", str(stage.root), "close"]
+    plugin(
+        "closing",
+        suspend=f"""
+        import subprocess
+        subprocess.run([*{command!r}, "slowly"], check=True)
+        return b"blob"
+        """,
+    )
+    paths = stage.new(provider="closing", name="slowly")
+    stage.send(paths)
+    with pytest.raises(SessionStateError):
+        suspend(stage.world, paths)
+    assert stage.state(paths).session.state == "terminated"
+    assert is_sound(stage)
+
+
+def test_two_who_close_at_once_close_it_once(stage: Any) -> None:
+    """Whoever comes second finds nothing to do; each message is settled once."""
+    top = stage.new()
+    below = [child(stage, top, f"n{number}") for number in range(3)]
+    for paths in (top, *below):
+        stage.enqueue(paths, "waits")
+    command = [sys.executable, "-m", "agentsdir.cli.main", "--root", str(stage.root), "close"]
+
+    both = [subprocess.Popen([*command, top.id]) for _ in range(2)]
+
+    assert [process.wait(LONG) for process in both] == [0, 0]
+    for paths in (top, *below):
+        assert ending(stage, paths) == ["session.state close", "message.delivered aborted"]
+    assert is_sound(stage)
+
+
+def test_spawned_agents_that_have_not_ended_are_ended_in_their_parents_log(stage: Any) -> None:
+    """Before it is closed: what a turn asked for is dropped, what runs has failed."""
+    parent = stage.new()
+    turn = leave_turn(stage, parent)
+    waits, runs = child(stage, parent, "waits"), child(stage, parent, "runs")
+    stage.append(parent, "spawn.requested", {"child": waits.id, "name": "waits", "turn_id": turn})
+    stage.append(parent, "agent.spawned", {"child": runs.id, "name": "runs", "status": "running"})
+    block = {
+        "type": "subagent",
+        "id": f"spawn:{runs.id}",
+        "conversationId": "main",
+        "sessionId": stage.state(parent).native["id"],
+        "timestamp": stage.now(),
+        "subagentId": runs.id,
+        "name": "runs",
+        "input": "go",
+        "status": "running",
+        "source": None,
+    }
+    stage.append(parent, "block", {"turn_id": None, "block": block})
+
+    with locks.hold(parent.turn):
+        close(stage.world, parent)
+
+    state = stage.state(parent)
+    assert (state.children, state.session.state) == ({}, "terminated")
+    told = {
+        record["event"]: record["data"]
+        for record in stage.log(parent)
+        if record["event"] in ("spawn.dropped", "agent.spawned", "block")
+    }
+    assert told["spawn.dropped"]["child"] == waits.id
+    assert told["agent.spawned"]["status"] == "error"
+    assert (told["block"]["block"]["status"], told["block"]["block"]["input"]) == ("error", "go")
+    assert [stage.state(one).session.state for one in (waits, runs)] == ["terminated"] * 2
+    restore_agent(stage.world, parent)
+    assert is_sound(stage)
