@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+# Stands for the value of a line that says nothing (`read_rows`); no JSON text means it.
+NOTHING = object()
+
+
 class Row(NamedTuple):
     """One JSON value of a transcript and where it stands.
 
@@ -85,7 +89,8 @@ def read_rows(
     """Yield every record of a JSON Lines transcript, salvaged ones included.
 
     `is_record` tells a record of the format from an object within one (`salvage`); `loads` may
-    know a cheaper way to a value that stands in a line than to decode it.
+    know a cheaper way to a value that stands in a line than to decode it, and returns `NOTHING`
+    for a line that is to be settled as folded and passed over.
 
     Blank lines are settled as hidden and damaged ones as damaged here; `report` is called with
     each finding. Never raises for what the bytes hold.
@@ -112,6 +117,9 @@ def read_rows(
         else:
             if type(value) is dict:
                 yield new(Row, (value, number, offset, length, data, False, ()))
+                continue
+            if value is NOTHING:
+                tally.folded += 1
                 continue
         yield from _odd_line(number, offset, data, file, tally, report, is_record)
 

@@ -298,4 +298,7 @@ def _encode_late(late: dict[str, Any]) -> bytes:
 
 
 def _encode_lossy(block: Block) -> bytes:
-    return orjson.dumps(jsontext.cleaned(block), option=orjson.OPT_APPEND_NEWLINE)
+    made = jsontext.cleaned(block)
+    if "usage" in made:  # stands last, as where it comes late
+        made["usage"] = made.pop("usage")
+    return orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE)

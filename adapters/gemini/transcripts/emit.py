@@ -29,12 +29,14 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
 from agentsdir.adapters.gemini.transcripts.shelf import Later, Shelf
 from agentsdir.formats import times
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.sink import DROPPED, BlockSink
+from agentsdir.formats.reading.sink import BlockSink
 from agentsdir.formats.reading.usage import Usage, add_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from agentsdir.formats.reading.blocks import Block
 
 
 def in_order(fold: Fold) -> Iterable[Message]:
@@ -91,11 +93,13 @@ class Emitter:
         self.conversation = conversation
         self.children = children
         self.outputs = outputs
-        # The handles of the message's blocks, and the last one that shows what it is now.
-        self._handles: list[int] = []
         self._settled = settled
-        self._last = DROPPED
-        # The last timestamp, as it stands and as we write it: most blocks share it with others.
+        # The message's blocks, those of them that are replaced, and the last that is neither
+        # replaced nor hidden.
+        self._blocks: list[Block] = []
+        self._replaced: list[int] = []
+        self._last: Block = {}
+        # The message's timestamp, as it stands and as we write it: most of its blocks have it.
         self._time: tuple[Any, str | None] = (None, None)
         # The numbers of the rows that gave a block, inverted where it is a hidden one.
         self.marks = array("q")
@@ -104,22 +108,24 @@ class Emitter:
 
     def message(self, message: Message) -> None:
         """Add all blocks of a message, say which are replaced, and count its tokens."""
-        self.write(message)
+        handles = self.write(message)
         if not self._fold.is_live(message):
-            for handle in self._handles:
+            for handle in handles:
                 self._sink.supersede(handle)
         if message.usage is not None:
             self._sink.use(self.conversation, message.usage)
             self.note_copy(message, message.usage)
 
-    def write(self, message: Message) -> None:
-        """Add all blocks of a message.
+    def write(self, message: Message) -> list[int]:
+        """Add all blocks of a message; return their handles.
 
-        Raises `Later` where the shelf, the children or the outputs are not there yet; blocks that
-        were added by then are to be written again.
+        Raises `Later` where the shelf, the children or the outputs are not there yet.
         """
-        self._handles.clear()
-        self._last = DROPPED
+        self._blocks.clear()
+        self._replaced.clear()
+        self._last = {}
+        if message.timestamp != self._time[0]:
+            self._time = message.timestamp, times.native(message.timestamp)
         if message.role == "model":
             self._model(message)
         elif message.role == "user":
@@ -133,7 +139,11 @@ class Emitter:
             part = part_at(self._shelf.message(place).get("content"), at)
             self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
         if message.usage is not None:
-            self._sink.amend(self._last, usage=message.usage)
+            self._last["usage"] = message.usage
+        handles = [self._sink.add(block) for block in self._blocks]
+        for at in self._replaced:
+            self._sink.supersede(handles[at])
+        return handles
 
     def note_copy(self, message: Message, used: Usage) -> None:
         """Keep apart what another session counted: twins and copies have the same messages."""
@@ -163,24 +173,22 @@ class Emitter:
             return
         if number in self._index.lossy:
             fields["lossy"] = list(self._index.lossy[number])
-        if timestamp != self._time[0]:
-            self._time = timestamp, times.native(timestamp)
+        given, moment = self._time
         # Spelled out, for this runs once per block: `make_block` would copy `fields` twice.
         block = {
             "type": kind,
             "id": block_id,
             "conversationId": self.conversation,
             "sessionId": self._fold.session_id,
-            "timestamp": self._time[1],
+            "timestamp": moment if timestamp == given else times.native(timestamp),
             **fields,
             "source": self._shelf.source(place),
         }
-        handle = self._sink.add(block)
-        self._handles.append(handle)
         if replaced:
-            self._sink.supersede(handle)
+            self._replaced.append(len(self._blocks))
         elif not hidden:
-            self._last = handle
+            self._last = block
+        self._blocks.append(block)
 
     def _log(self, block_id: str, message: Message, place: Place, value: Any) -> None:
         if not self._sink.wants_hidden:

@@ -100,23 +100,23 @@ class ReadThread(Thread):
 
     def _follow(self, row: Row) -> None:
         """Write the messages that are complete with the row that was just folded."""
-        begun, shelf = self.fold.index.begun, self._shelf
+        begun, shelf, length = self.fold.index.begun, self._shelf, row.length
         shelf.hold(row.value)
-        self._held += row.length
         self._note_changes()
         if len(begun) > 1:
             self._settle(len(begun) - 1)
-        elif self._held < HELD:
+        elif self._held + length < HELD:
+            self._held += length
             return
         shelf.release()
-        self._held = row.length
+        self._held = length
 
     def _note_changes(self) -> None:
         """Note which of the written messages say something new."""
         touched = self.fold.index.touched
         messages, written = self.fold.index.messages, len(self._handles)
-        for message_id in touched:
-            if messages[message_id].number < written and touched[message_id]:
+        for message_id, says_more in touched.items():
+            if says_more and messages[message_id].number < written:
                 self._stale.add(message_id)
         touched.clear()
 
