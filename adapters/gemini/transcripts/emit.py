@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from itertools import pairwise
 from typing import Any
 
 from agentsdir.adapters.gemini.transcripts.calls import CallRecord
@@ -45,8 +44,8 @@ def in_order(fold: Fold) -> Iterable[Message]:
     What is no longer live keeps its place behind the message that it followed.
     """
     messages = fold.index.messages
-    live = (messages[message_id].number for message_id in fold.live)
-    if all(one < other for one, other in pairwise(live)):
+    live = [messages[message_id].number for message_id in fold.live]
+    if live == sorted(live):
         return messages.values()
     followers: dict[str | None, list[Message]] = {}
     last = None
@@ -87,7 +86,7 @@ class Emitter:
         settled: bool = True,
     ) -> None:
         self._fold = fold
-        self._index = fold.index
+        self._lossy = fold.index.lossy
         self._shelf = shelf
         self._sink = sink
         self.conversation = conversation
@@ -103,8 +102,11 @@ class Emitter:
         self._time: tuple[Any, str | None] = (None, None)
         # The numbers of the rows that gave a block, inverted where it is a hidden one.
         self.marks = array("q")
-        # Whether any block so far is one to be seen.
-        self.visible = False
+
+    @property
+    def visible(self) -> bool:
+        """Whether any block so far is one to be seen."""
+        return any(mark >= 0 for mark in self.marks)
 
     def message(self, message: Message) -> None:
         """Add all blocks of a message, say which are replaced, and count its tokens."""
@@ -167,12 +169,10 @@ class Emitter:
         number = place[0]
         hidden = "hidden" in fields
         self.marks.append(~number if hidden else number)
-        if not hidden:
-            self.visible = True
-        elif not self._sink.wants_hidden:
+        if hidden and not self._sink.wants_hidden:
             return
-        if number in self._index.lossy:
-            fields["lossy"] = list(self._index.lossy[number])
+        if number in self._lossy:
+            fields["lossy"] = list(self._lossy[number])
         given, moment = self._time
         # Spelled out, for this runs once per block: `make_block` would copy `fields` twice.
         block = {
@@ -350,7 +350,7 @@ class Emitter:
         self._add("tool_use", f"{message.id}:c{key}", record.place, message.timestamp, fields)
         if record.has_result:
             place = record.answer_place or record.place
-            fields = record.result_fields(self.outputs, self._shelf.source(place))
+            fields = record.result_fields(self.outputs, self._shelf)
             fields["messageId"] = message.id
             ended = record.ended or message.timestamp
             self._add("tool_result", f"{message.id}:r{key}", place, ended, fields)
