@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 import orjson
@@ -97,9 +98,8 @@ def read_rows(
     """
     # What `Row(…)` does, without the Python call around it: this runs once per line.
     new = tuple.__new__
-    number = offset = length = 0
-    while data := stream.readline(cap):
-        number += 1
+    offset = length = 0
+    for number, data in enumerate(iter(partial(stream.readline, cap), b""), 1):
         offset += length
         length = len(data)
         tally.lines += 1

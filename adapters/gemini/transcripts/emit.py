@@ -142,7 +142,7 @@ class Emitter:
             self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
         if message.usage is not None:
             self._last["usage"] = message.usage
-        handles = [self._sink.add(block) for block in self._blocks]
+        handles = list(map(self._sink.add, self._blocks))
         for at in self._replaced:
             self._sink.supersede(handles[at])
         return handles
