@@ -140,14 +140,14 @@ class Turn:
                 failed.__cause__ = error
             return self._fail(failed)
         except BaseException as error:
-            reason = _reason(error)
-            if self._turn.has_started:
+            reason, started = _reason(error), self._turn.has_started
+            if started:
                 self._close_calls()
                 aborted = {"reason": reason, **self._spent()}
                 self._end("turn.aborted", aborted, "aborted", Ending(reason))
-            if isinstance(error, AskedToEnd) and self._turn.has_started:
+            if isinstance(error, AskedToEnd) and started:
                 return self._result("aborted")._replace(error=error)
-            if self._turn.has_started:
+            if started:
                 pass_on(self._turn.world, self._turn.paths)
             if not isinstance(error, TimedOut):
                 raise
