@@ -185,8 +185,10 @@ class Turn:
                     waiting = fallback.stand_ins(self._turn.world, self._turn.state)
                 if not waiting:
                     raise fallback.worst(errors) from error
+            ear.heed()
             attempt.give_up()
             before, name = name, waiting.pop(0)
+            turn.world.tell(f"{before} gave no answer ({errors[-1].kind}); {name} stands in")
             fallback.hand_over(self._turn, before, name, errors[-1], len(errors) + 1)
             begun, blob = _refusable(partial(self._stand_in, name)), b""
 
