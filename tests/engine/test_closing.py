@@ -164,7 +164,7 @@ def test_a_turn_that_runs_is_asked_to_end_and_unwinds_into_a_closed_session(
     def act(world: Any) -> Any:
         waiting.append(stage.enqueue(paths, "later"))
         done = close(world, paths)
-        wait_until_over(world, done.closed)
+        wait_until_over(world, [done.closed[0].turn])
         return done.closed[0].as_json()
 
     with Beside(stage, paths, act) as beside, pytest.raises(AskedToEnd):
@@ -285,7 +285,7 @@ def test_a_holder_that_dies_after_the_close_is_survived(stage: Any, who: str) ->
     elif who == "close":
         close(stage.world, paths)
     else:
-        wait_until_over(stage.world, done.closed)
+        wait_until_over(stage.world, [done.closed[0].turn])
     assert ending(stage, paths) == [
         "abort.requested close",
         "session.state close",
