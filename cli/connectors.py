@@ -20,7 +20,10 @@ def hand_out(env: Environment, document: dict[str, Any]) -> bool:
     hook = find_hook(env, HOOK, (document["name"] or "", document["agent_id"]))
     if hook is None:
         return False
-    answer = run_hook(env, hook, jsontext.clean(document, set()))
+    try:
+        answer = run_hook(env, hook, jsontext.clean(document, set()))
+    except OSError as error:  # there is no room for what it is given
+        raise HookFailed(f"{hook} cannot be asked: {error.strerror}", hook=HOOK) from error
     if answer.status:
         why = answer.reason or f"it exited {answer.status}"
         raise HookFailed(f"{hook} did not take the text: {why}", hook=HOOK)

@@ -68,6 +68,7 @@ class _Commands(TyperGroup):
         app.command(
             cmd_name,
             short_help=COMMANDS[cmd_name],
+            cls=getattr(module, "Command", None),
             context_settings=getattr(module, "CONTEXT", _HELP),
         )(module.run)
         command = typer.main.get_command(app)

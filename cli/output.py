@@ -53,19 +53,20 @@ def print_document(environment: Environment, value: Any) -> None:
     environment.stdout.write(text + "\n")
 
 
-def print_lines(environment: Environment, lines: Iterable[bytes]) -> None:
-    """Print lines of JSON that are encoded already."""
+def print_lines(environment: Environment, pieces: Iterable[bytes]) -> None:
+    """Print lines of JSON that are encoded already; a piece is one or more of them."""
     if environment.stdout.isatty():
-        for line in lines:
-            print_json(environment, orjson.loads(line))
+        for piece in pieces:
+            for line in piece.splitlines():
+                print_json(environment, orjson.loads(line))
         return
     environment.stdout.flush()
     write = environment.stdout.buffer.write
     held: list[bytes] = []
     size = 0
-    for line in lines:
-        held.append(line)
-        size += len(line)
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
         if size > CHUNK:
             write(b"".join(held))
             held.clear()

@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     ephemeral: bool
     events: bool
     wait: float | None
-    timeout: float | None
+    timeout: float
     as_json: bool
 
 
@@ -56,10 +56,10 @@ def spawn(env: Environment, asked: Asked) -> None:
     awaited = {"--events": asked.events, "--wait": asked.wait, "--timeout": asked.timeout}
     if later and (option := next((name for name, given in awaited.items() if given), "")):
         raise UsageError(f"{option} is for a subagent that is waited for, and not {later}")
-    layout = env.layout
-    if turn is None and not asked.parent:
+    whose = asked.parent or (turn.agent_id if turn else "")
+    if not whose:
         raise UsageError("--parent AGENT says whose subagent it is")
-    parent = find_agent(layout, asked.parent or turn.agent_id if turn else asked.parent)
+    parent = find_agent(env.layout, whose)
     if turn is not None and parent.id != turn.agent_id:
         raise UsageError(
             f"a turn of agent {turn.agent_id} spawns subagents of its own, and none of {parent.id}"
@@ -83,7 +83,9 @@ def spawn(env: Environment, asked: Asked) -> None:
 def _run(env: Environment, world: World, parent: AgentPaths, wanted: Wanted, asked: Asked) -> None:
     from agentsdir.engine.turns import catch_up_to
 
-    manner = sending.Manner(asked.events, wait=asked.wait, as_json=asked.as_json)
+    manner = sending.Manner(
+        asked.events, timeout=asked.timeout, wait=asked.wait, as_json=asked.as_json
+    )
     with sending.Answer(env, manner) as answer, world.disk.settled():
         child = make_child(world, parent, wanted, turn_id=None, sync=False)
         result = catch_up_to(world, child.paths, child.message_id, answer.sender, manner.waiting)

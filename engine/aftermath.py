@@ -120,6 +120,7 @@ def told_by(steps: list[Step]) -> list[Told]:
 
 
 def _is_notable(ending: Ending) -> bool:
+    # Where an agent was closed together with its parent, that one is not told either: it is closed.
     return not ending.is_success and ending.kind != "parent"
 
 

@@ -157,6 +157,11 @@ def _key(block: dict[str, Any]) -> tuple[str, str]:
     return str(block.get("conversationId")), str(block.get("toolUseId") or block.get("id"))
 
 
+def _is_spawned(block: dict[str, Any]) -> bool:
+    """Tell whether a block shows an agent of ours, whose turns outlive the one that names it."""
+    return str(block.get("id")).startswith("spawn:")
+
+
 def _is_open(call: dict[str, Any], results: dict[tuple[str, str], dict[str, Any]]) -> bool:
     # A result that we made up, but whose call does not say so yet, is half of our own work.
     answered = results.get(_key(call), {"synthetic": True})

@@ -18,8 +18,7 @@ from agentsdir.engine.routing.outbox import hand_out
 from agentsdir.engine.running import Sender
 from agentsdir.engine.scheduler import TurnScheduler
 from agentsdir.engine.spawning.ephemeral import remove_spent
-from agentsdir.engine.spawning.telling import begun_steps
-from agentsdir.engine.steps import take_step
+from agentsdir.engine.spawning.telling import waiting_children
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent
@@ -153,24 +152,19 @@ class FollowingUp:
         sender: Sender,
     ) -> TurnResult:
         """Run one turn, and put off what follows from it until `.turn` is free."""
-        if message is not None and message.get("spawn"):
-            for step in begun_steps(self._world.layout, state, message["content"]):
-                state = take_step(self._world, paths, state, step)
         result = self._scheduler.run(paths, state, held, message, sender)
         hand_out(self._world, paths, state)
         if result.error is None:
-            self._defer(paths, result)
+            self._defer(paths, state, result)
         if not self._alone:
             for told in result.told:
                 self._scheduler.defer(partial(self._answer, told))
         return result
 
-    def _defer(self, paths: AgentPaths, result: TurnResult) -> None:
-        children = [
-            self._world.layout.agent(one["child"]) for one in result.deferred if "child" in one
-        ]
-        if children:
-            self._scheduler.defer(partial(self._run_children, paths, children))
+    def _defer(self, paths: AgentPaths, state: AgentState, result: TurnResult) -> None:
+        # What an earlier turn asked for waits too, where its process died before it was run.
+        if state.children or any("child" in one for one in result.deferred):
+            self._scheduler.defer(partial(self._run_children, paths))
         for sent in (one for one in result.deferred if "to" in one):
             told = partial(self._run_sent, sent["to"], sent["messageId"])
             self._scheduler.defer(told)
@@ -191,9 +185,13 @@ class FollowingUp:
                 f"message {told.message_id} waits for {told.paths.id}: {error.message}"
             )
 
-    def _run_children(self, parent: AgentPaths, children: list[AgentPaths]) -> None:
+    def _run_children(self, parent: AgentPaths) -> None:
         """Run spawned agents: one here, several side by side in processes of their own."""
-        prompts = [(paths, message) for paths in children if (message := _prompt(paths))]
+        with suppress(NoSuchAgent):  # removed meanwhile, and who it asked for with it
+            state = read_agent(parent).state
+            self._run_waiting(parent, waiting_children(self._world.layout, state))
+
+    def _run_waiting(self, parent: AgentPaths, prompts: list[tuple[AgentPaths, str]]) -> None:
         start = self._world.start
         if start is None or len(prompts) < 2:
             for paths, message_id in prompts:
@@ -211,12 +209,3 @@ class FollowingUp:
         for waiting in read_agent(parent).state.pending:
             if waiting["replyTo"]:
                 self._scheduler.defer(partial(self._answer, Told(parent, waiting["messageId"])))
-
-
-def _prompt(paths: AgentPaths) -> str:
-    """Return the id of the message that a spawned agent begins with; empty where it began."""
-    with suppress(AgentsdirError):
-        for message in read_agent(paths).state.pending:
-            if message.get("spawn"):
-                return str(message["messageId"])
-    return ""

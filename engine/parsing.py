@@ -252,9 +252,12 @@ def session_name(found: Found) -> str:
 
 
 def parse_all(found: Sequence[Found], report: ParseReport, *, hidden: bool) -> Iterator[bytes]:
-    """Yield every block of every session as a line of JSON, filling `report` on the way."""
+    """Yield every block of every session as a line of JSON, filling `report` on the way.
+
+    Each piece is one or more whole lines.
+    """
     counted: set[int] | None = set() if len(found) > 1 else None
     for one in found:
         sink = parse_session(one, hidden=hidden, counted=counted)
-        yield from sink.lines(report.view)
+        yield from sink.pieces(report.view)
         report.add(one.architecture, sink, session_name(one))

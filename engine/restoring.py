@@ -247,5 +247,10 @@ def sweep_root(world: World, *, dry_run: bool = False) -> list[Path]:
 
 
 def _root_leftovers(layout: Layout) -> list[Path]:
-    folders = (layout.root, layout.agents)
-    return sorted(path for folder in folders for path in folder.glob(f"{TEMPORARY}*"))
+    folders = (layout.root, layout.agents, layout.routes)
+    return sorted(
+        path
+        for folder in folders
+        if not folder.is_symlink()
+        for path in folder.glob(f"{TEMPORARY}*")
+    )

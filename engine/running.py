@@ -25,6 +25,7 @@ from agentsdir.engine.provider_sessions import (
 )
 from agentsdir.engine.recording import Recording
 from agentsdir.engine.results import TurnResult
+from agentsdir.engine.spawning.telling import begun_steps
 from agentsdir.engine.steps import take_step
 from agentsdir.engine.syncing import catch_up
 from agentsdir.engine.untold import with_untold
@@ -212,6 +213,9 @@ class Turn:
                 "attempt": 1,
             }
             writer.append("turn.start", start, turn.world.now())
+        if self._message is not None and self._message.get("spawn"):
+            for step in begun_steps(turn.world.layout, turn.state, self._message["content"]):
+                turn.state = take_step(turn.world, turn.paths, turn.state, step)
 
     def _stand_in(self, name: str) -> Runner:
         """Return who runs the turn in place of the agent's own provider."""

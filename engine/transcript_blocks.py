@@ -43,29 +43,37 @@ class Logged:
     """The blocks that the log has: of one turn while it runs, or of all of them.
 
     It holds a digest of each, and whole only the calls which seemed never to return and the
-    results that were made up for them.
+    results that were made up for them. What an attempt left that failed, and was given up for
+    another provider's, stays as it was logged: its transcript does not say so.
     """
 
     def __init__(self) -> None:
         self._digests: dict[tuple[str, str], str] = {}
         self._made_up: dict[tuple[str, str], Block] = {}
         self._closed: dict[tuple[str, str], Block] = {}
+        self._given_up: set[tuple[str, str]] = set()
 
     @classmethod
     def of_log(cls, paths: AgentPaths) -> Logged:
         """Read all of them from an agent's log."""
         found = cls()
+        attempt: set[tuple[str, str]] = set()
         with open_log(paths.log) as stream:
             for line in read_log(stream, str(paths.log)):
-                if line.record is not None and line.record.event == "block":
-                    block = line.record.data.get("block")
-                    if isinstance(block, dict):
-                        found.add(block)
+                event, data = (line.record.event, line.record.data) if line.record else ("", {})
+                if event == "turn.start":
+                    attempt = set()
+                elif event == "provider.fallback":
+                    found._given_up |= attempt
+                elif event == "block" and isinstance(block := data.get("block"), dict):
+                    found.add(block)
+                    attempt.add(block_key(block))
         return found
 
     def add(self, block: Block) -> None:
         """Take note of a block as it was logged."""
         self._digests[block_key(block)] = _digest(block)
+        self._given_up.discard(block_key(block))
         if block.get("type") == "tool_result" and block.get("synthetic"):
             self._made_up[_answered(block)] = block
         elif block.get("type") == "tool_use" and _answered(block) in self._made_up:
@@ -77,7 +85,8 @@ class Logged:
 
     def differs(self, block: Block) -> bool:
         """Tell whether the log has no such block, or has it differently."""
-        return self._digests.get(block_key(block)) != _digest(block)
+        key = block_key(block)
+        return key not in self._given_up and self._digests.get(key) != _digest(block)
 
     def replaced_by(self, block: Block) -> Iterator[Block]:
         """Yield, as superseded, what one of the client's takes the place of.

@@ -183,7 +183,7 @@ def _text(content: Any) -> str:
     """Return content as text, with a marker for each part that is none, shortened at its end."""
     if isinstance(content, list):
         parts = [part if isinstance(part, dict) else {} for part in content]
-        content = "\n".join(str(part.get("text") or f"[{part.get('type')}]") for part in parts)
+        content = "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in parts)
     elif content is None:
         content = ""
     elif not isinstance(content, str):

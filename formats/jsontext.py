@@ -103,7 +103,14 @@ def _check(value: Any, depth: int) -> None:
 
 def deeper_than(value: Any, limit: int) -> bool:
     """Tell whether lists and objects in `value` nest more than `limit` levels."""
-    level = [value] if type(value) in CONTAINERS else []
+    if type(value) not in CONTAINERS:
+        return False
+    for child in value.values() if type(value) is dict else value:
+        if type(child) in CONTAINERS:
+            break
+    else:
+        return False  # as most are
+    level = [value]
     for _ in range(limit + 1):
         if not level:
             return False

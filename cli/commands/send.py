@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from agentsdir.cli import targets
 from agentsdir.cli.environment import Environment
 from agentsdir.formats.errors import UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from agentsdir.engine.inbox import Message
-    from agentsdir.formats.directory.layout import AgentPaths
 
 Words = Annotated[
     list[str] | None,
@@ -91,6 +86,7 @@ def run(
     """
     from agentsdir.cli import sending
     from agentsdir.engine.agents import find_agent
+    from agentsdir.engine.inbox import Message, retry_of
 
     env: Environment = ctx.obj
     chosen = targets.TargetOptions(
@@ -105,16 +101,21 @@ def run(
         raise UsageError("--no-message sends none; nothing else goes with it")
     if no_wait and timeout:
         raise UsageError("--timeout is for a turn that is waited for; --no-wait waits for none")
+    # What can be refused is refused before an agent is made.
+    content = None if no_message or retry else _content(env, prompt, messages)
+    if sync and not (sender or retry or env.turn):
+        raise UsageError("--sync needs --from: who is to get the answer?")
+    from_agent = find_agent(env.layout, sender).id if sender else ""
     world = env.world
     paths = targets.find_target(env, world, chosen)
     world.layout.check_version(writing=True)
     if no_message:
         sending.run_waiting(env, world, paths, message_id, manner)
         return
-    said = _message(env, paths, prompt, messages, retry)
+    said = retry_of(paths, retry) if content is None else Message(content)
     said = said._replace(sync=sync or said.sync, id=message_id)
-    if sender:
-        said = said._replace(sender=find_agent(env.layout, sender).id)
+    if from_agent:
+        said = said._replace(sender=from_agent)
     if sync and said.sender == "cli" and env.turn is None:
         raise UsageError("--sync needs --from: who is to get the answer?")
     if env.turn is not None or no_wait:
@@ -125,12 +126,7 @@ def run(
         sending.send_and_wait(env, world, paths, said, manner)
 
 
-def _message(
-    env: Environment, paths: AgentPaths, prompt: str, messages: Path | None, retry: str
-) -> Message:
+def _content(env: Environment, prompt: str, messages: Path | None) -> list[dict[str, Any]]:
     from agentsdir.cli.prompts import read_messages, read_prompt
-    from agentsdir.engine.inbox import Message, retry_of
 
-    if retry:
-        return retry_of(paths, retry)
-    return Message(read_messages(env, messages) if messages else read_prompt(env, prompt))
+    return read_messages(env, messages) if messages else read_prompt(env, prompt)

@@ -49,8 +49,8 @@ def run(
         float | None, typer.Option(metavar="SECONDS", help="Wait this long for a slot; -1: ever")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="End its turn after this long")
-    ] = None,
+        float, typer.Option(min=0, metavar="SECONDS", help="End its turn after this long")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
 ) -> None:
     """Give a task to a new subagent and print its answer as it comes.

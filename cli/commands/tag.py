@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_text
 
 # A tag to remove begins as an option does, and one such as -hot with -h.
 CONTEXT = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
+
+
+class Command(TyperCommand):
+    """Takes -h for --help where the agent should stand, and nowhere else."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return what is left of the arguments."""
+        return super().parse_args(ctx, ["--help"] if args[:1] == ["-h"] else args)
 
 
 def run(
@@ -37,9 +46,6 @@ def run(
     from agentsdir.formats.directory.agent import read_agent
 
     env: Environment = ctx.obj
-    if agent == "-h":
-        typer.echo(ctx.get_help())
-        return
     paths = find_agent(env.layout, agent)
     given = tags or []
     if given:

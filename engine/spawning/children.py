@@ -21,6 +21,7 @@ from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids
 from agentsdir.formats.directory.agent import AgentWriter, Reading, read_agent, write_agent
 from agentsdir.formats.directory.creation import recorded_creation
+from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import making_agent, withdraw_agent
 from agentsdir.formats.directory.states import SessionState
@@ -133,6 +134,10 @@ def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> d
         permission_mode=recorded_mode(record) if provider and provider.runs_program else "",
         cwd=wanted.cwd or state.cwd,
         options={**(record.data.get("options", {}) if same else {}), **wanted.options},
+        fallbacks=tuple(state.fallbacks) if same else (),
+        max_ticks=wanted.max_ticks or _recorded_ticks(state),
+        # What an agent leaves that goes with its work, nobody would find.
+        ephemeral=wanted.ephemeral or state.ephemeral,
     )
     check_wanted(world.layout, new)
     if provider is not None and not new.model:
@@ -142,15 +147,12 @@ def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> d
         "id": ids.dashed(world.ids.session()),
         "cwd": new.cwd,
     }
-    data = identity_of(world, new, child.paths.id, native)
-    ticks = wanted.max_ticks or state.limits.get("max_ticks")
-    data["limits"] = {"max_ticks": ticks} if ticks else {}
-    if same and state.fallbacks:
-        data["fallbacks"] = state.fallbacks
-    if wanted.ephemeral or state.ephemeral:
-        # What an agent leaves that goes with its work, nobody would find.
-        data["ephemeral"] = True
-    return data
+    return identity_of(world, new, child.paths.id, native)
+
+
+def _recorded_ticks(state: AgentState) -> int:
+    ticks = state.limits.get("max_ticks")
+    return ticks if type(ticks) is int and ticks > 0 else 0  # a log may say anything
 
 
 def _session_of(created: dict[str, Any]) -> str:

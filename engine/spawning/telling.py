@@ -7,6 +7,7 @@ or unreadable is told nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agentsdir.engine.steps import Step
@@ -65,6 +66,20 @@ class Subagent(NamedTuple):
 
 def _text_of(part: dict[str, Any]) -> str:
     return str(part.get("text") or f"[{part.get('type')}]")
+
+
+def waiting_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPaths, str]]:
+    """Return the subagents that nobody has begun to run, each with its first prompt's id.
+
+    They stand in the order of the asking; who is gone or cannot be read is left out.
+    """
+    found = []
+    for child_id in parent.children:
+        with suppress(NoSuchAgent, Invalid, UsageError):
+            paths = layout.agent(child_id)
+            prompts = [m["messageId"] for m in read_agent(paths).state.pending if m.get("spawn")]
+            found += [(paths, prompt) for prompt in prompts[:1]]
+    return found
 
 
 def is_spawned(block: dict[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from agentsdir.formats import times
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.layout import TEMPORARY, Layout
-from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.errors import AgentsdirError, Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,11 +63,18 @@ def _route(layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Prob
     if value is NOTHING or any(problem.fails for problem in problems):
         return
     key = value["key"]
-    if routes.route_path(layout, key) != path:
+    if not _is_named_by(layout, key, path):
         yield Problem("derived-differs", name, "its name is not the one of its key")
     elif not _is_so(layout, value["agentId"], lambda state: routes.holds(state, key)):
         reason = f"agent {value['agentId']} is not, or no longer, {routes.says(key)}"
         yield Problem("derived-stale", name, reason)
+
+
+def _is_named_by(layout: Layout, key: routes.Key, path: Path) -> bool:
+    try:
+        return routes.route_path(layout, key) == path
+    except Invalid:  # no key of ours would be written so
+        return False
 
 
 def _slot(_layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Problem]:

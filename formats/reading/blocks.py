@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import NoneType
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, get_args
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.usage import as_usage
@@ -48,91 +48,89 @@ class Source(TypedDict):
     length: int | None
 
 
-class _Common(TypedDict):
-    id: str
-    conversationId: str
-    sessionId: str
-    timestamp: str | None
-    source: Source | None
-    messageId: NotRequired[str]
-    hidden: NotRequired[bool]
-    superseded: NotRequired[bool]
-    lossy: NotRequired[list[str]]
-    usage: NotRequired[dict[str, Any]]
+# Only ever read: to make them would take each command a millisecond.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NotRequired
 
+    class _Common(TypedDict):
+        id: str
+        conversationId: str
+        sessionId: str
+        timestamp: str | None
+        source: Source | None
+        messageId: NotRequired[str]
+        hidden: NotRequired[bool]
+        superseded: NotRequired[bool]
+        lossy: NotRequired[list[str]]
+        usage: NotRequired[dict[str, Any]]
 
-class UserMessageBlock(_Common):
-    """What a person (or whoever plays that part) said: a string, or text and image parts."""
+    class UserMessageBlock(_Common):
+        """What a person (or whoever plays that part) said: a string, or text and image parts."""
 
-    type: Literal["user_message"]
-    content: str | list[dict[str, Any]]
+        type: Literal["user_message"]
+        content: str | list[dict[str, Any]]
 
+    class AssistantTextBlock(_Common):
+        """Text the model wrote for the reader."""
 
-class AssistantTextBlock(_Common):
-    """Text the model wrote for the reader."""
+        type: Literal["assistant_text"]
+        content: str
+        model: NotRequired[str]
 
-    type: Literal["assistant_text"]
-    content: str
-    model: NotRequired[str]
+    class ThinkingBlock(_Common):
+        """What the model thought, and its summary where the client keeps one."""
 
+        type: Literal["thinking"]
+        content: str
+        summary: NotRequired[str]
+        signature: NotRequired[str]
+        redacted: NotRequired[bool]
 
-class ThinkingBlock(_Common):
-    """What the model thought, and its summary where the client keeps one."""
+    class ToolUseBlock(_Common):
+        """A tool call. `status` is pending where no result is known."""
 
-    type: Literal["thinking"]
-    content: str
-    summary: NotRequired[str]
-    signature: NotRequired[str]
-    redacted: NotRequired[bool]
+        type: Literal["tool_use"]
+        toolName: str
+        toolUseId: str
+        input: Any
+        status: ToolStatus
+        displayName: NotRequired[str]
+        description: NotRequired[str]
 
+    class ToolResultBlock(_Common):
+        """What a tool call gave, as the model saw it (`output`) and as the client showed it."""
 
-class ToolUseBlock(_Common):
-    """A tool call. `status` is pending where no result is known."""
+        type: Literal["tool_result"]
+        toolUseId: str
+        output: Any
+        isError: bool
+        durationMs: NotRequired[int]
+        display: NotRequired[Any]
+        overflow: NotRequired[dict[str, Any]]
+        synthetic: NotRequired[bool]
 
-    type: Literal["tool_use"]
-    toolName: str
-    toolUseId: str
-    input: Any
-    status: ToolStatus
-    displayName: NotRequired[str]
-    description: NotRequired[str]
+    class SystemBlock(_Common):
+        """An event around the conversation: starts, ends, errors, notices, unknown rows."""
 
+        type: Literal["system"]
+        subtype: SystemSubtype
+        message: str
+        metadata: NotRequired[dict[str, Any]]
 
-class ToolResultBlock(_Common):
-    """What a tool call gave, as the model saw it (`output`) and as the client showed it."""
+    class SubagentBlock(_Common):
+        """The reference to a subagent's own thread, at the place where it was called."""
 
-    type: Literal["tool_result"]
-    toolUseId: str
-    output: Any
-    isError: bool
-    durationMs: NotRequired[int]
-    display: NotRequired[Any]
-    overflow: NotRequired[dict[str, Any]]
-    synthetic: NotRequired[bool]
-
-
-class SystemBlock(_Common):
-    """An event around the conversation: starts, ends, errors, notices, unknown rows."""
-
-    type: Literal["system"]
-    subtype: SystemSubtype
-    message: str
-    metadata: NotRequired[dict[str, Any]]
-
-
-class SubagentBlock(_Common):
-    """The reference to a subagent's own thread, at the place where it was called."""
-
-    type: Literal["subagent"]
-    subagentId: str | None
-    name: NotRequired[str]
-    input: str
-    status: ToolStatus
-    output: NotRequired[str]
-    display: NotRequired[Any]
-    durationMs: NotRequired[int]
-    toolUseId: NotRequired[str]
-    link: NotRequired[dict[str, str]]
+        type: Literal["subagent"]
+        subagentId: str | None
+        name: NotRequired[str]
+        input: str
+        status: ToolStatus
+        output: NotRequired[str]
+        display: NotRequired[Any]
+        durationMs: NotRequired[int]
+        toolUseId: NotRequired[str]
+        link: NotRequired[dict[str, str]]
 
 
 _TEXT: tuple[type, ...] = (str,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 import orjson
@@ -13,6 +14,10 @@ from agentsdir.formats.reading.salvage import salvage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+# Stands for the value of a line that says nothing (`read_rows`); no JSON text means it.
+NOTHING = object()
 
 
 class Row(NamedTuple):
@@ -85,16 +90,16 @@ def read_rows(
     """Yield every record of a JSON Lines transcript, salvaged ones included.
 
     `is_record` tells a record of the format from an object within one (`salvage`); `loads` may
-    know a cheaper way to a value that stands in a line than to decode it.
+    know a cheaper way to a value that stands in a line than to decode it, and returns `NOTHING`
+    for a line that is to be settled as folded and passed over.
 
     Blank lines are settled as hidden and damaged ones as damaged here; `report` is called with
     each finding. Never raises for what the bytes hold.
     """
     # What `Row(…)` does, without the Python call around it: this runs once per line.
     new = tuple.__new__
-    number = offset = length = 0
-    while data := stream.readline(cap):
-        number += 1
+    offset = length = 0
+    for number, data in enumerate(iter(partial(stream.readline, cap), b""), 1):
         offset += length
         length = len(data)
         tally.lines += 1
@@ -112,6 +117,9 @@ def read_rows(
         else:
             if type(value) is dict:
                 yield new(Row, (value, number, offset, length, data, False, ()))
+                continue
+            if value is NOTHING:
+                tally.folded += 1
                 continue
         yield from _odd_line(number, offset, data, file, tally, report, is_record)
 

@@ -199,6 +199,14 @@ class ParseSink:
         thread = self.conversation(conversation)
         thread.usage = add_usage(thread.usage, usage)
 
+    def pieces(self, view: View = "live") -> Iterator[bytes]:
+        """Yield each block of the view as a line of JSON, LF included; some lines at a time."""
+        if self._late or self._superseded:
+            yield from self.lines(view)
+            return
+        for run in self._shown():
+            yield from self._spool.pieces(run.start, run.stop)
+
     def lines(self, view: View = "live") -> Iterator[bytes]:
         """Yield each block of the view as one line of JSON, LF included."""
         late, superseded = self._late, self._superseded
@@ -298,4 +306,7 @@ def _encode_late(late: dict[str, Any]) -> bytes:
 
 
 def _encode_lossy(block: Block) -> bytes:
-    return orjson.dumps(jsontext.cleaned(block), option=orjson.OPT_APPEND_NEWLINE)
+    made = jsontext.cleaned(block)
+    if "usage" in made:  # stands last, as where it comes late
+        made["usage"] = made.pop("usage")
+    return orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE)

@@ -100,58 +100,64 @@ class LineSpool:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._room = limit
-        self._kept: list[bytes] = []
-        self._late: list[bytes] = []
-        self._late_size = 0
-        # Where each line of the scratch file ends.
+        # Where each line ends.
         self._ends = array("q")
         self._end = 0
+        # The last lines, which were put nowhere yet.
+        self._late: list[bytes] = []
+        # All before them, joined: by chunk, its first line, its offset, and itself if it is kept.
+        self._firsts = array("q", [0])
+        self._offsets = array("q", [0])
+        self._kept: list[bytes] = []
         self._scratch = _Scratch()
 
     def __len__(self) -> int:
         """Return how many lines there are."""
-        return len(self._kept) + len(self._ends)
+        return len(self._ends)
 
     def add(self, line: bytes) -> None:
         """Append a line, its LF included. Raises `AgentsdirError` when the disk refuses."""
-        size = len(line)
-        if self._room > 0:
-            self._room -= size
-            # A copy is as large as it has to be; what an encoder returns often is far larger.
-            self._kept.append(bytes(memoryview(line)))
-            return
         self._late.append(line)
-        self._late_size += size
-        self._end += size
+        self._end += len(line)
         self._ends.append(self._end)
-        if self._late_size > CHUNK:
-            self._flush()
+        if self._end - self._offsets[-1] > CHUNK:
+            self._store()
 
-    def _flush(self) -> None:
-        if self._late:
+    def _store(self) -> None:
+        if self._room > 0:
+            self._room -= self._end - self._offsets[-1]
+            self._kept.append(b"".join(self._late))
+        else:
             self._scratch.write(self._late)
+        self._firsts.append(len(self._ends))
+        self._offsets.append(self._end)
         self._late = []
-        self._late_size = 0
 
-    def lines(self, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the lines from number `begin` to before `end`; all lines, if none is given.
+    def pieces(self, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the lines from number `begin` to before `end`, some at a time; all by default.
 
         Nothing may be added while they are read.
         """
-        self._flush()
-        kept, ends = len(self._kept), self._ends
-        end = len(self) if end is None else end
-        if begin == 0 and end >= kept:
-            yield from self._kept
-        elif begin < kept:
-            yield from self._kept[begin:end]
-        at, end = max(0, begin - kept), end - kept
-        while at < end:
-            start = ends[at - 1] if at else 0
-            # As many lines as a chunk holds, and one at least.
-            after = min(end, max(at + 1, bisect_right(ends, start + CHUNK)))
-            yield from io.BytesIO(self._scratch.read(start, ends[after - 1] - start))
+        at, end = begin, len(self._ends) if end is None else end
+        firsts, stored = self._firsts, self._firsts[-1]
+        while at < end and at < stored:
+            chunk = bisect_right(firsts, at) - 1
+            after = min(end, firsts[chunk + 1])
+            yield self._read(chunk, self._ends[at - 1] if at else 0, self._ends[after - 1])
             at = after
+        if at < end:
+            yield b"".join(self._late[at - stored : end - stored])
+
+    def _read(self, chunk: int, start: int, stop: int) -> bytes:
+        if chunk < len(self._kept):
+            offset = self._offsets[chunk]
+            return self._kept[chunk][start - offset : stop - offset]
+        return self._scratch.read(start - self._offsets[len(self._kept)], stop - start)
+
+    def lines(self, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the same lines one by one."""
+        for piece in self.pieces(begin, end):
+            yield from io.BytesIO(piece)
 
 
 # A record that is kept: its bytes, or its offset and length in the scratch file.

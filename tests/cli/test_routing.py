@@ -233,7 +233,8 @@ def test_processes_that_hand_out_at_once_hand_out_each_text_once(shell: Any) -> 
     said = [f"text {number}" for number in range(5)]
     for number, text in enumerate(said):
         say(shell, agent, f"{number}" * 24, text)
-    kept = hook(shell, 'cat >> "$kept"')
+    # Slow enough that all of them would find all texts waiting.
+    kept = hook(shell, 'sleep 0.2; cat >> "$kept"')
     command = [sys.executable, "-m", "agentsdir.cli.main", "outbox", "--deliver"]
     running = [
         subprocess.Popen(command, env=shell.environment(), stderr=subprocess.DEVNULL)
@@ -371,3 +372,56 @@ def test_a_task_and_the_heartbeat_run_on_one_agent_each_and_are_never_foreground
     assert shell.ok("resolve", "heartbeat").out == f"{rows['heartbeat']['agentId']}\n"
     assert shell("resolve", "most-recent-foreground").code == 10
     assert shell.ok("outbox").out == ""
+
+
+REFUSED = {
+    "an empty prompt": ["--heartbeat", ""],
+    "a prompt that is not there": ["--heartbeat", "--messages", "nowhere.json"],
+    "an answer that nobody gets": ["--heartbeat", "--sync", "hi"],
+    "a sender that is nobody": ["--heartbeat", "--from", "nobody", "hi"],
+    "two prompts": ["--heartbeat", "hi", "there"],
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED)
+def test_a_message_that_cannot_be_sent_makes_no_agent(shell: Any, arguments: list[str]) -> None:
+    """It is looked at before the agent that it is for."""
+    assert shell("send", *arguments).code in (2, 10)
+    assert not shell.root.exists()
+
+
+@pytest.mark.feature("T-05")
+def test_what_a_subagent_says_to_nobody_in_particular_its_parent_hears_as_a_system_message(
+    shell: Any,
+) -> None:
+    """And what a task says, the most recent foreground agent; both say from whom it is."""
+    shell.new()
+    user = shell.new()
+    task = shell.new("--type", "cron", "--cron", "nightly")
+    child = shell.new("--type", "subagent", "--parent", task, "--name", "scout")
+
+    for sender, heard_by in ((child, task), (task, user)):
+        done = shell.ok("send", "--from", sender, "found it")
+        assert done.out == f'<system_message origin="{sender}">found it</system_message>\n'
+        log = lines(shell.folder(heard_by) / "events.jsonl")
+        (heard,) = [r["data"] for r in log if r["event"] == "message.enqueued"]
+        assert (heard["kind"], heard["sender"]) == ("system", sender)
+        assert heard["content"] == [{"type": "text", "text": "found it"}]
+
+
+def test_a_message_from_within_parents_that_go_round_is_refused_by_name(shell: Any) -> None:
+    """Exit 12; nobody gets it."""
+    one = shell.new()
+    two = shell.new("--type", "subagent", "--parent", one, "--name", "x")
+    log = shell.folder(one) / "events.jsonl"
+    first, *rest = lines(log)
+    who = {"type": "subagent", "id": one, "parentAgentId": two, "name": "y"}
+    first["data"] |= {"descriptor": who, "parentAgentId": two}
+    log.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in (first, *rest)))
+    (shell.folder(one) / "state.json").unlink()
+
+    done = shell("send", "--from", two, "--json", "hello")
+
+    assert (done.code, done.error["kind"]) == (12, "parent-cycle")
+    assert one in done.error["message"]
+    assert two in done.error["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 from agentsdir.adapters.contract import Host
@@ -18,3 +19,9 @@ def agentsdir(host: Host, *arguments: str) -> str:
     code = run(list(arguments), env)
     assert (code, err.getvalue()) == (0, ""), err.getvalue()
     return out.getvalue().strip()
+
+
+class Told:
+    """Whom a made-up provider asks what to do with a prompt; the test says it."""
+
+    on_prompt: Callable[[str], None] = staticmethod(lambda _prompt: None)

@@ -116,8 +116,8 @@ def test_a_subagent_that_a_turn_asks_for_is_named_in_that_turn(stage: Any) -> No
 
 @pytest.mark.feature("A-05", "A-06")
 def test_a_subagent_has_what_its_parent_has_but_not_what_it_is(stage: Any) -> None:
-    """Provider, model, options, limits, folder, profile and mode; not the system prompt."""
-    root = stage.new(profile="p", cwd="/w")
+    """Provider, model, options, limits, fallbacks, folder, profile; not the system prompt."""
+    root = stage.new(provider="script", fallbacks=("echo",), profile="p", cwd="/w")
     it = {"provider": "script", "model": "m", "options": {"file": "talk.jsonl"}, "max_ticks": 7}
     parent = make(stage, root, system_prompt="You are the parent.", **it).paths
     same = created(stage, make(stage, parent).paths)
@@ -129,7 +129,7 @@ def test_a_subagent_has_what_its_parent_has_but_not_what_it_is(stage: Any) -> No
         "options": {"file": "talk.jsonl"},
     }
     assert (same["system_prompt"], same["limits"]) == ("", {"max_ticks": 7})
-    assert same["native"]["cwd"] == "/w"
+    assert (same["native"]["cwd"], same["fallbacks"]) == ("/w", ["echo"])
     own = {
         "provider": "echo",
         "system_prompt": "Count.",
@@ -147,6 +147,7 @@ def test_a_subagent_has_what_its_parent_has_but_not_what_it_is(stage: Any) -> No
         "options": {},
     }
     assert (other["system_prompt"], other["limits"]) == ("Count.", {"max_ticks": 2})
+    assert "fallbacks" not in other
     mixed = created(stage, make(stage, parent, options={"file": "other.jsonl"}, model="n").paths)
     assert (mixed["options"], mixed["model"]) == ({"file": "other.jsonl"}, "n")
 

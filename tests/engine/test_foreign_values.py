@@ -70,7 +70,7 @@ def test_a_transcripts_odd_value_is_cleaned_in_the_block_that_says_why(
     source = Source("s.jsonl", data=TRANSCRIPTS[adapter].replace(b"%s", text))
     report = ParseReport()
     found = find_sessions([source], adapter, pytest.fail)
-    lines = list(parse_all(found, report, hidden=False))
+    lines = b"".join(parse_all(found, report, hidden=False)).splitlines()
     blocks = [orjson.loads(line) for line in lines]
     assert [json.loads(line) for line in lines] == blocks
     for block in blocks:

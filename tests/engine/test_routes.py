@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.archiving import archive_agent, unarchive_agent
 from agentsdir.engine.creation import NewAgent
+from agentsdir.engine.restoring import sweep_root
 from agentsdir.engine.routing import routes
 from agentsdir.engine.routing.targets import default_target, find_or_create
 from agentsdir.engine.world import World
@@ -105,6 +107,7 @@ class Routing(RuleBasedStateMachine):
         """Close an agent: its key is free."""
         if which in self.live:
             close(self.world, self.live.pop(which))
+            self.find(which)
 
     @rule(which=WHICH)
     def put_away(self, which: str) -> None:
@@ -134,16 +137,19 @@ class Routing(RuleBasedStateMachine):
             path = routes.route_path(self.layout, KEYS[which])
             path.unlink(missing_ok=True)
             path.write_bytes(data)
+            self.find(which)
 
     @rule(which=WHICH)
     def lose(self, which: str) -> None:
         """Lose a route."""
         routes.route_path(self.layout, KEYS[which]).unlink(missing_ok=True)
+        self.find(which)
 
     @rule(which=WHICH, other=WHICH)
     def mislead(self, which: str, other: str) -> None:
         """Let a route name another agent, or one that is not there."""
         routes.put(self.layout, KEYS[which], self.live.get(other, "x" * 24), self.world.disk)
+        self.find(which)
 
     @rule(which=WHICH, other=WHICH)
     def link(self, which: str, other: str) -> None:
@@ -152,6 +158,7 @@ class Routing(RuleBasedStateMachine):
             path = routes.route_path(self.layout, KEYS[which])
             path.unlink(missing_ok=True)
             path.symlink_to(routes.route_path(self.layout, KEYS[other]))
+            self.find(which)
 
     @invariant()
     def each_key_has_one_live_agent(self) -> None:
@@ -208,20 +215,44 @@ def test_what_is_found_stays_as_it_is(stage: Any) -> None:
     assert stage.tree() == before
 
 
-def test_an_index_that_is_a_link_is_neither_read_nor_written(stage: Any, tmp_path: Path) -> None:
+def test_an_index_that_is_a_link_is_neither_read_nor_written(
+    stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It could lead anywhere."""
     agent = find_or_create(stage.world, wanted("a task")).paths
     elsewhere = tmp_path / "elsewhere"
     layout = Layout(stage.root)
     layout.routes.rename(elsewhere)
     layout.routes.symlink_to(elsewhere)
-    for path in elsewhere.iterdir():
-        path.write_bytes(b"untouched")
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+    searched: list[str] = []
+    search = routes.search
+    monkeypatch.setattr(routes, "search", lambda *given: searched.append("") or search(*given))
 
     assert find_or_create(stage.world, wanted("a task")).paths.id == agent.id
     find_or_create(stage.world, wanted("the heartbeat"))
 
-    assert [path.read_bytes() for path in elsewhere.iterdir()] == [b"untouched"]
+    assert len(searched) == 2 + 1  # the last one is that of `make_agent`
+    assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
+
+
+@pytest.mark.parametrize("place", ["routes", "route"])
+@pytest.mark.parametrize("what", ["FIFO", "folder", "file"])
+def test_an_oddity_in_the_index_costs_a_search_and_no_more(
+    stage: Any, place: str, what: str
+) -> None:
+    """Nothing hangs, nothing is refused."""
+    layout = Layout(stage.root)
+    agent = find_or_create(stage.world, wanted("a task")).paths
+    (route,) = layout.routes.iterdir()
+    route.unlink()
+    path = route if place == "route" else layout.routes
+    if place == "routes":
+        path.rmdir()
+    {"FIFO": os.mkfifo, "folder": Path.mkdir, "file": Path.touch}[what](path)
+
+    for _ in range(2):
+        assert find_or_create(stage.world, wanted("a task")).paths.id == agent.id
 
 
 def test_a_damaged_agent_that_may_have_the_key_is_not_given_a_twin(stage: Any) -> None:
@@ -234,6 +265,23 @@ def test_a_damaged_agent_that_may_have_the_key_is_not_given_a_twin(stage: Any) -
 
     assert refused.value.kind == "already-exists"
     assert find_or_create(stage.world, wanted("the heartbeat")).made
+
+
+def test_what_a_dead_writer_left_in_the_index_is_swept(stage: Any, tmp_path: Path) -> None:
+    """By a restoration of all; never through a link."""
+    find_or_create(stage.world, wanted("a task"))
+    layout = Layout(stage.root)
+    left = layout.routes / ".tmp-x"
+    left.touch()
+    assert sweep_root(stage.world) == [left]
+    assert not left.exists()
+
+    left.touch()
+    elsewhere = tmp_path / "elsewhere"
+    layout.routes.rename(elsewhere)
+    layout.routes.symlink_to(elsewhere)
+    assert sweep_root(stage.world) == []
+    assert (elsewhere / ".tmp-x").exists()
 
 
 def test_a_search_without_a_key_is_refused_before_anything_is_made(stage: Any) -> None:
@@ -311,6 +359,10 @@ def test_validate_says_what_is_wrong_in_the_indexes(stage: Any) -> None:
     routes.route_path(layout, KEYS["the heartbeat"]).symlink_to(right)
     (layout.routes / f"{'0' * 32}.json").write_bytes(b"{")
     (layout.routes / f"{'1' * 32}.json").write_bytes(b'{"agentId": 1, "key": {}}\n')
+    deep = b'{"agentId": "%s", "key": {"a": %s}}' % (b"x" * 24, b"[" * 120 + b"]" * 120)
+    (layout.routes / f"{'2' * 32}.json").write_bytes(deep)
+    large = b'{"agentId": "%s", "key": {"type": 1e999}}' % (b"x" * 24)
+    (layout.routes / f"{'3' * 32}.json").write_bytes(large)
 
     found = {
         (Path(problem.file).relative_to(stage.root).as_posix(), problem.id)
@@ -325,6 +377,8 @@ def test_validate_says_what_is_wrong_in_the_indexes(stage: Any) -> None:
         (f"routes/{link}", "unsafe-path"),
         (f"routes/{'0' * 32}.json", "half-document"),
         (f"routes/{'1' * 32}.json", "schema"),
+        (f"routes/{'2' * 32}.json", "derived-differs"),
+        (f"routes/{'3' * 32}.json", "bad-json"),
         ("routes/notes.txt", "foreign-entry"),
         ("routes/.tmp-x", "leftover"),
         (f"slots/{'y' * 24}", "derived-differs"),

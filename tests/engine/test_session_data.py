@@ -91,7 +91,8 @@ def blocks_of(*sources: Source, adapter: str = "auto", view: Any = "live") -> li
     rejected: list[NotATranscript] = []
     found = find_sessions(sources, adapter, rejected.append)
     assert rejected == []
-    return [orjson.loads(line) for line in parse_all(found, ParseReport(view), hidden=False)]
+    lines = b"".join(parse_all(found, ParseReport(view), hidden=False)).splitlines()
+    return [orjson.loads(line) for line in lines]
 
 
 @pytest.mark.feature("C-07")
@@ -143,7 +144,7 @@ def test_a_report_accounts_for_every_line_of_every_session(stage: Any, tmp_path:
     found = find_sessions(
         [Source(path.name, path=path) for path in names], "auto", lambda error: None
     )
-    printed = list(parse_all(found, report, hidden=False))
+    printed = b"".join(parse_all(found, report, hidden=False)).splitlines()
     document = report.as_json()
     total = sum(path.read_bytes().count(b"\n") for path in names) + 1
     counts = ("parsed", "hidden", "folded", "damaged")

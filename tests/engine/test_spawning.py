@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from agentsdir.engine.agents import find_agent
+from agentsdir.engine.spawning.children import Wanted, make_child
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.errors import ProviderError
 
@@ -131,3 +133,72 @@ def test_a_failed_turn_runs_nothing_that_it_asked_for(
     assert stage.events(paths)[2:] == ["session.state", "message.delivered"]
     assert stage.state(paths).session.state.value == "terminated"
     assert stage.state(parent).pending == []
+
+
+def test_what_a_dead_process_was_to_run_is_run_after_the_parents_next_turn(
+    stage: Any, parent: AgentPaths
+) -> None:
+    """Whether it died after the turn that asked, or between two subagents of a shell."""
+    task = [{"type": "text", "text": "left"}]
+    wanted = Wanted(task, name="left", provider="echo")
+    child = make_child(stage.world, parent, wanted, turn_id=None, sync=True)
+    other = stage.send(parent, "fox").response
+    assert answers(stage, child.paths) == ["left"]
+    assert told(stage, parent, child.paths.id).count("answer") == 1
+    assert told(stage, parent, other).count("answer") == 1
+    assert stage.state(parent).children == {}
+
+
+def test_one_that_was_removed_before_it_could_run_stops_nobody(
+    stage: Any, program: Callable[..., str]
+) -> None:
+    """Neither its parent nor its siblings."""
+    remove = """
+import shutil
+shutil.rmtree(self.host.marks["AGENTSDIR_ROOT"] + "/agents/" + said)
+"""
+    asks = ASKS.replace("        yield", textwrap.indent(remove, " " * 8) + "        yield", 1)
+    parent = stage.new(provider=program(body=asks))
+    assert stage.send(parent, "gone").outcome == "completed"
+
+
+@pytest.mark.feature("A-06")
+def test_a_subagent_is_handed_nothing_of_its_parent(
+    stage: Any, program: Callable[..., str]
+) -> None:
+    """No turn, no system prompt, no transcript: a native session of its own, and its task."""
+    body = """
+from asking import agentsdir
+if str(content) == "spawn":
+    said = agentsdir(self.host, "spawn", "task", "--name", "fox")
+else:
+    said = [str(content), self.spec.system_prompt, sorted(self.spec.transcripts), self.how]
+yield self.on_disk("assistant_text", "answer", content=str(said))
+"""
+    parent = stage.new(provider=program(body=body), system_prompt="You are the parent.")
+    stage.send(parent, "my secret")
+    child = Layout(stage.root).agent(stage.send(parent, "spawn").response)
+    assert answers(stage, child) == ["['task', '', [], 'create']"]
+    assert stage.state(child).native["id"] != stage.state(parent).native["id"]
+    assert all("secret" not in line for line in child.log.read_text().splitlines())
+
+
+def test_a_subagents_own_subagents_run_too(stage: Any, program: Callable[..., str]) -> None:
+    """Each answer climbs one level, turn by turn."""
+    body = """
+from asking import agentsdir
+if str(content).isdigit() and int(content):
+    said = agentsdir(self.host, "spawn", str(int(content) - 1))
+else:
+    said = "heard " + str(content).count("<system_message") * "it"
+yield self.on_disk("assistant_text", "answer", content=said)
+"""
+    parent = stage.new(provider=program(body=body))
+    stage.send(parent, "3")
+    chain = [parent]
+    while len(chain) < 4:
+        chain.append(Layout(stage.root).agent(answers(stage, chain[-1])[0]))
+    assert answers(stage, chain[3]) == ["heard "]
+    # Its first answer is all that a subagent's parent waits for.
+    assert [answers(stage, paths)[1:] for paths in chain[:3]] == [["heard it"]] * 3
+    assert all(stage.state(paths).children == {} for paths in chain)

@@ -18,10 +18,17 @@ from typing import Any
 
 from indoors import agentsdir, drain, surroundings
 
+from agentsdir.cli.exits import code_of
 from agentsdir.engine.creation import NewAgent, create_agent
+from agentsdir.engine.inbox import Message, enqueue, text_message
+from agentsdir.engine.running import Sender
+from agentsdir.engine.turns import Waiting, say
+from agentsdir.formats.directory import locks
+from agentsdir.formats.errors import AgentsdirError
 
 # How a message is sent: waiting for a slot, taking what there is, or only left in the queue.
-WAYS = (("--wait", "100"), ("--wait", "100"), (), ("--no-wait",))
+WAYS = ("patient", "patient", "hasty", "queued")
+WAITS = {"patient": Waiting(100, 100), "hasty": Waiting(locks.FOREVER, 0)}
 
 
 def settle(script: str, count: int) -> list[str]:
@@ -45,9 +52,23 @@ def send(job: dict[str, Any], agents: list[str], worker: int) -> None:
             number += 1
             if number <= done:
                 continue
-            code, _, err = agentsdir("send", *way, "--message-id", message, agent, message)
-            note = {"agent": agent, "message": message, "code": code, "way": way, "err": err}
+            code, error = say_one(agent, message, way)
+            note = {"agent": agent, "message": message, "code": code, "way": way, "err": error}
             file.write(json.dumps(note).encode() + b"\n")
+
+
+def say_one(agent: str, message: str, way: str) -> tuple[int, str]:
+    """Do what the command `send`, or `queue`, does; return its exit code and its complaint."""
+    world = surroundings().world
+    paths, said = world.layout.agent(agent), Message(text_message(message), id=message)
+    try:
+        if way == "queued":
+            enqueue(world, paths, said)
+        else:
+            say(world, paths, said, Sender(lambda _event: None), WAITS[way])
+    except AgentsdirError as error:
+        return int(code_of(error)), error.message
+    return 0, ""
 
 
 def begin(job: dict[str, Any], agents: list[str], worker: int) -> int:

@@ -77,7 +77,7 @@ def mend(out: Path) -> int:
     root = Path(os.environ["AGENTSDIR_ROOT"])
     logs = {
         path.parent.name: [json.loads(line) for line in path.read_bytes().splitlines()]
-        for path in sorted(root.glob("agents/*/events.jsonl"))
+        for path in sorted(root.glob("agents/[!.]*/events.jsonl"))
     }
     flaws = agentsdir("validate")[1]
     restored = {"code": code, "out": said, "err": complaint}

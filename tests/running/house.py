@@ -198,7 +198,12 @@ class House:
     def logs(self) -> dict[str, list[Record]]:
         """Return the log of every agent."""
         return {path.parent.name: self.log(path.parent.name)
-                for path in sorted(self.root.glob("agents/*/events.jsonl"))}  # fmt: skip
+                for path in sorted(self.root.glob("agents/[!.]*/events.jsonl"))}  # fmt: skip
+
+    def waiting(self) -> list[str]:
+        """Return the agents that have messages which nobody ran."""
+        states = sorted(self.root.glob("agents/[!.]*/state.json"))
+        return [path.parent.name for path in states if orjson.loads(path.read_bytes())["pending"]]
 
     def of(self, agent: str, event: str) -> list[Record]:
         """Return the data of an agent's events of one kind."""

@@ -33,7 +33,7 @@ def agentsdir(*arguments: str, variables: Mapping[str, str] = os.environ) -> tup
 
 def pending() -> list[str]:
     """Return the agents that have messages which nobody ran."""
-    states = Path(os.environ["AGENTSDIR_ROOT"]).glob("agents/*/state.json")
+    states = Path(os.environ["AGENTSDIR_ROOT"]).glob("agents/[!.]*/state.json")
     found = [path for path in sorted(states) if json.loads(path.read_bytes())["pending"]]
     return [path.parent.name for path in found]
 

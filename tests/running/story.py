@@ -11,7 +11,7 @@ from house import House, Record
 
 GOLDENS = Path(__file__).parent / "goldens"
 NOISE = {"usage", "stop_reason", "attempt", "provider", "path", "files"}
-_ID = re.compile(r"\b[a-z][0-9a-z]{23}\b")
+_ID = re.compile(r"\b[0-9a-z]{24}\b")
 
 
 def story(house: House) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from house import House, fail, say, shell
-from oracle import faults_of
+from oracle import faults_of, flaws
 
 CUTS = Path(__file__).with_name("cuts.py")
 
@@ -64,7 +64,7 @@ def test_whatever_a_kill_leaves_is_mended(
     found = {}
     for path in sorted(out.iterdir()):
         left = json.loads(path.read_bytes())
-        wrong = [*faults_of(left["logs"], 1), *left["validate"].splitlines()]
+        wrong = [*faults_of(left["logs"], 1), *flaws(left["validate"])]
         if wrong:
             found[path.stem] = wrong
     assert found == {}

@@ -145,7 +145,7 @@ def again(agent: str, event: str) -> Callable[[Logs], None]:
         (again("person", "outgoing"), "was answered 2 times"),
         (drop("child", "turn.error"), "has no end"),
         (drop("person", "agent.spawned"), "the events say None"),
-        (again("person", "block"), "the block of child went"),
+        (swap("person", 12, 13), "the block of child went"),
         (lambda logs: logs["person"].pop(1), "has the number"),
         (lambda logs: logs["child"].insert(1, {**logs["person"][1], "seq": 2}), "2 sessions"),
         (lambda logs: logs["person"][-5]["data"].update(sender="cli"), "told 0 times"),

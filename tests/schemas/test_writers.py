@@ -492,6 +492,6 @@ def outputs_are_valid(world: World, paths: Any) -> None:
     stored = [Source(path.name, path=path) for path in paths.transcripts.glob("*-*.jsonl")]
     report = ParseReport("all")
     found = find_sessions(stored, "auto", lambda _: None)
-    for line in parse_all(found, report, hidden=True):
+    for line in b"".join(parse_all(found, report, hidden=True)).splitlines():
         assert check("block", orjson.loads(line)) == []
     assert check("parse-report", report.as_json()) == []

@@ -9,6 +9,8 @@ READS: dict[str, list[str]] = {
     "inspect --json": ["inspect", "--json", "AGENT"],
     "inspect --saved": ["inspect", "--saved", "AGENT"],
     "inspect --runtime": ["inspect", "--runtime", "AGENT"],
+    "tag": ["tag", "AGENT"],
+    "outbox AGENT": ["outbox", "AGENT"],
     "export": ["export", "AGENT", "-"],
     "export --bundle": ["export", "--bundle", "AGENT", "-"],
 }
@@ -20,6 +22,9 @@ WRITES: dict[str, list[str]] = {
     "interrupt": ["interrupt", "--no-wait", "AGENT"],
     "reset": ["reset", "AGENT"],
     "fork": ["fork", "AGENT"],
+    "rename": ["rename", "AGENT", "another name"],
+    "tag +x": ["tag", "AGENT", "+x"],
+    "outbox --deliver": ["outbox", "--deliver", "AGENT"],
     "suspend": ["suspend", "AGENT"],
     "suspend --capture": ["suspend", "--capture", "AGENT"],
     "resume": ["resume", "AGENT"],
@@ -35,12 +40,15 @@ PARENT: dict[str, list[str]] = {
 WHOLE: dict[str, list[str]] = {
     "list": ["list"],
     "list --json": ["list", "--json"],
+    "resolve": ["resolve", "most-recent-foreground"],
+    "outbox": ["outbox"],
     "validate": ["validate"],
     "restore all": ["restore"],
     "archive --list": ["archive", "--list"],
     "trust --list": ["trust", "--list"],
     "new": ["new"],
     "new --name": ["new", "--name", "third"],
+    "new --get": ["new", "--get", "--type", "cron", "--cron", "nightly"],
 }
 
 # What together runs all code that reads or writes one agent; for tests of many worlds.

@@ -20,7 +20,7 @@ from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.live import LiveSink
 from agentsdir.formats.reading.rows import LineFeed
-from agentsdir.formats.reading.sink import DROPPED, ParseSink, encodable
+from agentsdir.formats.reading.sink import ParseSink, encodable
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.usage import add_usage, no_usage, usage
 
@@ -57,19 +57,15 @@ class _Gathering(LiveSink):
         self.held = None
 
     def add(self, block: Block) -> int:
-        """Gather a block."""
+        """Gather a block; hold its usage back if that is asked for."""
+        if self._holds_usage and "usage" in block:
+            self.held = (block["conversationId"], block["id"]), block.pop("usage")
         self._blocks.append(encodable(block))
         return len(self._blocks) - 1
 
     def amend(self, handle: int, **late: Any) -> None:
-        """State fields of a gathered block; hold the usage back if that is asked for."""
-        if handle == DROPPED:
-            return
-        block = self._blocks[handle]
-        if self._holds_usage and "usage" in late:
-            self.held = (block["conversationId"], block["id"]), late["usage"]
-        else:
-            block.update(late)
+        """State fields of a gathered block."""
+        self._blocks[handle].update(late)
 
     def blocks(self) -> list[Block]:
         """Return what was gathered since the last call."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agentsdir.adapters.gemini.transcripts.messages import Call
-from agentsdir.adapters.gemini.transcripts.outputs import Outputs
+from agentsdir.adapters.gemini.transcripts.outputs import Outputs, is_cut
 from agentsdir.adapters.gemini.transcripts.shapes import (
     answer_parts,
     as_text,
@@ -23,7 +23,6 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
 from agentsdir.adapters.gemini.transcripts.shelf import Shelf
 from agentsdir.adapters.gemini.transcripts.spawns import asked_of
 from agentsdir.formats import times
-from agentsdir.formats.reading.blocks import Source
 
 _STATUS = {
     "validating": "pending",
@@ -88,12 +87,14 @@ class CallRecord:
             fields["description"] = record["description"]
         return fields
 
-    def result_fields(self, outputs: Outputs, source: Source) -> dict[str, Any]:
-        """Return the fields of a tool_result block, whose `source` is given."""
+    def result_fields(self, outputs: Outputs, shelf: Shelf) -> dict[str, Any]:
+        """Return the fields of a tool_result block."""
         output = result_output(self.result) if self.answer_place else None
-        whole = outputs.whole(output, source)
-        if whole is not None and whole.output is not None:
-            output = whole.output
+        whole = None
+        if is_cut(output):
+            whole = outputs.whole(output, shelf.source(self.answer_place or self.place))
+            if whole is not None and whole.output is not None:
+                output = whole.output
         fields: dict[str, Any] = {
             "toolUseId": self.id,
             "output": output,

@@ -1,18 +1,25 @@
-"""What a log says twice in a row: the results of a message's calls, told again to the model.
+"""What a log says twice, or does not say: the rows that need not be decoded.
 
-They are most of a log, so their second telling is compared with the first and not decoded.
+Half of a log's bytes are the results of a message's calls, told again to the model. So their second
+telling is compared with the first. And half of its rows say only that there was another row.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
 
-# How such a turn goes on behind its id, time and type, and how far those go at most.
+from agentsdir.formats.reading.rows import NOTHING
+
+# How a turn of results goes on behind its id, time and type, and how far those go at most.
 _CONTENT = b'"content":[{"functionResponse":'
 _BEGINNING = 512
 _END = b"}\n"
+# What the client writes behind each row. Nothing is made of that time.
+_TIME = re.compile(rb'\{"\$set":\{"lastUpdated":"[0-9T:.Z-]*"\}\}\n').fullmatch
+_TIME_LENGTH = 64
 
 
 class Echoes:
@@ -23,14 +30,16 @@ class Echoes:
         self._given: list[Any] = []
 
     def decode(self, data: bytes) -> Any:
-        """Return the value of a row. Raises `JSONDecodeError`."""
+        """Return the value of a row, or `NOTHING`. Raises `JSONDecodeError`."""
+        if len(data) < _TIME_LENGTH and _TIME(data):
+            return NOTHING
         if self._given:
             begin = data.find(_CONTENT, 0, _BEGINNING)
             if begin > 0:
                 given, self._given = self._given, []
-                at = begin + len(b'"content":')
                 # The same bytes mean the same value.
-                if data.endswith(_END) and data[at : -len(_END)] == orjson.dumps(given):
+                at, told = begin + len(b'"content":'), orjson.dumps(given)
+                if data.startswith(told, at) and data[at + len(told) :] == _END:
                     value = orjson.loads(data[:begin] + b'"content":null}')
                     value["content"] = given
                     return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from itertools import pairwise
 from typing import Any
 
 from agentsdir.adapters.gemini.transcripts.calls import CallRecord
@@ -29,12 +28,14 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
 from agentsdir.adapters.gemini.transcripts.shelf import Later, Shelf
 from agentsdir.formats import times
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.sink import DROPPED, BlockSink
+from agentsdir.formats.reading.sink import BlockSink
 from agentsdir.formats.reading.usage import Usage, add_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from agentsdir.formats.reading.blocks import Block
 
 
 def in_order(fold: Fold) -> Iterable[Message]:
@@ -43,8 +44,8 @@ def in_order(fold: Fold) -> Iterable[Message]:
     What is no longer live keeps its place behind the message that it followed.
     """
     messages = fold.index.messages
-    live = (messages[message_id].number for message_id in fold.live)
-    if all(one < other for one, other in pairwise(live)):
+    live = [messages[message_id].number for message_id in fold.live]
+    if live == sorted(live):
         return messages.values()
     followers: dict[str | None, list[Message]] = {}
     last = None
@@ -85,41 +86,48 @@ class Emitter:
         settled: bool = True,
     ) -> None:
         self._fold = fold
-        self._index = fold.index
+        self._lossy = fold.index.lossy
         self._shelf = shelf
         self._sink = sink
         self.conversation = conversation
         self.children = children
         self.outputs = outputs
-        # The handles of the message's blocks, and the last one that shows what it is now.
-        self._handles: list[int] = []
         self._settled = settled
-        self._last = DROPPED
-        # The last timestamp, as it stands and as we write it: most blocks share it with others.
+        # The message's blocks, those of them that are replaced, and the last that is neither
+        # replaced nor hidden.
+        self._blocks: list[Block] = []
+        self._replaced: list[int] = []
+        self._last: Block = {}
+        # The message's timestamp, as it stands and as we write it: most of its blocks have it.
         self._time: tuple[Any, str | None] = (None, None)
         # The numbers of the rows that gave a block, inverted where it is a hidden one.
         self.marks = array("q")
-        # Whether any block so far is one to be seen.
-        self.visible = False
+
+    @property
+    def visible(self) -> bool:
+        """Whether any block so far is one to be seen."""
+        return any(mark >= 0 for mark in self.marks)
 
     def message(self, message: Message) -> None:
         """Add all blocks of a message, say which are replaced, and count its tokens."""
-        self.write(message)
+        handles = self.write(message)
         if not self._fold.is_live(message):
-            for handle in self._handles:
+            for handle in handles:
                 self._sink.supersede(handle)
         if message.usage is not None:
             self._sink.use(self.conversation, message.usage)
             self.note_copy(message, message.usage)
 
-    def write(self, message: Message) -> None:
-        """Add all blocks of a message.
+    def write(self, message: Message) -> list[int]:
+        """Add all blocks of a message; return their handles.
 
-        Raises `Later` where the shelf, the children or the outputs are not there yet; blocks that
-        were added by then are to be written again.
+        Raises `Later` where the shelf, the children or the outputs are not there yet.
         """
-        self._handles.clear()
-        self._last = DROPPED
+        self._blocks.clear()
+        self._replaced.clear()
+        self._last = {}
+        if message.timestamp != self._time[0]:
+            self._time = message.timestamp, times.native(message.timestamp)
         if message.role == "model":
             self._model(message)
         elif message.role == "user":
@@ -133,7 +141,11 @@ class Emitter:
             part = part_at(self._shelf.message(place).get("content"), at)
             self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
         if message.usage is not None:
-            self._sink.amend(self._last, usage=message.usage)
+            self._last["usage"] = message.usage
+        handles = list(map(self._sink.add, self._blocks))
+        for at in self._replaced:
+            self._sink.supersede(handles[at])
+        return handles
 
     def note_copy(self, message: Message, used: Usage) -> None:
         """Keep apart what another session counted: twins and copies have the same messages."""
@@ -157,30 +169,26 @@ class Emitter:
         number = place[0]
         hidden = "hidden" in fields
         self.marks.append(~number if hidden else number)
-        if not hidden:
-            self.visible = True
-        elif not self._sink.wants_hidden:
+        if hidden and not self._sink.wants_hidden:
             return
-        if number in self._index.lossy:
-            fields["lossy"] = list(self._index.lossy[number])
-        if timestamp != self._time[0]:
-            self._time = timestamp, times.native(timestamp)
+        if number in self._lossy:
+            fields["lossy"] = list(self._lossy[number])
+        given, moment = self._time
         # Spelled out, for this runs once per block: `make_block` would copy `fields` twice.
         block = {
             "type": kind,
             "id": block_id,
             "conversationId": self.conversation,
             "sessionId": self._fold.session_id,
-            "timestamp": self._time[1],
+            "timestamp": moment if timestamp == given else times.native(timestamp),
             **fields,
             "source": self._shelf.source(place),
         }
-        handle = self._sink.add(block)
-        self._handles.append(handle)
         if replaced:
-            self._sink.supersede(handle)
+            self._replaced.append(len(self._blocks))
         elif not hidden:
-            self._last = handle
+            self._last = block
+        self._blocks.append(block)
 
     def _log(self, block_id: str, message: Message, place: Place, value: Any) -> None:
         if not self._sink.wants_hidden:
@@ -342,7 +350,7 @@ class Emitter:
         self._add("tool_use", f"{message.id}:c{key}", record.place, message.timestamp, fields)
         if record.has_result:
             place = record.answer_place or record.place
-            fields = record.result_fields(self.outputs, self._shelf.source(place))
+            fields = record.result_fields(self.outputs, self._shelf)
             fields["messageId"] = message.id
             ended = record.ended or message.timestamp
             self._add("tool_result", f"{message.id}:r{key}", place, ended, fields)

@@ -79,13 +79,11 @@ class Outputs:
                     break
                 self._sessions.add(_folder_of(above.name))
 
-    def whole(self, output: Any, source: Source) -> Whole | None:
-        """Return the file of an output that is cut or masked; None for any other.
+    def whole(self, output: str, source: Source) -> Whole | None:
+        """Return the file of an output that is cut or masked; None where it names none.
 
         Where the file is not the session's own, or cannot be read, that is remarked on.
         """
-        if not is_cut(output):
-            return None
         found = _POINTER.search(output)
         if found is None:
             return None

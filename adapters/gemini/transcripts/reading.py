@@ -9,14 +9,13 @@ stale: it is written again at the end, from rows that are read again, and put in
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 from agentsdir.adapters.contract import Transcript
 from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, family_of
 from agentsdir.adapters.gemini.transcripts.documents import document_rows
 from agentsdir.adapters.gemini.transcripts.echoes import Echoes
 from agentsdir.adapters.gemini.transcripts.emit import Emitter, in_order
-from agentsdir.adapters.gemini.transcripts.outputs import Outputs, is_cut
+from agentsdir.adapters.gemini.transcripts.outputs import Outputs
 from agentsdir.adapters.gemini.transcripts.shelf import Later, Shelf
 from agentsdir.adapters.gemini.transcripts.threads import Thread
 from agentsdir.adapters.gemini.transcripts.tokens import total_usage
@@ -31,11 +30,12 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.gemini.transcripts.messages import Message
     from agentsdir.formats.reading import blocks
-    from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.sink import ParseSink
 
 # How many bytes of rows may be kept decoded for a message that grows and grows.
 HELD = 16 * 1024 * 1024
+# How many messages are written at once.
+TOGETHER = 4
 # In the place of a mark of blocks that were written again.
 _VOID = -(2**62)
 
@@ -43,10 +43,9 @@ _VOID = -(2**62)
 class _OutputsLater(Outputs):
     """Before the end, no file beside the transcript is looked for."""
 
-    def whole(self, output: Any, source: blocks.Source) -> None:
+    def whole(self, output: str, source: blocks.Source) -> None:
         """Raise `Later` for an output that may stand in a file of its own."""
-        if is_cut(output):
-            raise Later
+        raise Later
 
 
 class ReadThread(Thread):
@@ -72,7 +71,6 @@ class ReadThread(Thread):
             # By message number: the handle and the mark that its blocks begin with.
             self._handles, self._marks = array("q"), array("q")
             self._stale: set[str] = set()
-            self._held = 0
             # The session and conversation that the blocks say.
             self._said = "", ""
             stream.seek(0)
@@ -86,48 +84,36 @@ class ReadThread(Thread):
                 loads = Echoes().decode
                 rows = read_rows(stream, self.file, sink.tally, sink.finding, loads=loads)
                 take = self.fold.take
-            touched = self.fold.index.touched
+            begun, shelf, held = self.fold.index.begun, self._shelf, 0
             for row in rows:
                 take(row)
-                if touched:
-                    self._follow(row)
+                shelf.hold(row.value)
+                held += row.length
+                if len(begun) > TOGETHER or held > HELD:
+                    self._settle(len(begun) - 1)
+                    shelf.release()
+                    held = row.length
         self.fold.index.settle_orphans()
-        self._note_changes()
         self._settle(len(self.fold.index.begun))
         self._handles.append(len(sink))
         self._marks.append(len(self._emitter.marks))
         self.conversation = self.own_id()
 
-    def _follow(self, row: Row) -> None:
-        """Write the messages that are complete with the row that was just folded."""
-        begun, shelf = self.fold.index.begun, self._shelf
-        shelf.hold(row.value)
-        self._held += row.length
-        self._note_changes()
-        if len(begun) > 1:
-            self._settle(len(begun) - 1)
-        elif self._held < HELD:
-            return
-        shelf.release()
-        self._held = row.length
-
-    def _note_changes(self) -> None:
-        """Note which of the written messages say something new."""
-        touched = self.fold.index.touched
-        messages, written = self.fold.index.messages, len(self._handles)
-        for message_id in touched:
-            if messages[message_id].number < written and touched[message_id]:
-                self._stale.add(message_id)
-        touched.clear()
-
     def _settle(self, count: int) -> None:
-        """Write the first messages of those that began."""
-        emitter, begun, stale = self._emitter, self.fold.index.begun, self._stale
+        """Write the first messages of those that began; note which written ones say more now."""
+        index, emitter, stale = self.fold.index, self._emitter, self._stale
         handles, marks, sink = self._handles, self._marks, self._sink
-        if not handles:
+        written = len(handles)
+        for message_id, says_more in index.touched.items():
+            if says_more and index.messages[message_id].number < written:
+                stale.add(message_id)
+        index.touched.clear()
+        if count <= 0:
+            return
+        if not written:
             emitter.conversation = self.own_id()
             self._said = self.fold.session_id, emitter.conversation
-        for message in begun[:count]:
+        for message in index.begun[:count]:
             handles.append(len(sink))
             marks.append(len(emitter.marks))
             if message.texts or message.role != "user" or message.orphans or message.extras:
@@ -135,7 +121,7 @@ class ReadThread(Thread):
                     emitter.write(message)
                 except Later:
                     stale.add(message.id)
-        del begun[:count]
+        del index.begun[:count]
 
     def write(
         self, sink: ParseSink, children: Mapping[tuple[str, str], tuple[str, int | None]]
@@ -151,13 +137,14 @@ class ReadThread(Thread):
             runs: list[range] = []
             if self.child:
                 runs.append(_run(sink.add(self.bound("start"))))
+            begin = end = 0
             for message in in_order(self.fold):
                 run = self._run_of(message)
-                if run:
-                    if runs and runs[-1].stop == run.start:
-                        runs[-1] = range(runs[-1].start, run.stop)
-                    else:
-                        runs.append(run)
+                if run[0] != end:
+                    runs.append(range(begin, end))
+                    begin = run[0]
+                end = run[1]
+            runs.append(range(begin, end))
             if self.child:
                 runs.append(_run(sink.add(self.bound("end"))))
         sink.arrange(runs)
@@ -172,20 +159,20 @@ class ReadThread(Thread):
         if self.counts_are_partial():
             sink.use(self.conversation, usage(0, 0, exact=False))
 
-    def _run_of(self, message: Message) -> range:
-        """Return the run of a message's blocks, written again if they are stale."""
+    def _run_of(self, message: Message) -> tuple[int, int]:
+        """Return where a message's blocks begin and end, written again if they are stale."""
         sink, number = self._sink, message.number
-        run = range(self._handles[number], self._handles[number + 1])
+        begin, end = self._handles[number], self._handles[number + 1]
         if message.id in self._stale:
             marks, begin = self._emitter.marks, len(sink)
             for at in range(self._marks[number], self._marks[number + 1]):
                 marks[at] = _VOID
             self._emitter.write(message)
-            run = range(begin, len(sink))
+            end = len(sink)
         if not self.fold.is_live(message):
-            for handle in run:
+            for handle in range(begin, end):
                 sink.supersede(handle)
-        return run
+        return begin, end
 
     def _settle_rows(self) -> None:
         """Count each row by what it gave."""

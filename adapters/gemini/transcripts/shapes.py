@@ -35,17 +35,17 @@ MASKED = "<tool_output_masked>"
 
 def text_of(value: Any) -> str:
     """Return `value` if it is a string, else the empty string."""
-    return value if isinstance(value, str) else ""
+    return value if type(value) is str else ""
 
 
 def dict_of(value: Any) -> dict[str, Any]:
     """Return `value` if it is an object, else an empty one."""
-    return value if isinstance(value, dict) else {}
+    return value if type(value) is dict else {}
 
 
 def list_of(value: Any) -> list[Any]:
     """Return `value` if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
+    return value if type(value) is list else []
 
 
 def moment_of(timestamp: Any) -> datetime | None:
@@ -78,15 +78,15 @@ def _dumps(value: Any) -> bytes:
 
 def parts_of(content: Any) -> list[Part]:
     """Return content in any form as a list of parts; what is no part stands under ``unknown``."""
+    if type(content) is list:
+        for item in content:
+            if type(item) is not dict:
+                return [_part_of(one) for one in content]
+        return content
     if isinstance(content, str):
         return [{"text": content}]
     if isinstance(content, dict):
         return [content]
-    if isinstance(content, list):
-        for item in content:
-            if not isinstance(item, dict):
-                return [_part_of(one) for one in content]
-        return content
     return [] if content is None else [{"unknown": content}]
 
 
@@ -105,11 +105,11 @@ def _part_of(item: Any) -> Part:
 def part_kind(part: Part) -> str:
     """Name the kind of a part: call, response, text, thought, media or other."""
     # Asked of every part of every version: a look into the keys is cheaper than `get`.
-    if "functionCall" in part and isinstance(part["functionCall"], dict):
+    if "functionCall" in part and type(part["functionCall"]) is dict:
         return "call"
-    if "functionResponse" in part and isinstance(part["functionResponse"], dict):
+    if "functionResponse" in part and type(part["functionResponse"]) is dict:
         return "response"
-    if "text" in part and isinstance(part["text"], str):
+    if "text" in part and type(part["text"]) is str:
         return "thought" if part.get("thought") else "text"
     if isinstance(part.get("inlineData"), dict) or isinstance(part.get("fileData"), dict):
         return "media"

@@ -47,7 +47,7 @@ def _says_so(name: str, result: Any) -> bool:
         if isinstance(output, str):
             if output.startswith(_FINISHED):
                 return True
-            if output.startswith(f'Tool "{name}" not found'):
+            if output.startswith('Tool "') and output.startswith(f'Tool "{name}" not found'):
                 return False
     return name == INVOKE
 

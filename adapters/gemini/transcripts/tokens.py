@@ -12,9 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+BELOW = 2**53
+_COUNTS = ("input", "output", "cached", "thoughts", "tool", "total")
+
+
 def count_of(value: Any) -> int:
     """Return a token count; anything that is none counts as 0."""
-    return value if type(value) is int and 0 <= value < 2**53 else 0
+    return value if type(value) is int and 0 <= value < BELOW else 0
 
 
 def message_usage(tokens: dict[str, Any]) -> Usage:
@@ -24,10 +28,11 @@ def message_usage(tokens: dict[str, Any]) -> Usage:
     into the prompt) is added where the total says that ``input`` lacks it. Where the sum differs
     from ``total`` all the same, the result is not exact.
     """
-    get = tokens.get
-    sent, got, cached = count_of(get("input")), count_of(get("output")), count_of(get("cached"))
-    thoughts, tool = count_of(get("thoughts")), count_of(get("tool"))
-    total = count_of(get("total"))
+    sent, got, cached, thoughts, tool, total = [
+        # `count_of` spelled out, for this runs for each message.
+        count if type(count) is int and 0 <= count < BELOW else 0
+        for count in map(tokens.get, _COUNTS)
+    ]
     known = sent + got + thoughts
     if tool and total != known:
         sent += tool

@@ -74,6 +74,7 @@ PLANS: Plans = {
     "overloaded": refusing(529, "overloaded_error"),
     "overloaded-twice": refusing(529, "overloaded_error", times=2),
     "server-error": refusing(500, "api_error"),
+    "elsewhere": refusing(500, "api_error"),
     "bad-request": refusing(400, "invalid_request_error"),
     "cut": [
         Step((say("Whole only at the second try, which is this one."),), Fault("cut", times=1))

@@ -22,6 +22,7 @@ _SPAWN = "{cli} spawn --name helper '[[hello]]'"
 
 PLANS: Plans = {
     "hello": [Step((think("**Greeting** A greeting is wanted."), say("Good day.")))],
+    "elsewhere": [Step((say("Seven sheep."),))],
     "again": [Step((say("This is the next turn."),))],
     "tools": [
         Step(
