@@ -16,6 +16,7 @@ from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.interrupts import Asked, nudge, request_end, wait_for_ends
 from agentsdir.engine.routing.lineage import ancestors, descendants
+from agentsdir.engine.spawning.ephemeral import remove_spent
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
@@ -84,6 +85,8 @@ def close(world: World, paths: AgentPaths) -> Closing:
                         refused.append((listed.paths, error))
     finally:
         nudge([one.turn for one in closed if one.turn is not None])
+    for one in reversed(closed):
+        remove_spent(world, one.paths)
     return Closing(closed, refused)
 
 
