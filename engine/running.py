@@ -140,15 +140,15 @@ class Turn:
                 failed.__cause__ = error
             return self._fail(failed)
         except BaseException as error:
-            if not self._turn.has_started:
-                raise
-            reason = _reason(error)
-            self._close_calls()
-            aborted = {"reason": reason, **self._spent()}
-            self._end("turn.aborted", aborted, "aborted", Ending(reason))
-            if isinstance(error, AskedToEnd):
+            reason, started = _reason(error), self._turn.has_started
+            if started:
+                self._close_calls()
+                aborted = {"reason": reason, **self._spent()}
+                self._end("turn.aborted", aborted, "aborted", Ending(reason))
+            if isinstance(error, AskedToEnd) and started:
                 return self._result("aborted")._replace(error=error)
-            pass_on(self._turn.world, self._turn.paths)
+            if started:
+                pass_on(self._turn.world, self._turn.paths)
             if not isinstance(error, TimedOut):
                 raise
             limit = f"the turn was ended after {self._sender.timeout:g} seconds"
