@@ -9,6 +9,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from agentsdir.engine.world import World
+from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import AgentWriter, write_agent
 from agentsdir.formats.directory.fold import MESSAGE_FLAGS
 from agentsdir.formats.directory.layout import AgentPaths
@@ -66,9 +67,14 @@ def enqueue(world: World, paths: AgentPaths, message: Message) -> str:
     """Put a message into an agent's inbox, whatever the agent is doing; return its id.
 
     A message whose id is there already is not put there again. Raises `SessionStateError` for a
-    terminated session, and `UsageError` (kind ``message-differs``) for an id that another message
-    has.
+    terminated session, and `UsageError` for an id that another message has (kind
+    ``message-differs``), or that breaks the grammar (kind ``bad-id``).
     """
+    if message.id and not ids.is_agent_id(message.id):
+        raise UsageError(
+            f"{message.id!r} is no message id: 24 to 32 lower-case letters and digits",
+            kind="bad-id",
+        )
     with write_agent(paths, disk=world.disk) as writer:
         if message.id and (there := find_message(paths, message.id)) is not None:
             if there.data.get("content") != message.content:

@@ -88,6 +88,9 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     chance = random.Random(job["seed"])
     agents = settle(job["script"], job["agents"])
+    say_one(
+        agents[0], f"first{0:019}", "patient"
+    )  # so that every process that is forked has its modules
     workers = {begin(job, agents, number): number for number in range(job["workers"])}
     for _ in range(job["kills"]):
         time.sleep(chance.uniform(0.0, 0.1))

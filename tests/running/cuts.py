@@ -89,6 +89,9 @@ def main() -> None:
     """Do a job: `places` (folder → the copy it begins as), `command`, `out` (a folder)."""
     job = json.loads(sys.argv[1])
     counted.shell = fork_shell
+    # Once as it should go, and here, so that every process that is forked has its modules.
+    agentsdir(*job["command"])
+    mend(Path(job["out"]) / "000.json")
     for records in count(1):
         for place, copy in job["places"].items():
             shutil.rmtree(place, ignore_errors=True)
