@@ -268,7 +268,16 @@ class Turn:
         return {name: value for name, value in said.items() if value is not None}
 
     def _end(self, event: str, data: dict[str, Any], outcome: str, ending: Ending) -> None:
-        """Record the end, tell whoever waits for it, and settle the message, in this order."""
+        """Record the end, tell whoever waits for it, and settle the message, in this order.
+
+        Signals wait until that is done: all of it is short, and belongs together.
+        """
+        with locks.undisturbed():
+            self._record_end(event, data, outcome, ending)
+        # What could not be ended, or was left by one who was in a hurry, the next holder ends.
+        self._turn.clear_note()
+
+    def _record_end(self, event: str, data: dict[str, Any], outcome: str, ending: Ending) -> None:
         turn, world = self._turn, self._turn.world
         with turn.writer() as writer:
             # Until the end is in the log its program may ask for more, and not afterwards.
@@ -286,8 +295,6 @@ class Turn:
             with turn.writer() as writer:
                 delivered = {"message_id": self._message["messageId"], "outcome": outcome}
                 writer.append("message.delivered", delivered, world.now())
-        # What could not be ended, or was left by one who was in a hurry, the next holder ends.
-        turn.clear_note()
 
 
 def _refusable(make: Callable[[], Runner]) -> Runner | AgentsdirError:
