@@ -49,7 +49,7 @@ class Asked(NamedTuple):
 def spawn(env: Environment, asked: Asked) -> None:
     """Make a subagent, and have it run: after the turn that asks, in the background, or now.
 
-    Raises `UsageError` for what cannot be meant, and what `make_child` and `catch_up_to` raise.
+    Raises `UsageError` for what cannot be meant, and what `make_child` and `run_child` raise.
     """
     turn = env.turn
     later = "in a turn" if turn else "with --detach" if asked.detach else ""
@@ -81,14 +81,14 @@ def spawn(env: Environment, asked: Asked) -> None:
 
 
 def _run(env: Environment, world: World, parent: AgentPaths, wanted: Wanted, asked: Asked) -> None:
-    from agentsdir.engine.turns import catch_up_to
+    from agentsdir.engine.spawning.awaiting import run_child
 
     manner = sending.Manner(
         asked.events, timeout=asked.timeout, wait=asked.wait, as_json=asked.as_json
     )
     with sending.Answer(env, manner) as answer, world.disk.settled():
         child = make_child(world, parent, wanted, turn_id=None, sync=False)
-        result = catch_up_to(world, child.paths, child.message_id, answer.sender, manner.waiting)
+        result = run_child(world, child, answer.sender, manner.waiting)
     if asked.as_json:
         _print(env, world, child, "success", result)
     else:

@@ -175,7 +175,12 @@ def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
         "native": state.native,
         "permissionMode": mode if isinstance(mode, str) else None,
         "process": note.process._asdict() if note else None,
+        "parent": state.parent,
+        "depth": _depth(paths, state),
+        "children": [{"agentId": child, **said} for child, said in state.children.items()],
+        "isAborted": bool(state.open_turn and state.open_turn["aborted"]),
         "pending": state.pending,
+        "undelivered": state.undelivered,
         "openTurn": state.open_turn,
         "transcripts": document["transcripts"],
         "log": {
@@ -185,3 +190,13 @@ def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
         },
         "findings": [finding.as_json() for finding in findings],
     }
+
+
+def _depth(paths: AgentPaths, state: AgentState) -> int | None:
+    """Return how many levels an agent stands below its root; None where nobody can tell."""
+    from agentsdir.engine.routing.lineage import depth_of
+
+    try:
+        return depth_of(Layout(paths.folder.parent.parent), state)
+    except AgentsdirError:
+        return None

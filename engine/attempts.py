@@ -65,7 +65,7 @@ class Attempt:
     Args:
         turn: has its turn.start in the log.
         on_event: called with each stream event.
-        recording: of these events; it is closed when the turn has its end.
+        recording: of these events; it ends with the turn, or when the attempt is given up.
     """
 
     def __init__(
@@ -181,6 +181,7 @@ class Attempt:
         for block in list(self._blocks.values()):
             given_up = self._turn.log({**block, "superseded": True})
             self._on_event(stream.block_complete(given_up["id"], given_up))
+        self._recording.end()
 
     def _text(self) -> str:
         said = [b for b in self._reducer.blocks(MAIN) if not b.get("superseded")]

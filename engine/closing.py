@@ -16,6 +16,7 @@ from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.interrupts import Asked, nudge, request_end, wait_for_ends
 from agentsdir.engine.routing.lineage import ancestors, descendants
+from agentsdir.engine.spawning.ephemeral import remove_spent
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
@@ -23,6 +24,7 @@ from agentsdir.formats.directory.agent import AgentWriter, read_agent, write_age
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Busy
 
@@ -83,12 +85,14 @@ def close(world: World, paths: AgentPaths) -> Closing:
                         refused.append((listed.paths, error))
     finally:
         nudge([one.turn for one in closed if one.turn is not None])
+    for one in reversed(closed):
+        remove_spent(world, one.paths)
     return Closing(closed, refused)
 
 
-def wait_until_over(world: World, closed: list[Closed]) -> None:
+def wait_until_over(world: World, turns: list[Asked]) -> None:
     """Wait until no turn of closed agents runs any more; one whose process died is ended here."""
-    for one in wait_for_ends(world, [one.turn for one in closed if one.turn is not None]):
+    for one in wait_for_ends(world, turns):
         with suppress(Busy), hold_turn(one.paths), world.disk.settled():
             with write_agent(one.paths, disk=world.disk) as writer:
                 state = writer.state
@@ -110,6 +114,7 @@ def _close_one(world: World, paths: AgentPaths, reason: str) -> Closed:
             for step in [] if before else terminate_steps(paths, writer.state):
                 writer.append(step.event, step.data or {}, world.now())
             state = writer.state
+        Slots(world.layout).leave(paths.id)
         messages = [message["messageId"] for message in state.pending]
         for step in give_up_steps(world.layout, state):
             state = take_step(world, paths, state, step)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from agentsdir.engine.aftermath import Told
+from agentsdir.engine.hearing import AskedToEnd
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.provider_sessions import find_provider
 from agentsdir.engine.results import TurnResult, recorded_result
@@ -73,6 +74,8 @@ class FollowingUp:
         Raises what `engine.turns.say` does.
         """
         own = self._run_until(paths, message_id, sender, wait)
+        if own is not None and isinstance(own.error, AskedToEnd):
+            raise own.error  # what it left to be done waits for others
         self._scheduler.drain()
         if own is None:
             return recorded_result(paths, message_id, sender.on_event)

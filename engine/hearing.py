@@ -76,18 +76,22 @@ class Ear:
             signal.signal(signal.SIGALRM, before)
             signal.signal(NUDGE, nudged_before)
 
-    def _look(self, _number: int, _frame: FrameType | None) -> None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+    def heed(self) -> None:
+        """Raise `AskedToEnd` or `TimedOut` if the turn is to end now."""
+        if time.monotonic() >= self._deadline:
             self._deadline = math.inf
             raise TimedOut
-        signal.setitimer(signal.ITIMER_REAL, min(_LOOK_EVERY, left))
         reason = ""
         with suppress(OSError, AgentsdirError):  # whoever appends next says so
             if self._paths.log.stat().st_size > self._position.size:
                 reason = self._read()
         if reason:
             raise AskedToEnd(reason)
+
+    def _look(self, _number: int, _frame: FrameType | None) -> None:
+        left = self._deadline - time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, min(_LOOK_EVERY, left) if left > 0 else _LOOK_EVERY)
+        self.heed()
 
     def _read(self) -> str:
         """Read on in the log; return why the turn is to end, or nothing."""

@@ -17,7 +17,7 @@ from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.turn_notes import read_note
-from agentsdir.formats.errors import AgentsdirError, SessionStateError
+from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, SessionStateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +34,11 @@ class Asked(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether it has no end in the log."""
-        turn = read_agent(self.paths).state.open_turn
+        """Whether it has no end in the log; that of an agent which was removed has ended."""
+        try:
+            turn = read_agent(self.paths).state.open_turn
+        except NoSuchAgent:
+            return False
         return turn is not None and turn["turnId"] == self.turn_id and not turn["ended"]
 
     def as_json(self) -> dict[str, Any]:

@@ -55,7 +55,9 @@ class SessionMultiplexer:
 
     def put(self, paths: AgentPaths, state: AgentState, *, wait: float = 0) -> AgentState:
         """Give a session that was just made a slot (arguments and errors of `acquire`)."""
-        return self.acquire(paths, state, reason="create", wait=wait).state
+        state = self.acquire(paths, state, reason="create", wait=wait).state
+        self.release(paths)
+        return state
 
     def acquire(
         self, paths: AgentPaths, state: AgentState, *, reason: str = "send", wait: float = 0
@@ -95,7 +97,7 @@ class SessionMultiplexer:
     def release(self, paths: AgentPaths) -> None:
         """Let others have the slot, once `.turn` is free; this is the clock of eviction."""
         with suppress(NotRecorded):  # it is then evicted sooner than it might
-            self._slots.enter(paths.id, self._world.now())
+            self._slots.release(paths.id, self._world.now())
 
     def remove(self, paths: AgentPaths) -> None:
         """Free the slot of a session that is over."""
@@ -118,7 +120,7 @@ class SessionMultiplexer:
         """Write entry and transition; the caller holds the slots."""
         # The transition empties the record's blob, which is good for this turn only.
         blob = suspension_blob(paths) if state.session.state is SessionState.SUSPENDED else b""
-        self._slots.enter(paths.id, self._world.now())
+        self._slots.enter(paths.id)
         with write_agent(paths, disk=self._world.disk, known=state) as writer:
             current = writer.state.session.state
             if current is not SessionState.ACTIVE:

@@ -88,10 +88,15 @@ class Recording:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Close the file, and remove it if nothing needs it."""
         if self._file is not None:
             self._file.close()
             if self.is_spent and not self.wanted:
                 self._file.remove()
+            self._file = None
 
 
 def _encode(event: StreamEvent) -> bytes:

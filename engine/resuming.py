@@ -33,7 +33,9 @@ def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
         check_transition(state.session.state, SessionState.ACTIVE, paths.id)
         _give_back(world, paths, state)
         mux = SessionMultiplexer(world)
-        return mux.acquire(paths, state, reason="resume", wait=wait).state
+        state = mux.acquire(paths, state, reason="resume", wait=wait).state
+        mux.release(paths)
+        return state
 
 
 def _give_back(world: World, paths: AgentPaths, state: AgentState) -> None:

@@ -140,15 +140,15 @@ class Turn:
                 failed.__cause__ = error
             return self._fail(failed)
         except BaseException as error:
-            reason, started = _reason(error), self._turn.has_started
-            if started:
-                self._close_calls()
-                aborted = {"reason": reason, **self._spent()}
-                self._end("turn.aborted", aborted, "aborted", Ending(reason))
-            if isinstance(error, AskedToEnd) and started:
+            if not self._turn.has_started:
+                raise
+            reason = _reason(error)
+            self._close_calls()
+            aborted = {"reason": reason, **self._spent()}
+            self._end("turn.aborted", aborted, "aborted", Ending(reason))
+            if isinstance(error, AskedToEnd):  # the turn was, and not what its process does next
                 return self._result("aborted")._replace(error=error)
-            if started:
-                pass_on(self._turn.world, self._turn.paths)
+            pass_on(self._turn.world, self._turn.paths)
             if not isinstance(error, TimedOut):
                 raise
             limit = f"the turn was ended after {self._sender.timeout:g} seconds"
@@ -185,8 +185,10 @@ class Turn:
                     waiting = fallback.stand_ins(self._turn.world, self._turn.state)
                 if not waiting:
                     raise fallback.worst(errors) from error
+            ear.heed()
             attempt.give_up()
             before, name = name, waiting.pop(0)
+            turn.world.tell(f"{before} gave no answer ({errors[-1].kind}); {name} stands in")
             fallback.hand_over(self._turn, before, name, errors[-1], len(errors) + 1)
             begun, blob = _refusable(partial(self._stand_in, name)), b""
 

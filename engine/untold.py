@@ -139,7 +139,8 @@ class _Listener:
             self._add(key, entry)
 
     def _add(self, key: tuple[str, str], entry: dict[str, Any]) -> None:
-        line = _encoded(entry)
+        # A client takes @path in a prompt for a file that it is to read; this one is no prompt.
+        line = _encoded(entry).replace(b"@", rb"\u0040")
         self._size += len(line) - len(self.lines.get(key, b""))
         self.lines[key] = line
         while self._size > MOST:

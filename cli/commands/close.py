@@ -38,8 +38,10 @@ def run(
     env.layout.check_version(writing=True)
     world = env.world
     done = close(world, paths)
+    ours = env.turn  # what closes its own agent is ended with its turn
+    turns = [one.turn for one in done.closed if one.turn is not None]
     if not no_wait:
-        wait_until_over(world, done.closed)
+        wait_until_over(world, [one for one in turns if not ours or one.turn_id != ours.turn_id])
     for one in done.closed if as_json else ():
         print_json(env, {**one.as_json(), "durability": world.disk.durability.value})
     for below, error in done.refused:

@@ -11,6 +11,8 @@ from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_document, print_text, wants_json
 from agentsdir.formats.errors import UsageError
 
+_WIDE = 48
+
 
 def run(
     ctx: typer.Context,
@@ -76,7 +78,20 @@ def _page(seen: dict[str, Any]) -> str:
         ("blocks", counters["blocks"]),
         ("tokens", f"{'' if usage['exact'] else 'at least '}{usage['totalTokens']}"),
         ("cost", None if seen["costUsd"] is None else f"${seen['costUsd']:.4f}"),
-        ("pending", len(seen["pending"]) or None),
+        ("tags", " ".join(seen["tags"])),
+        ("parent", seen["parent"] and f"{seen['parent']} (depth {seen['depth']})"),
+        *(("child", f"{c['agentId']} {c['name']} ({c['status']})") for c in seen["children"]),
+        ("aborted", "its turn was asked to end" if seen["isAborted"] else None),
+        *(("queued", _queued(message)) for message in seen["pending"]),
+        ("outgoing", len(seen["undelivered"]) or None),
         ("log", f"{seen['log']['path']} ({seen['log']['lastSeq']} records)"),
     ]
     return "".join(f"{label:<10} {value}\n" for label, value in lines if value not in (None, ""))
+
+
+def _queued(message: dict[str, Any]) -> str:
+    """Return a message in the inbox on one line: its id, what it is and from whom, its text."""
+    texts = [part["text"] for part in message["content"] if isinstance(part.get("text"), str)]
+    said = " ".join(" ".join(texts).split())
+    said = said if len(said) <= _WIDE else said[: _WIDE - 1] + "…"
+    return f"{message['messageId']} {message['kind']} {message['sender']}: {said}"

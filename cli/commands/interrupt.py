@@ -43,7 +43,9 @@ def run(
     content = read_prompt(env, message) if message else None
     world = env.world
     done = interrupt(world, paths, reason, content)
-    died = [] if no_wait else wait_for_ends(world, done.asked)
+    ours = env.turn  # what asks for its own end is ended with it
+    waited = [one for one in done.asked if ours is None or one.turn_id != ours.turn_id]
+    died = [] if no_wait else wait_for_ends(world, waited)
     if as_json:
         print_json(
             env,

@@ -7,17 +7,26 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.output import print_document
+from agentsdir.cli.output import print_document, print_json
+from agentsdir.formats.errors import UsageError
+
+_LONGEST = 10.0**9  # seconds; some thirty years
 
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    agent: Annotated[
+        str,
+        typer.Argument(help="Id, session id, name, or a unique prefix; with --idle: SECONDS"),
+    ] = "",
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="Wait this long for a turn to end; -1: ever")
     ] = 0,
     capture: Annotated[
         bool, typer.Option("--capture", help="Keep the files of its working directory with it")
+    ] = False,
+    idle: Annotated[
+        bool, typer.Option("--idle", help="All sessions that had no input for SECONDS")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
 ) -> None:
@@ -27,11 +36,22 @@ def run(
     Examples:
       agentsdir suspend $id
       agentsdir suspend --capture $id
+      agentsdir suspend --idle 3600
+
+    --idle prints the ids of the agents whose sessions it suspended (with --json their rows). Who
+    runs a turn is not among them. Without SECONDS, idle_timeout in settings.toml says how long.
     """
     from agentsdir.engine.agents import find_agent, list_row
     from agentsdir.engine.suspending import suspend
 
     env: Environment = ctx.obj
+    if idle:
+        if capture or wait:
+            raise UsageError("--capture and --wait are for one agent, not for --idle")
+        _suspend_idle(env, agent, as_json=as_json)
+        return
+    if not agent:
+        raise UsageError("name an agent, or give --idle")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
     world = env.world
@@ -43,3 +63,34 @@ def run(
     if as_json:
         durability = world.disk.durability.value
         print_document(env, {**list_row(paths, state), "durability": durability})
+
+
+def _suspend_idle(env: Environment, given: str, *, as_json: bool) -> None:
+    from agentsdir.engine.agents import list_row
+    from agentsdir.engine.multiplexer import SessionMultiplexer
+    from agentsdir.formats.directory.agent import read_agent
+
+    env.layout.check_version(writing=True)
+    world = env.world
+    seconds = _seconds(given) if given else world.settings.idle_timeout
+    if not given and not seconds:
+        raise UsageError("how long? give SECONDS, or set idle_timeout in settings.toml")
+    with world.disk.settled():
+        swept = SessionMultiplexer(world).sweep(seconds)
+    for agent_id in swept:
+        if as_json:
+            paths = env.layout.agent(agent_id)
+            row = list_row(paths, read_agent(paths).state)
+            print_json(env, {**row, "durability": world.disk.durability.value})
+        else:
+            env.stdout.write(f"{agent_id}\n")
+
+
+def _seconds(given: str) -> float:
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= _LONGEST:
+        raise UsageError(f"{given!r} is no number of seconds")
+    return seconds

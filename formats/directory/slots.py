@@ -18,6 +18,7 @@ from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
 _WHOLE = b"all\n"
 _LONGEST_TIME = 40
@@ -45,9 +46,8 @@ class Slots:
         with locks.hold(self._lock, what="the slots") as held:
             if os.pread(held.descriptor, len(_WHOLE), 0) != _WHOLE:
                 for agent_id in active():
-                    if not self.has(agent_id):
-                        self.enter(agent_id, "")
-                _write(held.descriptor, _WHOLE)
+                    self.enter(agent_id)
+                _write(held.descriptor, self._lock, _WHOLE)
             yield
 
     def entries(self) -> dict[str, str]:
@@ -62,11 +62,17 @@ class Slots:
         """Tell whether the agent has an entry."""
         return (self._folder / agent_id).is_file()
 
-    def enter(self, agent_id: str, released: str) -> None:
-        """Write an agent's entry: the time of its last release. Raises `NotRecorded`."""
-        descriptor = open_plain(self._folder / agent_id, os.O_WRONLY | os.O_CREAT)
+    def enter(self, agent_id: str) -> None:
+        """Make an agent's entry, if there is none. Raises `NotRecorded`."""
+        os.close(open_plain(self._folder / agent_id, os.O_WRONLY | os.O_CREAT))
+
+    def release(self, agent_id: str, now: str) -> None:
+        """Note in an agent's entry when it was released. Raises `NotRecorded`."""
+        path = self._folder / agent_id
+        descriptor = open_plain(path, os.O_WRONLY | os.O_CREAT)
         try:
-            _write(descriptor, released.encode() + b"\n")
+            # All times are of one length, so that one write replaces another.
+            _write(descriptor, path, now.encode() + b"\n")
         finally:
             os.close(descriptor)
 
@@ -83,10 +89,9 @@ class Slots:
         return data.decode(errors="replace").strip()
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def _write(descriptor: int, path: Path, data: bytes) -> None:
     try:
-        os.ftruncate(descriptor, 0)
         if os.pwrite(descriptor, data, 0) != len(data):
-            raise NotRecorded("cannot note who has a slot: the disk is full")
+            raise NotRecorded(f"cannot write {path}: the disk is full")
     except OSError as error:
-        raise NotRecorded(f"cannot note who has a slot: {error.strerror}") from error
+        raise NotRecorded(f"cannot write {path}: {error.strerror}") from error

@@ -137,6 +137,17 @@ class Shell:
             **{"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, **options},
         )
 
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Begin one command in a process of its own; what it says is to be fetched."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "agentsdir.cli.main", *arguments],
+            env=self.environment(),
+            cwd=self.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
     def sh(self, line: str) -> subprocess.CompletedProcess[str]:
         """Run one line of shell in which `agentsdir` is this program."""
         return subprocess.run(

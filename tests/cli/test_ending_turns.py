@@ -27,18 +27,18 @@ SLOW = """
 @pytest.fixture
 def at_work(shell: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Return a function that has another process run a long turn; it returns agent and process."""
-    script = tmp_path / "slow.jsonl"
-    script.write_text(SLOW.lstrip())
+    path = tmp_path / "slow.jsonl"
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(**options: Any) -> tuple[str, subprocess.Popen[bytes]]:
-        agent = shell.script(str(script))
+    def start(
+        *, options: tuple[str, ...] = (), script: str = SLOW, **how: Any
+    ) -> tuple[str, subprocess.Popen[bytes]]:
+        path.write_text(script.lstrip())
+        agent = shell.script(str(path), *options)
         command = [sys.executable, "-m", "agentsdir.cli.main", "send", agent, "go"]
         variables = {"HOME": str(shell.home), "AGENTSDIR_ROOT": str(shell.root), "USER": "me"}
         started.append(
-            subprocess.Popen(
-                command, cwd=shell.cwd, env=variables, stdout=subprocess.PIPE, **options
-            )
+            subprocess.Popen(command, cwd=shell.cwd, env=variables, stdout=subprocess.PIPE, **how)
         )
         assert started[-1].stdout is not None
         assert os.read(started[-1].stdout.fileno(), 100) == b"so far"
@@ -124,6 +124,157 @@ def test_an_idle_agent_is_not_interrupted(shell: Any) -> None:
     before = events(shell, agent)
     assert shell("interrupt", agent).code == 13
     assert events(shell, agent) == before
+
+
+def test_an_idle_agent_is_left_a_message_all_the_same(shell: Any) -> None:
+    """It waits for the agent's next turn."""
+    agent = shell.new()
+    done = shell.ok("interrupt", agent, "use the other branch", "--json").json
+    assert check("interrupted", done) == []
+    assert done["turns"] == []
+    (waiting,) = shell.ok("inspect", agent).json["pending"]
+    assert (waiting["messageId"], waiting["sender"]) == (done["messageId"], "cli")
+
+
+@pytest.mark.feature("A-03", "A-04")
+def test_a_message_that_comes_with_an_interrupt_waits_for_the_next_turn(
+    shell: Any, at_work: Any
+) -> None:
+    """The turn ends its own message and no other; `inspect` shows what waits, and from whom."""
+    agent, process = at_work()
+    queued = shell.ok("queue", agent, "before").out.strip()
+    shell.ok("interrupt", agent, "use the other branch")
+    assert process.wait(LONG) == 130
+    seen = shell.ok("inspect", agent).json
+    assert seen["pending"][0]["messageId"] == queued
+    assert seen["pending"][1]["content"][0]["text"] == "use the other branch"
+    assert (seen["status"], seen["isAborted"]) == ("idle", False)
+    page = shell.ok("inspect", agent, tty=True).out
+    assert "user cli: use the other branch" in page
+
+
+@pytest.mark.feature("A-03", "A-06")
+def test_an_interrupt_reaches_all_below_and_none_above(shell: Any, at_work: Any) -> None:
+    """Each in its own process; who is not at work is not asked."""
+    top, above = at_work()
+    middle, process = at_work(options=("--type", "subagent", "--parent", top, "--name", "middle"))
+    low, below = at_work(options=("--type", "subagent", "--parent", middle, "--name", "low"))
+    idle = shell.new("--type", "subagent", "--parent", low, "--name", "idle")
+    done = shell.ok("interrupt", middle, "--json").json
+    assert [turn["agentId"] for turn in done["turns"]] == [middle, low]
+    assert all(turn["ended"] for turn in done["turns"])
+    assert (process.wait(LONG), below.wait(LONG)) == (130, 130)
+    reasons = [
+        record["data"]["reason"]
+        for agent in (middle, low)
+        for record in events(shell, agent)
+        if record["event"] in ("abort.requested", "turn.aborted")
+    ]
+    assert reasons == ["interrupt", "interrupt", "parent", "parent"]
+    assert above.poll() is None
+    assert [record["event"] for record in events(shell, idle)] == ["session.created"]
+    assert shell.ok("inspect", low).json["depth"] == 2
+    assert (shell("validate").code, shell("validate").out) == (0, "")
+
+
+def test_a_parent_that_is_idle_passes_an_interrupt_on(shell: Any, at_work: Any) -> None:
+    """Its subagent's turn ends, whoever runs it; the parent has no request in its log."""
+    top = shell.new()
+    low, process = at_work(options=("--type", "subagent", "--parent", top, "--name", "low"))
+    shell.ok("interrupt", top)
+    assert process.wait(LONG) == 130
+    assert "abort.requested" not in [record["event"] for record in events(shell, top)]
+    assert events(shell, low)[-2]["data"]["reason"] == "parent"
+
+
+def test_ctrl_c_on_a_parents_turn_ends_what_runs_below_it(shell: Any, at_work: Any) -> None:
+    """As a request from elsewhere does."""
+    top, above = at_work()
+    low, below = at_work(options=("--type", "subagent", "--parent", top, "--name", "low"))
+    above.send_signal(signal.SIGINT)
+    assert (above.wait(LONG), below.wait(LONG)) == (130, 130)
+    assert events(shell, low)[-2]["data"]["reason"] == "parent"
+
+
+SHORT = """
+{"type":"block_start","blockId":"a","block":{"type":"assistant_text","id":"a","content":""}}
+{"type":"text_delta","blockId":"a","delta":"so far"}
+{"type":"sleep","seconds":2}
+"""
+
+
+@pytest.mark.feature("A-04")
+def test_a_request_that_is_taken_back_before_it_is_heeded_ends_nothing(
+    shell: Any, at_work: Any
+) -> None:
+    """The holder was stopped all the while, and finds both in its log."""
+    agent, process = at_work(script=SHORT)
+    process.send_signal(signal.SIGSTOP)
+    shell.ok("interrupt", agent, "--no-wait")
+    assert shell.ok("inspect", agent).json["isAborted"] is True
+    cleared = shell.ok("clear-abort", agent, "--json").json
+    assert check("abort-cleared", cleared) == []
+    assert cleared["turnId"] is not None
+    assert shell.ok("inspect", agent).json["isAborted"] is False
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(LONG) == 0
+    assert events(shell, agent)[-2]["event"] == "turn.complete"
+    assert (shell("validate").code, shell("validate").out) == (0, "")
+
+
+def test_a_request_that_was_heeded_cannot_be_taken_back(shell: Any, at_work: Any) -> None:
+    """Nothing is recorded then, nor for an agent that was never asked."""
+    agent, process = at_work()
+    assert shell.ok("clear-abort", agent, "--json").json["turnId"] is None
+    shell.ok("interrupt", agent)
+    process.wait(LONG)
+    before = events(shell, agent)
+    assert shell.ok("clear-abort", agent, "--json").json["turnId"] is None
+    assert events(shell, agent) == before
+
+
+@pytest.mark.feature("A-04", "A-06")
+def test_agents_are_closed_from_another_shell(shell: Any, at_work: Any) -> None:
+    """With those below; the turns end, who waits for one is told, and all of it is in JSON."""
+    top, above = at_work()
+    low, below = at_work(options=("--type", "subagent", "--parent", top, "--name", "low"))
+    waiting = shell.start("send", top, "later")
+    end = time.monotonic() + LONG
+    while not shell.ok("inspect", top).json["pending"]:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    rows = shell.ok("close", top, "--json").rows
+    assert [check("closed", row) for row in rows] == [[], []]
+    assert [row["agentId"] for row in rows] == [top, low]
+    assert all(row["turn"]["ended"] for row in rows)
+    assert (above.wait(LONG), below.wait(LONG)) == (130, 130)
+    said, _ = waiting.communicate(timeout=LONG)
+    assert waiting.returncode == 13
+    assert b"closed" in said
+    assert shell.ok("close", top, "--json").rows[0]["before"] is True
+    listed = {row["agentId"]: row["status"] for row in shell.ok("list").rows}
+    assert (listed[top], listed[low]) == ("closed", "closed")
+    for verb in (("send", top, "x"), ("queue", top, "x"), ("interrupt", top), ("reset", top)):
+        assert shell(*verb).code == 13
+    assert (shell("validate").code, shell("validate").out) == (0, "")
+
+
+@pytest.mark.feature("A-11")
+def test_sessions_without_input_are_suspended_in_one_sweep(shell: Any) -> None:
+    """Those that were active; the time is an argument, or a setting."""
+    used, never = shell.new(), shell.new()
+    shell.ok("send", used, "hi")
+    assert shell.ok("suspend", "--idle", "3600").out == ""
+    assert shell("suspend", "--idle").code == 2
+    assert shell("suspend", "--idle", "soon").code == 2
+    assert shell("suspend").code == 2
+    (row,) = shell.ok("suspend", "--idle", "0", "--json").rows
+    assert check("session-list", row) == []
+    assert (row["agentId"], row["state"]) == (used, "suspended")
+    assert shell.ok("inspect", never).json["state"] == "created"
+    shell.ok("send", used, "hi")
+    (shell.root / "settings.toml").write_text("idle_timeout = 0.000001\n")
+    assert shell.ok("suspend", "--idle").out.split() == [used]
 
 
 @pytest.mark.feature("G-02", "G-03")

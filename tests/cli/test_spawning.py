@@ -257,3 +257,38 @@ def test_a_turn_spawns_subagents_of_its_own_and_waits_for_none(shell: Any) -> No
         done = shell("spawn", "task", "--timeout", "3")
         assert (done.code, "and not in a turn" in done.err) == (2, True)
     assert children(shell, parent) == [other]
+
+
+def block_states(shell: Any, parent: str) -> list[str]:
+    """Return what became of the blocks of subagents in an agent's log."""
+    blocks = [data["block"] for data in records(shell, parent, "block")]
+    return [block["status"] for block in blocks if block["type"] == "subagent"]
+
+
+@pytest.mark.feature("T-10")
+def test_without_a_slot_the_task_stays_queued_and_is_run_later(shell: Any) -> None:
+    """It has not begun, and is not called so; its parent is told when it has run."""
+    shell.root.mkdir()
+    (shell.root / "settings.toml").write_text("max_slots = 1\n")
+    parent, busy = shell.new(), shell.new()
+    shell.ok("send", busy, "hi")
+    with hold_turn(paths_of(shell, busy)):
+        done = shell("spawn", "count", "--parent", parent, "--json")
+    assert (done.code, done.error["kind"]) == (11, "slots-full")
+    (child,) = [one for one in children(shell, parent) if one != busy]
+    assert block_states(shell, parent) == ["pending"]
+    assert shell.ok("send", "--no-message", child).out == "count\n"
+    assert block_states(shell, parent) == ["pending", "running", "success"]
+
+
+@pytest.mark.feature("T-10")
+def test_a_subagent_that_takes_too_long_is_ended_and_its_parent_told(shell: Any) -> None:
+    """By the notice that says so."""
+    (shell.cwd / "slow.jsonl").write_text('{"type":"sleep","seconds":600}\n')
+    parent = shell.new()
+    options = ("--provider", "script", "-o", f"file={shell.cwd / 'slow.jsonl'}", "--name", "fox")
+    done = shell("spawn", "hi", "--parent", parent, *options, "--timeout", "0.2", "--json")
+    assert (done.code, done.error["kind"]) == (14, "turn-timeout")
+    (notice,) = records(shell, parent, "message.enqueued")
+    assert notice["content"][0]["text"].endswith("failed: Timed out.")
+    assert block_states(shell, parent) == ["pending", "running", "error"]

@@ -14,8 +14,10 @@ import pytest
 
 from agentsdir.engine.closing import close, wait_until_over
 from agentsdir.engine.hearing import AskedToEnd
+from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.engine.resetting import reset
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.spawning.children import Wanted, make_child
 from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.paths import validate
 from agentsdir.formats.directory import locks
@@ -164,7 +166,7 @@ def test_a_turn_that_runs_is_asked_to_end_and_unwinds_into_a_closed_session(
     def act(world: Any) -> Any:
         waiting.append(stage.enqueue(paths, "later"))
         done = close(world, paths)
-        wait_until_over(world, done.closed)
+        wait_until_over(world, [done.closed[0].turn])
         return done.closed[0].as_json()
 
     with Beside(stage, paths, act) as beside, pytest.raises(AskedToEnd):
@@ -285,7 +287,7 @@ def test_a_holder_that_dies_after_the_close_is_survived(stage: Any, who: str) ->
     elif who == "close":
         close(stage.world, paths)
     else:
-        wait_until_over(stage.world, done.closed)
+        wait_until_over(stage.world, [done.closed[0].turn])
     assert ending(stage, paths) == [
         "abort.requested close",
         "session.state close",
@@ -393,4 +395,82 @@ def test_spawned_agents_that_have_not_ended_are_ended_in_their_parents_log(stage
     assert (told["block"]["block"]["status"], told["block"]["block"]["input"]) == ("error", "go")
     assert [stage.state(one).session.state for one in (waits, runs)] == ["terminated"] * 2
     restore_agent(stage.world, parent)
+    assert is_sound(stage)
+
+
+def told(stage: Any, paths: Any) -> list[tuple[str, str, bool]]:
+    """Return what other agents told one: text, what it answers, whether it is a notice."""
+    return [
+        (
+            record["data"]["content"][0]["text"],
+            record["data"].get("reply_to", ""),
+            record["data"].get("notice", False),
+        )
+        for record in stage.log(paths)
+        if record["event"] == "message.enqueued" and record["data"]["kind"] == "system"
+    ]
+
+
+def ask(stage: Any, sender: Any, target: Any) -> str:
+    """Have one agent ask another, whose answer it wants in its inbox."""
+    content = [{"type": "text", "text": "how much?"}]
+    return enqueue(stage.world, target, Message(content, sender.id, sync=True))
+
+
+def test_who_waits_for_an_answer_of_a_closed_agent_is_told_once(stage: Any) -> None:
+    """By a notice that answers the message; one who was closed too is not told."""
+    asker, other, target = stage.new(), stage.new(), stage.new(name="target")
+    question = ask(stage, asker, target)
+    ask(stage, other, target)
+    close(stage.world, other)
+
+    close(stage.world, target)
+    close(stage.world, target)
+    restore_agent(stage.world, target)
+
+    text = f"Agent target ({target.id}) failed: Closed."
+    assert told(stage, asker) == [(text, question, True)]
+    assert told(stage, other) == []
+    assert is_sound(stage)
+
+
+def test_a_close_that_died_before_it_told_anybody_is_finished_by_restore(stage: Any) -> None:
+    """The answer comes once, however often that is done."""
+    asker, target = stage.new(), stage.new(name="target")
+    question = ask(stage, asker, target)
+    change = {"from": "created", "to": "terminated", "reason": "close"}
+    stage.append(target, "session.state", change)
+    for _ in range(2):
+        restore_agent(stage.world, target)
+    assert [answers for _, answers, _ in told(stage, asker)] == [question]
+    assert is_sound(stage)
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["itself", "with its parent"])
+def test_a_spawned_agent_that_is_closed_before_it_began_has_failed(stage: Any, below: bool) -> None:
+    """Its parent learns of it, unless that was closed: then its log says so before its end."""
+    parent = stage.new()
+    content = [{"type": "text", "text": "work"}]
+    made = make_child(stage.world, parent, Wanted(content, name="kid"), turn_id=None, sync=True)
+
+    close(stage.world, parent if below else made.paths)
+
+    assert ending(stage, made.paths) == ["session.state close", "message.delivered aborted"]
+    said = [r["data"] for r in stage.log(parent) if r["event"] in ("agent.spawned", "block")]
+    assert said[-2]["block"]["status"] == "error"
+    assert said[-2]["block"]["input"] == "work"
+    assert (said[-1]["status"], stage.state(parent).children) == ("error", {})
+    text = f"Subagent kid ({made.paths.id}) failed: Closed."
+    assert told(stage, parent) == ([] if below else [(text, made.message_id, True)])
+    assert is_sound(stage)
+
+
+def test_an_ephemeral_agent_goes_when_it_is_closed(stage: Any) -> None:
+    """Its work is over."""
+    parent = stage.new()
+    content = [{"type": "text", "text": "work"}]
+    wanted = Wanted(content, name="kid", ephemeral=True)
+    made = make_child(stage.world, parent, wanted, turn_id=None, sync=True)
+    close(stage.world, parent)
+    assert not made.paths.folder.exists()
     assert is_sound(stage)

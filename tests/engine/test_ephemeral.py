@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ from agentsdir.engine.removal import remove_agent
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.running import Sender
 from agentsdir.engine.scheduler import TurnScheduler
+from agentsdir.engine.spawning.awaiting import run_child
 from agentsdir.engine.spawning.children import Wanted, make_child
 from agentsdir.engine.spawning.ephemeral import is_spent, remove_spent
+from agentsdir.engine.turns import Waiting, render
 from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.errors import ProviderError
 
 
 @pytest.fixture
@@ -109,3 +113,29 @@ def test_a_fork_of_an_ephemeral_agent_stays(stage: Any, child: AgentPaths) -> No
     stage.send(fork)
     assert not stage.state(fork).ephemeral
     assert not remove_spent(stage.world, fork)
+
+
+@pytest.mark.feature("A-06")
+def test_whoever_waits_for_one_that_somebody_else_ran_gets_its_answer(stage: Any) -> None:
+    """From its parent's log, for its own is gone; and so is told why there is none."""
+    parent = stage.new()
+    how = {"fine": "echo", "failing": "script"}
+    made = {
+        name: make_child(
+            stage.world,
+            parent,
+            Wanted([{"type": "text", "text": "count"}], name, provider=provider, ephemeral=True),
+            turn_id=None,
+            sync=False,
+        )
+        for name, provider in how.items()
+    }
+    quiet = Sender(lambda _event: None)
+    for child in made.values():
+        with suppress(ProviderError):
+            render(stage.world, child.paths, quiet)
+        assert not is_there(child.paths)
+    result = run_child(stage.world, made["fine"], quiet, Waiting())
+    assert (result.outcome, result.response) == ("completed", "count")
+    with pytest.raises(ProviderError, match="Subagent failing"):
+        run_child(stage.world, made["failing"], quiet, Waiting())

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from agentsdir.engine.fallback import mode_abroad
 from agentsdir.engine.native_changes import own_native
+from agentsdir.engine.recording import TURN_ENDS
 from agentsdir.engine.resetting import reset
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.formats.errors import NotRecorded, ProviderError
+from agentsdir.formats.reading import stream
 
 DOWN = 'raise ProviderError("try later", kind="rate-limited")'
 HEARS = """
@@ -285,3 +288,59 @@ def test_a_person_hears_why_there_is_no_answer(
         send_in(world, paths)
     (said,) = [r["data"] for r in stage.log(paths) if r["event"] == "outgoing"]
     assert said["text"] == text
+
+
+def test_what_was_given_up_stays_so_when_the_client_is_used_by_hand(
+    stage: Any, plugin: Callable[..., str], program: Callable[..., str]
+) -> None:
+    """Its transcript has the failed attempt, and says nothing of another one."""
+    paths = stage.new(provider=program(body=DOWN), fallbacks=(plugin("second"),))
+    stage.send(paths, "hi")
+    (store,) = (stage.home / "store").glob("*.jsonl")
+    block = {
+        "type": "assistant_text",
+        "id": "by-hand",
+        "conversationId": "main",
+        "sessionId": store.stem,
+        "timestamp": None,
+        "source": None,
+        "content": "by hand",
+    }
+    row = orjson.dumps(stream.block_complete("by-hand", block))
+    store.write_bytes(store.read_bytes() + row + b"\n")
+    program()
+    stage.send(paths, "again")
+    blocks = {}
+    for record in stage.log(paths):
+        if record["event"] == "block":
+            blocks[record["data"]["block"]["id"]] = record["data"]["block"]
+    assert blocks["by-hand"]["content"] == "by hand"
+    given_up = [b for b in blocks.values() if b.get("superseded")]
+    assert [(b["type"], b["content"]) for b in given_up] == [("user_message", "hi")]
+
+
+def test_a_provider_that_dies_is_stood_in_for_and_poisons_no_queue(
+    stage: Any, plugin: Callable[..., str], program: Callable[..., str]
+) -> None:
+    """Before it said anything; once it has, the turn fails, and the next one is run."""
+    dies = """
+killed = self.start("sleep", "600")
+killed.kill()
+killed.wait()
+if "late" in str(content):
+    yield from self.begun("answer", "half of an ans")
+raise ProviderError("the client was ended before it had answered", kind="cut-stream")
+"""
+    paths = stage.new(provider=program(body=dies), fallbacks=(plugin("second"),))
+    stage.enqueue(paths, "first")
+    stage.enqueue(paths, "late")
+    assert stage.send(paths, "last").outcome == "completed"
+    log = stage.log(paths)
+    ends = [(r["event"], r["data"].get("kind")) for r in log if r["event"] in TURN_ENDS]
+    assert ends == [
+        ("turn.complete", None),
+        ("turn.error", "cut-stream"),
+        ("turn.complete", None),
+    ]
+    delivered = [r["data"]["outcome"] for r in log if r["event"] == "message.delivered"]
+    assert delivered == ["completed", "failed", "completed"]

@@ -16,6 +16,7 @@ import pytest
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
+from agentsdir.engine.hearing import NUDGE, AskedToEnd
 from agentsdir.engine.holding import has_leftovers, turn_marks
 from agentsdir.engine.interrupts import interrupt, wait_for_ends
 from agentsdir.engine.restoring import restore_agent
@@ -163,6 +164,69 @@ def test_a_request_in_the_log_ends_a_turn_whose_holder_nobody_can_signal(
     assert stage.events(paths)[-2:] == ["turn.aborted", "message.delivered"]
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_nudge_that_comes_too_late_ends_nothing(stage: Any) -> None:
+    """The holder looks into its log, which asks nothing of the turn that runs now."""
+    paths = stage.new()
+    over = stage.send(paths).turn_id
+
+    def nudge(_event: Any) -> None:
+        # As one that was meant for the turn before, and for no turn at all.
+        assert stage.state(paths).open_turn["turnId"] != over
+        os.kill(os.getpid(), NUDGE)
+
+    assert stage.send(paths, on_event=nudge).outcome == "completed"
+    os.kill(os.getpid(), NUDGE)
+    assert "turn.aborted" not in stage.events(paths)
+
+
+def test_a_second_request_stops_a_program_that_takes_its_time(stage: Any, program: Any) -> None:
+    """As a second signal does; what was heard once is not heard again."""
+    for_ever = "import time\nwhile True:\n    time.sleep(0.01)\n    yield from ()"
+    name = program(
+        body=for_ever,
+        interrupt=f"self.main.with_suffix('.asked').touch()\n{for_ever}",
+        stop="self.main.with_suffix('.stopped').touch()",
+    )
+    paths = stage.new(provider=name)
+
+    def ask_twice() -> None:
+        wait_for(lambda: stage.state(paths).open_turn)
+        interrupt(stage.world, paths)
+        wait_for(lambda: list((stage.home / "store").glob("*.asked")))
+        interrupt(stage.world, paths)
+
+    thread = threading.Thread(target=ask_twice)
+    thread.start()
+    with pytest.raises(AskedToEnd):
+        stage.send(paths)
+    thread.join(LONG)
+    assert list((stage.home / "store").glob("*.stopped"))
+    assert stage.events(paths).count("abort.requested") == 2
+    assert stage.events(paths)[-2:] == ["turn.aborted", "message.delivered"]
+
+
+def test_a_turn_of_somebody_elses_message_is_interrupted_and_the_own_one_is_run(
+    stage: Any, plugin: Any
+) -> None:
+    """A request ends the turn that runs, and not the command that runs it."""
+    plugin(
+        "first_slow",
+        body="""
+        import time
+        while "slow" in str(content):
+            time.sleep(0.01)
+            yield from ()
+        yield self.answer("done")
+        """,
+    )
+    paths = stage.new(provider="first_slow")
+    stage.enqueue(paths, "slow")
+    with Asking(stage, paths):
+        assert stage.send(paths, "fast").response == "done"
+    ends = [event for event in stage.events(paths) if event.startswith("turn.")]
+    assert ends == ["turn.start", "turn.aborted", "turn.start", "turn.complete"]
 
 
 def test_a_holder_that_the_turn_file_names_is_signalled(stage: Any, program: Any) -> None:

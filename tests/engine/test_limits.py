@@ -178,3 +178,24 @@ def test_the_time_is_that_of_all_attempts(
         say(stage.world, paths, Message(text_message("hi")), sender)
     assert failed.value.kind == "turn-timeout"
     assert stage.events(paths)[-3:] == ["turn.aborted", "native.changed", "message.delivered"]
+
+
+def test_who_is_asked_to_end_between_two_attempts_ends_before_the_next(
+    stage: Any, plugin: Callable[..., str], program: Callable[..., str]
+) -> None:
+    """The request came while the first provider failed: there was no time to hear of it."""
+    body = """
+from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.directory.layout import Layout
+marks = self.host.marks
+paths = Layout(Path(marks["AGENTSDIR_ROOT"])).agent(marks["AGENTSDIR_AGENT"])
+with write_agent(paths) as writer:
+    asked = {"turn_id": marks["AGENTSDIR_TURN"], "reason": "interrupt"}
+    writer.append("abort.requested", asked, self.spec.now())
+raise ProviderError("try later", kind="rate-limited")
+"""
+    paths = stage.new(provider=program(body=body), fallbacks=(plugin("second"),))
+    with pytest.raises(KeyboardInterrupt):
+        stage.send(paths)
+    assert "provider.fallback" not in stage.events(paths)
+    assert stage.events(paths)[-2:] == ["turn.aborted", "message.delivered"]

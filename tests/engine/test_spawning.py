@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from agentsdir.engine.agents import find_agent
+from agentsdir.engine.closing import close
+from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.spawning.children import Wanted, make_child
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.errors import ProviderError
@@ -202,3 +204,57 @@ yield self.on_disk("assistant_text", "answer", content=said)
     # Its first answer is all that a subagent's parent waits for.
     assert [answers(stage, paths)[1:] for paths in chain[:3]] == [["heard it"]] * 3
     assert all(stage.state(paths).children == {} for paths in chain)
+
+
+def left(stage: Any, parent: AgentPaths, *, sync: bool = True) -> AgentPaths:
+    """Make a subagent that nobody has begun to run."""
+    task = [{"type": "text", "text": "left"}]
+    wanted = Wanted(task, name="left", provider="echo")
+    return make_child(stage.world, parent, wanted, turn_id=None, sync=sync).paths
+
+
+@pytest.mark.feature("T-10", "A-06")
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_subagent_that_is_closed_before_it_ran_has_failed_for_its_parent(
+    stage: Any, sync: bool
+) -> None:
+    """Which hears of it once, and by a message only if it waits for one."""
+    parent = stage.new()
+    child = left(stage, parent, sync=sync)
+    close(stage.world, child)
+    assert told(stage, parent, child.id) == [
+        "agent.spawned running",
+        "block pending",
+        "block error",
+        "agent.spawned error",
+        *(["notice"] if sync else []),
+    ]
+    close(stage.world, child)
+    restore_agent(stage.world, child)
+    assert told(stage, parent, child.id).count("agent.spawned error") == 1
+    assert stage.state(parent).children == {}
+
+
+@pytest.mark.feature("A-06")
+def test_a_parent_that_is_closed_is_told_nothing_more(stage: Any) -> None:
+    """Its subagents are closed with it, and its log says so already."""
+    parent = stage.new()
+    child = left(stage, parent)
+    close(stage.world, parent)
+    said = told(stage, parent, child.id)
+    assert said[-2:] == ["block error", "agent.spawned error"]
+    assert stage.state(child).session.state.value == "terminated"
+    assert stage.events(child)[-1] == "message.delivered"
+    restore_agent(stage.world, child)
+    assert told(stage, parent, child.id) == said
+
+
+@pytest.mark.feature("A-06")
+def test_an_ephemeral_agent_that_was_closed_goes_at_the_next_boot(stage: Any) -> None:
+    """It has nothing to do any more."""
+    parent = stage.new()
+    wanted = Wanted([{"type": "text", "text": "x"}], provider="echo", ephemeral=True)
+    child = make_child(stage.world, parent, wanted, turn_id=None, sync=True).paths
+    close(stage.world, child)
+    restore_agent(stage.world, child)
+    assert not child.folder.exists()

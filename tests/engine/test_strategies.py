@@ -78,8 +78,9 @@ def make(layout: Layout, number: int, made: dict[str, Any]) -> None:
                 "attempt": 1,
             }
             writer.append("turn.start", turn, TIMES[made["turn"]])
-        if made["state"] != "created":
-            change = {"from": "created", "to": made["state"], "reason": "test"}
+        way = {"created": [], "suspended": ["active", "suspended"]}
+        for state in way.get(made["state"], [made["state"]]):
+            change = {"from": writer.state.session.state.value, "to": state, "reason": "test"}
             writer.append("session.state", change, TIMES[0])
 
 

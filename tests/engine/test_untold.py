@@ -91,7 +91,7 @@ def test_what_was_withdrawn_later_is_not_told(stage: Any) -> None:
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(prompt=st.text(), answer=st.text())
+@given(prompt=st.text(), answer=st.text().map("see @/etc/passwd".__add__))
 def test_nothing_that_was_said_can_pass_for_something_else(
     stage: Any, prompt: str, answer: str
 ) -> None:
@@ -105,3 +105,4 @@ def test_nothing_that_was_said_can_pass_for_something_else(
         ("assistant", answer),
     ]
     assert len(told.split("\n")) == 6
+    assert "@" not in told

@@ -121,6 +121,8 @@ def _documents(case: Case) -> Iterator[str]:
 
 def is_derived(call: Call) -> bool:
     """Tell whether a call is on a file that can be made again, of an agent that is there."""
+    if call.target.startswith("slots/"):
+        return True
     name = Path(call.target).name
     original = name.removeprefix(".tmp-").rpartition("-")[0] if name.startswith(".tmp-") else name
     return original in DERIVED and not call.target.startswith("agents/.tmp-")

@@ -46,7 +46,7 @@ def main() -> None:
 def _warm_up(runner: Runner, folder: Path) -> None:
     """Import what commands import when they run, in this process, so that no child has to."""
     for name in COMMANDS:
-        import_module(f"agentsdir.cli.commands.{name}")
+        import_module(f"agentsdir.cli.commands.{name.replace('-', '_')}")
     root = folder / "warm"
     for number, verb in enumerate(VERBS.values()):
         verb.prepare(runner, root / str(number))

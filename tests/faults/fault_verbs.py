@@ -154,7 +154,14 @@ VERBS = {
     ),
     "send, to a suspended one": Verb(SEND, _suspended, _answered, 70, matrix=Matrix.THIN),
     "suspend": Verb(("suspend", ONE, "--json"), _spoken, _in_state("suspended"), 18, again=13),
-    "resume": Verb(("resume", ONE, "--json"), _suspended, _in_state("active"), 16, again=13),
+    "resume": Verb(
+        ("resume", ONE, "--json"),
+        _suspended,
+        _in_state("active"),
+        16,
+        again=13,
+        matrix=Matrix.THIN,
+    ),
     "restore": Verb(
         ("restore", "--json"), _crashed, _in_state("suspended"), 80, matrix=Matrix.THIN
     ),

@@ -19,7 +19,8 @@ from typing import Any
 from agentsdir.cli.main import main
 
 # What runs late, and would be imported anew in every fork.
-for late in ("cli.answers", "cli.fresh", "cli.invocation", "engine.lifecycle", "engine.turns"):
+LATE = ("cli.answers", "cli.fresh", "cli.invocation", "engine.resuming", "engine.turns")
+for late in (*LATE, "engine.suspending"):
     import_module(f"agentsdir.{late}")
 for command in ("send", "suspend", "resume"):
     import_module(f"agentsdir.cli.commands.{command}")

@@ -139,7 +139,26 @@ def test_a_root_without_settings_has_the_defaults(tmp_path: Path) -> None:
     assert read_settings(Layout(tmp_path / "none")) == Settings()
 
 
-@pytest.mark.parametrize("data", [b"durability = 3", b'durability = "some"', b"=", b"\xff"])
+NONSENSE = [
+    b"durability = 3",
+    b'durability = "some"',
+    b"=",
+    b"\xff",
+    b"provider = 1",
+    b'provider = ""',
+    b'fallbacks = "gemini"',
+    b'fallbacks = [""]',
+]
+
+
+def test_the_settings_say_who_answers_and_who_stands_in(tmp_path: Path) -> None:
+    """By name, whatever is installed: a root may be carried elsewhere."""
+    (tmp_path / "settings.toml").write_text('provider = "mine"\nfallbacks = ["a", "b"]\n')
+    found = read_settings(Layout(tmp_path))
+    assert (found.provider, found.fallbacks) == ("mine", ("a", "b"))
+
+
+@pytest.mark.parametrize("data", NONSENSE)
 def test_settings_that_cannot_be_meant_are_refused(tmp_path: Path, data: bytes) -> None:
     """With the file and the reason."""
     (tmp_path / "settings.toml").write_bytes(data)
