@@ -171,7 +171,9 @@ def _notices(life: Life, lives: dict[str, Life]) -> Iterator[str]:
         if message["sender"] == life.agent and _text(message).startswith(begins)
     ]
     wanted = len(life.told_of())
-    if len(told) != wanted and not (parent.closed and len(told) < wanted):
+    # Closed by itself, not with its parent, it cannot answer any more: whoever waits is told.
+    most = wanted + ("close" in life.asked.values())
+    if not wanted <= len(told) <= most and not (parent.closed and len(told) < wanted):
         yield f"it failed {wanted} times, and its parent was told {len(told)} times"
     if not all(message["kind"] == "system" and message.get("notice") for message in told):
         yield "its parent was told by something that is no notice"

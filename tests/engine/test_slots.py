@@ -1,0 +1,237 @@
+"""Slots and the scheduler in this process: who has one, who goes, and in which order (D12, D26)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentsdir.engine.creation import NewAgent
+from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.inbox import Message, enqueue, text_message
+from agentsdir.engine.multiplexer import SessionMultiplexer
+from agentsdir.engine.resuming import resume
+from agentsdir.engine.running import Sender
+from agentsdir.engine.scheduler import TurnScheduler
+from agentsdir.engine.suspending import suspend
+from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.directory.settings import Settings
+from agentsdir.formats.directory.slots import Slots
+from agentsdir.formats.errors import Busy, ProviderError, SessionStateError, SlotsHeld
+
+QUIET = Sender(lambda _event: None)
+
+
+def world_of(stage: Any, slots: int, idle: float = 0) -> Any:
+    """Return the world of a root with so many slots."""
+    return stage.world._replace(settings=Settings(max_slots=slots, idle_timeout=idle))
+
+
+def take(mux: SessionMultiplexer, paths: Any, **options: Any) -> Any:
+    """Acquire and release a slot, as a turn does."""
+    with hold_turn(paths):
+        with write_agent(paths) as writer:
+            state = writer.state
+        acquired = mux.acquire(paths, state, **options)
+        mux.release(paths)
+    return acquired
+
+
+def reasons(stage: Any, paths: Any) -> list[str]:
+    """Return an agent's transitions, by their reasons."""
+    return [r["data"]["reason"] for r in stage.log(paths) if r["event"] == "session.state"]
+
+
+@pytest.mark.feature("S-07")
+def test_the_session_released_longest_ago_goes_first(stage: Any) -> None:
+    """Using one again makes it the last to go; what was never released goes before all."""
+    mux = SessionMultiplexer(world_of(stage, 2))
+    one, two, three = stage.new(), stage.new(), stage.new()
+    for paths in (one, two, one, three):
+        take(mux, paths)
+
+    assert [mux.contains(paths) for paths in (one, two, three)] == [True, False, True]
+    assert reasons(stage, two) == ["send", "evicted"]
+
+
+@pytest.mark.feature("S-07")
+def test_a_session_is_suspended_before_another_gets_its_slot(stage: Any) -> None:
+    """With the provider's blob, as by `suspend`."""
+    mux = SessionMultiplexer(world_of(stage, 1))
+    one, two = stage.new(), stage.new()
+    stage.send(one)
+    take(mux, two)
+
+    assert stage.state(one).session.provider_state == b'{"turns":1}'
+    last = stage.log(one)[-1]["ts"]
+    assert last < next(r["ts"] for r in stage.log(two) if r["event"] == "session.state")
+
+
+@pytest.mark.feature("S-07")
+def test_held_sessions_are_not_evicted_and_all_held_is_an_error(stage: Any) -> None:
+    """A RuntimeError, as the seed says, that says how many; nothing is begun."""
+    mux = SessionMultiplexer(world_of(stage, 1))
+    one, two = stage.new(), stage.new()
+    take(mux, one)
+    before = two.log.read_bytes()
+
+    with hold_turn(one), pytest.raises(SlotsHeld, match="all 1 slots run turns") as raised:
+        take(mux, two, wait=0.1)
+
+    assert isinstance(raised.value, RuntimeError)
+    assert isinstance(raised.value, Busy)
+    assert raised.value.kind == "slots-full"
+    assert two.log.read_bytes() == before
+    assert stage.slept
+
+
+@pytest.mark.feature("S-07")
+def test_entries_that_do_not_count_are_swept_and_lost_ones_are_found_again(stage: Any) -> None:
+    """The log says who is active; the folder only saves looking for it."""
+    world = world_of(stage, 2)
+    mux = SessionMultiplexer(world)
+    one, two, three = stage.new(), stage.new(), stage.new()
+    take(mux, one)
+    take(mux, two)
+    for path in world.layout.slots.iterdir():
+        path.unlink()
+    Slots(world.layout).enter("x" * 24)
+
+    take(mux, three)
+
+    active = [p for p in (one, two, three) if stage.state(p).session.state == "active"]
+    assert len(active) == 2
+    assert three in active
+    assert sorted(Slots(world.layout).entries()) == sorted(paths.id for paths in active)
+
+
+@pytest.mark.feature("S-07")
+def test_a_session_that_leaves_leaves_its_slot(stage: Any) -> None:
+    """Suspended, or terminated."""
+    world = world_of(stage, 4)
+    mux, scheduler = SessionMultiplexer(world), TurnScheduler(world)
+    one, two = stage.new(), stage.new()
+    take(mux, one)
+    take(mux, two)
+
+    suspend(world, one)
+    scheduler.terminate_session(two)
+
+    assert Slots(world.layout).entries() == {}
+    assert [mux.contains(paths) for paths in (one, two)] == [False, False]
+    with pytest.raises(SessionStateError, match=r"terminated.*terminated"):
+        scheduler.terminate_session(two)
+    with pytest.raises(SessionStateError, match=r"terminated.*active"):
+        take(mux, two)
+
+
+@pytest.mark.feature("S-07", "S-10")
+def test_a_created_session_has_a_slot(stage: Any) -> None:
+    """`put` is the way in for what was just made."""
+    scheduler = TurnScheduler(world_of(stage, 1))
+
+    first = scheduler.create_session(NewAgent(cwd="/", login="me"))
+    second = scheduler.create_session(NewAgent(cwd="/", login="me"))
+
+    assert scheduler.mux.contains(second)
+    assert not scheduler.mux.contains(first)
+    assert reasons(stage, first) == ["create", "evicted"]
+
+
+@pytest.mark.feature("S-10")
+def test_the_order_of_a_turn(stage: Any) -> None:
+    """Slot, start, stream, slot again, end, and only then what was deferred."""
+    world = world_of(stage, 1)
+    scheduler = TurnScheduler(world)
+    paths = stage.new()
+    seen: list[str] = []
+    release = scheduler.mux.release
+
+    def noted(released: Any) -> None:
+        seen.append(f"released after {stage.events(paths)[-1]}")
+        release(released)
+
+    scheduler.mux.release = noted  # type: ignore[method-assign]
+    scheduler.defer(lambda: seen.append(f"deferred after {stage.events(paths)[-1]}"))
+    enqueue(world, paths, Message(text_message("hi")))
+
+    scheduler.send_turn(paths, stage.state(paths).pending[0], QUIET)
+
+    assert seen == ["released after transcript.synced", "deferred after message.delivered"]
+    assert [e for e in stage.events(paths) if e != "block"] == [
+        "session.created", "message.enqueued", "session.state", "turn.start", "transcript.synced",
+        "turn.complete", "message.delivered",
+    ]  # fmt: skip
+
+
+@pytest.mark.feature("S-11")
+def test_a_failed_turn_frees_its_slot_and_has_nothing_done_after_it(stage: Any) -> None:
+    """What was deferred while it ran is forgotten; what was before waits on."""
+    world = world_of(stage, 1)
+    scheduler = TurnScheduler(world)
+    paths = stage.script("fails.jsonl")
+    done: list[str] = []
+    scheduler.defer(lambda: done.append("before"))
+    enqueue(world, paths, Message(text_message("hi")))
+    sender = Sender(lambda _event: scheduler.defer(lambda: done.append("in it")))
+
+    with pytest.raises(ProviderError):
+        scheduler.send_turn(paths, stage.state(paths).pending[0], sender)
+
+    assert done == []
+    scheduler.drain()
+    assert done == ["before"]
+    take(scheduler.mux, stage.new())  # the only slot is free
+
+
+@pytest.mark.feature("S-12")
+def test_a_session_that_was_put_away_behind_the_schedulers_back_is_taken_up_again(
+    stage: Any,
+) -> None:
+    """By another scheduler's need of the slot, and by a suspension elsewhere."""
+    world = world_of(stage, 1)
+    ours, theirs = TurnScheduler(world), TurnScheduler(world)
+    paths = ours.create_session(NewAgent(cwd="/", login="me"))
+    ours.send_turn(paths, None, QUIET)
+
+    theirs.create_session(NewAgent(cwd="/", login="me"))
+    assert not ours.mux.contains(paths)
+    ours.send_turn(paths, None, QUIET)
+    suspend(world, paths)
+    ours.send_turn(paths, None, QUIET)
+
+    assert reasons(stage, paths) == ["create", "evicted", "send", "suspend", "send"]
+    assert stage.state(paths).counters["turns"] == 3
+
+
+@pytest.mark.feature("S-13")
+def test_a_restored_session_logs_what_a_fresh_one_does(stage: Any) -> None:
+    """The turn after a suspension, an eviction or a restoration leaves the records of a first."""
+    paths = stage.new()
+    stage.send(paths)
+    first = stage.events(paths)[1:]
+    suspend(stage.world, paths)
+    before = len(stage.events(paths))
+
+    stage.send(paths)
+
+    assert stage.events(paths)[before:] == first
+
+
+@pytest.mark.feature("A-11")
+def test_idle_sessions_are_put_away_by_whoever_looks_for_a_slot(stage: Any) -> None:
+    """Input counts, and nothing else does; a session at work is not idle."""
+    world = world_of(stage, 4, idle=0.05)
+    scheduler = TurnScheduler(world)
+    idle, busy, next_one = stage.new(), stage.new(), stage.new()
+    for paths in (idle, busy):
+        stage.send(paths)
+    stage.ticks += 100
+
+    with hold_turn(busy):
+        enqueue(world, next_one, Message(text_message("hi")))
+        scheduler.send_turn(next_one, stage.state(next_one).pending[0], QUIET)
+
+    assert reasons(stage, idle) == ["send", "idle"]
+    assert reasons(stage, busy) == ["send"]
+    assert resume(world, idle).session.state == "active"
