@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from agentsdir.engine.inbox import Message, text_message
+from agentsdir.engine.inbox import Message, find_message, text_message
 from agentsdir.engine.spawning.telling import Subagent, ended_steps
 from agentsdir.engine.steps import Step
 from agentsdir.formats.digest import derived_id
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
 
@@ -251,7 +250,7 @@ class _Telling:
         if found is None:
             return [Step(f"{whom} {agent_id or '(none)'} is gone, and was not told")]
         paths = found[0]
-        if self._again and _has_message(paths, message.id):
+        if self._again and find_message(paths, message.id) is not None:
             return [Step(f"{whom} {paths.id} was told before")]
         return [
             Step(f"told {whom} {paths.id}", "message.enqueued", message.as_data(message.id), paths)
@@ -269,13 +268,3 @@ def _reachable(
         return None
     is_closed = state.session.state is SessionState.TERMINATED
     return None if is_closed and not closed else (paths, state)
-
-
-def _has_message(paths: AgentPaths, message_id: str) -> bool:
-    with open_log(paths.log) as stream:
-        return any(
-            line.record is not None
-            and line.record.event == "message.enqueued"
-            and line.record.data.get("message_id") == message_id
-            for line in read_log(stream, str(paths.log))
-        )

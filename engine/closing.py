@@ -17,13 +17,13 @@ from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.interrupts import Asked, nudge, request_end, wait_for_ends
 from agentsdir.engine.routing.lineage import ancestors, descendants
 from agentsdir.engine.spawning.ephemeral import remove_spent
+from agentsdir.engine.spawning.telling import shown
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import AgentWriter, read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Busy
@@ -160,10 +160,10 @@ def _leave_children(paths: AgentPaths, state: AgentState) -> list[Step]:
     """Return what ends spawned agents in their parent's log: nothing is said of them later."""
     turn = state.open_turn
     asked = {one.get("child") for one in turn["deferred"]} if turn else set()
-    blocks = _last_blocks(paths, {f"spawn:{child}" for child in state.children})
+    blocks = shown(paths, state.children)
     steps = []
     for child, known in state.children.items():
-        block = blocks.get(f"spawn:{child}")
+        block = blocks.get(child)
         if block is not None:
             within = turn["turnId"] if turn and child in asked else None
             ended = {**block, "status": "error", "output": f"Dropped: {_PARENT_CLOSED}."}
@@ -176,14 +176,3 @@ def _leave_children(paths: AgentPaths, state: AgentState) -> list[Step]:
             failed = {**said, "status": "error", "detail": _PARENT_CLOSED}
             steps.append(Step(f"left subagent {child}", "agent.spawned", failed))
     return steps
-
-
-def _last_blocks(paths: AgentPaths, wanted: set[str]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    if wanted:
-        with open_log(paths.log) as stream:
-            for line in read_log(stream, str(paths.log)):
-                block = line.record.data.get("block") if line.record else None
-                if isinstance(block, dict) and block.get("id") in wanted:
-                    found[block["id"]] = block
-    return found

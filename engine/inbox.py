@@ -13,14 +13,12 @@ from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import AgentWriter, write_agent
 from agentsdir.formats.directory.fold import MESSAGE_FLAGS
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import SessionStateError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agentsdir.formats.directory.records import Record
 
 
@@ -97,7 +95,7 @@ def put(writer: AgentWriter, world: World, message: Message) -> str:
 
 def find_message(paths: AgentPaths, message_id: str) -> Record | None:
     """Return the record that put a message into the inbox."""
-    for record in _records(paths):
+    for record in read_records(paths.log):
         if record.event == "message.enqueued" and record.data.get("message_id") == message_id:
             return record
     return None
@@ -111,7 +109,7 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
     """
     said: Message | None = None
     outcome = ""
-    for record in _records(paths):
+    for record in read_records(paths.log):
         if record.data.get("message_id") != message_id:
             continue
         if record.event == "message.enqueued":
@@ -149,10 +147,3 @@ def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
     texts[0]["text"] = before + texts[0]["text"]
     texts[-1]["text"] += "</system_message>"
     return parts
-
-
-def _records(paths: AgentPaths) -> Iterator[Record]:
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            if line.record is not None:
-                yield line.record

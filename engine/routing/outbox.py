@@ -17,7 +17,7 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.errors import HookFailed, UsageError
 
 HOOK = "outgoing"
@@ -61,13 +61,10 @@ def waiting(paths: AgentPaths, state: AgentState) -> list[Waiting]:
     if not due:
         return []
     found: dict[str, Waiting] = {}
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            record = line.record
-            if record is not None and record.event == "outgoing":
-                message = record.data.get("message_id")
-                if message in due:
-                    found.setdefault(str(message), Waiting(paths.id, record.ts, record.data))
+    for record in read_records(paths.log):
+        message = record.data.get("message_id")
+        if record.event == "outgoing" and message in due:
+            found.setdefault(str(message), Waiting(paths.id, record.ts, record.data))
     return list(found.values())
 
 
@@ -136,10 +133,7 @@ def settle(world: World, paths: AgentPaths, message_id: str) -> AgentState:
 
 
 def _was_outgoing(paths: AgentPaths, message_id: str) -> bool:
-    with open_log(paths.log) as stream:
-        return any(
-            line.record is not None
-            and line.record.event == "outgoing"
-            and line.record.data.get("message_id") == message_id
-            for line in read_log(stream, str(paths.log))
-        )
+    return any(
+        record.event == "outgoing" and record.data.get("message_id") == message_id
+        for record in read_records(paths.log)
+    )

@@ -14,7 +14,7 @@ from agentsdir.engine.steps import Step
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
 from agentsdir.formats.reading.blocks import MAIN, Block, make_block
@@ -24,7 +24,7 @@ SPAWNED = "spawn:"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     Content = Sequence[dict[str, Any]]
 
@@ -85,6 +85,17 @@ def waiting_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPath
 def is_spawned(block: dict[str, Any]) -> bool:
     """Tell whether a block stands for an agent of ours: it ends by itself, whatever turn asked."""
     return str(block.get("id")).startswith(SPAWNED)
+
+
+def shown(paths: AgentPaths, children: Collection[str]) -> dict[str, Block]:
+    """Return the block of each of some subagents as their parent's log has it last."""
+    found: dict[str, Block] = {}
+    wanted = {SPAWNED + child: child for child in children}
+    for record in read_records(paths.log) if wanted else ():
+        block = record.data.get("block")
+        if isinstance(block, dict) and (child := wanted.get(str(block.get("id")))) is not None:
+            found[child] = block
+    return found
 
 
 def begun_steps(layout: Layout, child: AgentState, content: Content) -> list[Step]:
@@ -155,13 +166,9 @@ def _asking_parent(layout: Layout, child: AgentState) -> tuple[AgentPaths, Agent
 
 def _knows(paths: AgentPaths, child_id: str) -> bool:
     """Tell whether a log says how a subagent ended; it need not say that it began."""
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            record = line.record
-            if record is None or record.data.get("child") != child_id:
-                continue
-            if record.event == "spawn.dropped":
-                return True
-            if record.event == "agent.spawned" and record.data.get("status") != "running":
-                return True
-    return False
+    return any(
+        record.event == "spawn.dropped"
+        or (record.event == "agent.spawned" and record.data.get("status") != "running")
+        for record in read_records(paths.log)
+        if record.data.get("child") == child_id
+    )
