@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from agentsdir.engine.agents import find_readable
 from agentsdir.engine.inbox import Message, find_message, text_message
 from agentsdir.engine.spawning.telling import Subagent, ended_steps
 from agentsdir.engine.steps import Step
 from agentsdir.formats.digest import derived_id
-from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
 
 INTERNAL_ERROR = "Internal error."
 NO_PROVIDER = "No inference provider available."
@@ -157,7 +156,7 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
             continue  # somebody has run it by hand, or it was dropped before
         why = "the turn that asked for it was not completed"
         one = Subagent(child_id, name)
-        found = _reachable(layout, child_id, closed=True)
+        found = find_readable(layout, child_id)
         if found is not None:
             prompt = next((m["content"] for m in found[1].pending if m.get("spawn")), ())
             one = Subagent.of(found[1], prompt)
@@ -246,8 +245,8 @@ class _Telling:
         return self._tell(message["sender"], "the sender", state.agent_id, reply)
 
     def _tell(self, agent_id: str, whom: str, teller: str, message: Message) -> list[Step]:
-        found = _reachable(self._layout, agent_id) if agent_id != teller else None
-        if found is None:
+        found = find_readable(self._layout, agent_id) if agent_id != teller else None
+        if found is None or found[1].session.state is SessionState.TERMINATED:
             return [Step(f"{whom} {agent_id or '(none)'} is gone, and was not told")]
         paths = found[0]
         if self._again and find_message(paths, message.id) is not None:
@@ -255,16 +254,3 @@ class _Telling:
         return [
             Step(f"told {whom} {paths.id}", "message.enqueued", message.as_data(message.id), paths)
         ]
-
-
-def _reachable(
-    layout: Layout, agent_id: str, *, closed: bool = False
-) -> tuple[AgentPaths, AgentState] | None:
-    """Return an agent that can still take a message, or (`closed`) that is there at all."""
-    try:
-        paths = layout.agent(agent_id)
-        state = read_agent(paths).state
-    except (NoSuchAgent, Invalid, UsageError):
-        return None
-    is_closed = state.session.state is SessionState.TERMINATED
-    return None if is_closed and not closed else (paths, state)

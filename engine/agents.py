@@ -105,6 +105,15 @@ def _nobody(layout: Layout, reference: str, *, archived: bool) -> NoSuchAgent:
     return NoSuchAgent(f"no agent {reference!r} in {layout.root}", hint=hint)
 
 
+def find_readable(layout: Layout, agent_id: str) -> tuple[AgentPaths, AgentState] | None:
+    """Return the agent that has an id, and its state; None where it is gone or cannot be read."""
+    try:
+        paths = layout.agent(agent_id)
+        return paths, read_agent(paths).state
+    except (NoSuchAgent, Invalid, UsageError):
+        return None
+
+
 def find_agents(
     layout: Layout, references: list[str], *, archived: bool = False
 ) -> list[AgentPaths]:

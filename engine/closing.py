@@ -94,9 +94,7 @@ def wait_until_over(world: World, turns: list[Asked]) -> None:
     """Wait until no turn of closed agents runs any more; one whose process died is ended here."""
     for one in wait_for_ends(world, turns):
         with suppress(Busy), hold_turn(one.paths), world.disk.settled():
-            with write_agent(one.paths, disk=world.disk) as writer:
-                state = writer.state
-            close_crashed_turn(world, one.paths, state)
+            close_crashed_turn(world, one.paths)
 
 
 def _close_one(world: World, paths: AgentPaths, reason: str) -> Closed:
@@ -105,9 +103,7 @@ def _close_one(world: World, paths: AgentPaths, reason: str) -> Closed:
             # Nobody is at work: what a dead process left open is ended first.
             with suppress(Busy):
                 stack.enter_context(hold_turn(paths))
-                with write_agent(paths, disk=world.disk) as writer:
-                    state = writer.state
-                close_crashed_turn(world, paths, state)
+                close_crashed_turn(world, paths)
         with write_agent(paths, disk=world.disk) as writer:
             before = writer.state.session.state is SessionState.TERMINATED
             turn = _running(writer) if before else request_end(world, writer, reason)

@@ -27,11 +27,15 @@ from agentsdir.formats.reading.blocks import make_block
 INTERRUPTED = "The process died before this call returned."
 
 
-def close_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
-    """End a turn whose holder died, with its notices; the caller holds `.turn`.
+def close_crashed_turn(
+    world: World, paths: AgentPaths, known: AgentState | None = None
+) -> AgentState:
+    """Return an agent's state, once a turn whose holder died is ended, with its notices.
 
-    Raises what `write_agent` raises.
+    The caller holds `.turn`. Raises what `write_agent` raises (`known` is its argument).
     """
+    with write_agent(paths, disk=world.disk, known=known) as writer:
+        state = writer.state
     if state.open_turn is not None:
         with write_agent(paths, disk=world.disk, known=state) as writer:
             writer.finish_rewrites()

@@ -112,9 +112,7 @@ def deliver(world: World, paths: AgentPaths, *, wait: float = 0) -> HandedOut:
     Raises `Busy` while a turn runs: its process hands them out at its end.
     """
     with hold_turn(paths, wait=wait), world.disk.settled():
-        with write_agent(paths, disk=world.disk) as writer:
-            state = writer.state
-        return hand_out(world, paths, close_crashed_turn(world, paths, state))
+        return hand_out(world, paths, close_crashed_turn(world, paths))
 
 
 def settle(world: World, paths: AgentPaths, message_id: str) -> AgentState:

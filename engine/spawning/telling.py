@@ -7,16 +7,14 @@ or unreadable is told nothing.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, NamedTuple
 
+from agentsdir.engine.agents import find_readable
 from agentsdir.engine.steps import Step
-from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
 from agentsdir.formats.reading.blocks import MAIN, Block, make_block
 
 SPAWNED = "spawn:"
@@ -75,10 +73,9 @@ def waiting_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPath
     """
     found = []
     for child_id in parent.children:
-        with suppress(NoSuchAgent, Invalid, UsageError):
-            paths = layout.agent(child_id)
-            prompts = [m["messageId"] for m in read_agent(paths).state.pending if m.get("spawn")]
-            found += [(paths, prompt) for prompt in prompts[:1]]
+        if (child := find_readable(layout, child_id)) is not None:
+            prompts = [m["messageId"] for m in child[1].pending if m.get("spawn")]
+            found += [(child[0], prompt) for prompt in prompts[:1]]
     return found
 
 
@@ -152,16 +149,14 @@ def _asking_parent(layout: Layout, child: AgentState) -> tuple[AgentPaths, Agent
     """Return the parent if it can be told, and does not know yet how the subagent ended."""
     if child.parent is None or child.parent == child.agent_id:
         return None
-    try:
-        paths = layout.agent(child.parent)
-        state = read_agent(paths).state
-    except (NoSuchAgent, Invalid, UsageError):
+    found = find_readable(layout, child.parent)
+    if found is None:
         return None
+    paths, state = found
     if state.session.state is SessionState.TERMINATED:
         return None
-    if child.agent_id not in state.children and _knows(paths, child.agent_id):
-        return None
-    return paths, state
+    knows = child.agent_id not in state.children and _knows(paths, child.agent_id)
+    return None if knows else found
 
 
 def _knows(paths: AgentPaths, child_id: str) -> bool:
