@@ -152,8 +152,10 @@ class FollowingUp:
         sender: Sender,
     ) -> TurnResult:
         """Run one turn, and put off what follows from it until `.turn` is free."""
+        # A long log is not read again for the one text that this turn may leave.
+        since = None if state.undelivered else state.position
         result = self._scheduler.run(paths, state, held, message, sender)
-        hand_out(self._world, paths, state)
+        hand_out(self._world, paths, state, since)
         if result.error is None:
             self._defer(paths, state, result)
         if not self._alone:

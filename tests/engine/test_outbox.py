@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.routing.outbox import deliver, settle, waiting
+from agentsdir.engine.routing.outbox import deliver, settle, undelivered
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.durability import Disk, Durability
@@ -71,7 +71,7 @@ def talker(stage: Any) -> AgentPaths:
 
 def left(stage: Any, paths: AgentPaths) -> list[str]:
     """Return the texts that wait."""
-    return [one.data["text"] for one in waiting(paths, stage.state(paths))]
+    return [one.data["text"] for one in undelivered(paths, stage.state(paths))]
 
 
 @pytest.mark.feature("T-08")
