@@ -163,7 +163,8 @@ def _leave_children(paths: AgentPaths, state: AgentState) -> list[Step]:
         if block is not None:
             within = turn["turnId"] if turn and child in asked else None
             ended = {**block, "status": "error", "output": f"Dropped: {_PARENT_CLOSED}."}
-            steps.append(Step("", "block", {"turn_id": within, "block": ended}))
+            block_data = {"turn_id": within, "block": ended}
+            steps.append(Step(f"marked subagent {child}: error", "block", block_data))
         said = {"child": child, "name": known["name"]}
         if known["status"] == "pending":
             dropped = {**said, "reason": _PARENT_CLOSED}

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 class Message(NamedTuple):
     """Something to tell an agent.
 
-    `content` are text and image parts. `sender` is the id of the agent that says it, which makes
-    it a system message, or `cli`. `sync` is whether the sender wants the answer in its own inbox,
-    `spawn` whether it is a spawned agent's first prompt, `notice` whether it tells of a failure.
-    `id` is the message's, empty for a fresh one.
+    `content` are text and image parts. `sender` is the id of the agent that says it, or `cli`.
+    `sync` is whether the sender wants the answer in its own inbox, `spawn` whether it is a spawned
+    agent's first prompt, `notice` whether it tells of a failure. `id` is the message's, empty for
+    a fresh one.
     """
 
     content: list[dict[str, Any]]
@@ -42,10 +42,12 @@ class Message(NamedTuple):
 
     def as_data(self, message_id: str) -> dict[str, Any]:
         """Return the data of its `message.enqueued` record."""
+        # A subagent's task is what it is for, and not something that it is told.
+        is_prompt = self.sender == "cli" or self.spawn
         data: dict[str, Any] = {
             "message_id": message_id,
             "sender": self.sender,
-            "kind": "user" if self.sender == "cli" else "system",
+            "kind": "user" if is_prompt else "system",
             "content": self.content,
         }
         data |= {flag: True for flag in MESSAGE_FLAGS if getattr(self, flag)}

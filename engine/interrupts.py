@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
 from agentsdir.engine.hearing import NUDGE
+from agentsdir.engine.inbox import Message, put
 from agentsdir.engine.routing.lineage import descendants
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
@@ -75,15 +76,14 @@ def interrupt(
     no message is left: then nothing is recorded; and what `write_agent` and `check_trust` raise.
     """
     world.check_trust()
-    message_id = world.ids.agent() if content else None
+    message_id: str | None = None
     with write_agent(paths, disk=world.disk) as writer:
         state = writer.state
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
         if content:
             # First, so that whoever runs the agent's turns finds it there.
-            said = {"message_id": message_id, "sender": "cli", "kind": "user", "content": content}
-            writer.append("message.enqueued", said, world.now())
+            message_id = put(writer, world, Message(content))
         own = request_end(world, writer, "interrupt", reason)
     asked, refused = interrupt_descendants(world, paths, reason)
     asked = [*([own] if own else []), *asked]

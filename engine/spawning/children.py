@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from agentsdir.adapters import registry
 from agentsdir.engine.creation import NewAgent, check_wanted, identity_of, root_held
 from agentsdir.engine.in_turn import turn_writer
+from agentsdir.engine.inbox import Message
 from agentsdir.engine.provider_sessions import recorded_mode
 from agentsdir.engine.routing.lineage import check_depth
 from agentsdir.engine.spawning.telling import Subagent
@@ -89,7 +90,8 @@ def make_child(
         created = _creation(world, reading, wanted, child)
         with making_agent(layout, child_id, _session_of(created), world.disk) as made:
             made.append("session.created", created, created_at)
-            made.append("message.enqueued", _prompt(child, wanted, sync=sync), world.now())
+            task = Message(wanted.content, parent.id, sync=sync, spawn=True)
+            made.append("message.enqueued", task.as_data(child.message_id), world.now())
         _tell(world, child, one, turn_id)
     return child
 
@@ -157,17 +159,6 @@ def _recorded_ticks(state: AgentState) -> int:
 
 def _session_of(created: dict[str, Any]) -> str:
     return ids.undashed(created["native"]["id"])
-
-
-def _prompt(child: Child, wanted: Wanted, *, sync: bool) -> dict[str, Any]:
-    data = {
-        "message_id": child.message_id,
-        "sender": child.parent.id,
-        "kind": "user",
-        "content": wanted.content,
-        "spawn": True,
-    }
-    return {**data, "sync": True} if sync else data
 
 
 def _tell(world: World, child: Child, one: Subagent, turn_id: str | None) -> None:

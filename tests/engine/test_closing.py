@@ -398,6 +398,18 @@ def test_spawned_agents_that_have_not_ended_are_ended_in_their_parents_log(stage
     assert is_sound(stage)
 
 
+def test_a_close_that_restore_finishes_says_each_thing_that_it_does(stage: Any) -> None:
+    """Also what it writes of spawned agents that had not ended."""
+    top = stage.new()
+    middle = child(stage, top, "middle")
+    content = [{"type": "text", "text": "work"}]
+    make_child(stage.world, middle, Wanted(content, name="kid"), turn_id=None, sync=False)
+    change = {"from": "created", "to": "terminated", "reason": "close"}
+    stage.append(top, "session.state", change)
+    done = restore_agent(stage.world, middle).actions
+    assert [says.split()[0] for says in done[-3:]] == ["marked", "left", "closed"]
+
+
 def told(stage: Any, paths: Any) -> list[tuple[str, str, bool]]:
     """Return what other agents told one: text, what it answers, whether it is a notice."""
     return [

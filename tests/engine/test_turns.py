@@ -43,15 +43,8 @@ def test_a_turn_does_not_read_a_long_log_again(stage: Any, who: dict[str, str]) 
 
     paths = stage.new(**who)
     stage.send(paths)
-    block = {
-        **{
-            "type": "assistant_text",
-            "id": "long",
-            "conversationId": "main",
-            "content": "x" * 10**6,
-        },
-        **{"sessionId": "s", "timestamp": None, "source": None},
-    }
+    block = {"type": "assistant_text", "id": "long", "content": "x" * 10**6, "source": None}
+    block |= {"conversationId": "main", "sessionId": "s", "timestamp": None}
     for _ in range(8):
         stage.append(paths, "block", {"turn_id": None, "block": block})
     taken: list[str] = []
