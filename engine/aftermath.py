@@ -160,7 +160,7 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
         if found is not None:
             prompt = next((m["content"] for m in found[1].pending if m.get("spawn")), ())
             one = Subagent.of(found[1], prompt)
-            steps += _end_unborn(*found)
+            steps += _end_unborn(layout, *found)
         block = {"turn_id": turn["turnId"], "block": one.block(state, "error", f"Dropped: {why}.")}
         steps.append(Step(f"showed that subagent {name} is not run", "block", block))
         dropped = {"child": child_id, "name": name, "reason": why}
@@ -168,43 +168,36 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
     return steps
 
 
-def _end_unborn(paths: AgentPaths, state: AgentState) -> list[Step]:
+def _end_unborn(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
     """Close a child that will not be run, its messages with it; or go on with that."""
     current = state.session.state
     end = {"from": current.value, "to": "terminated", "reason": "close"}
     closing = Step(f"closed {paths.id}", "session.state", end, paths)
     is_closed = current is SessionState.TERMINATED
-    return [*([] if is_closed else [closing]), *settle_steps(state, paths)]
+    return [*([] if is_closed else [closing]), *give_up_steps(layout, state, dropped=paths)]
 
 
-def settle_steps(state: AgentState, paths: AgentPaths | None = None) -> list[Step]:
-    """Return what ends the messages that wait for an agent which is closed.
+def give_up_steps(
+    layout: Layout, state: AgentState, *, dropped: AgentPaths | None = None
+) -> list[Step]:
+    """Return what ends the messages that wait for a closed agent, and tells who waits for it.
 
     Args:
-        paths: where the agent is, when it is another one than the steps are taken for.
+        dropped: where the agent is, when the steps are its parent's, which drops it: that one
+            needs no other word of the task that it gave.
     """
-    return [
-        Step(
-            f"settled message {message['messageId']}: aborted",
-            "message.delivered",
-            {"message_id": message["messageId"], "outcome": "aborted"},
-            paths,
-        )
-        for message in state.pending
-    ]
-
-
-def give_up_steps(layout: Layout, state: AgentState) -> list[Step]:
-    """Return what ends the messages that wait for a closed agent, and tells who waits for it."""
     telling, ending = _Telling(layout, again=True), Ending("close")
     steps: list[Step] = []
-    for message, settled in zip(state.pending, settle_steps(state), strict=True):
-        if message.get("spawn"):
+    for message in state.pending:
+        is_dropped = dropped is not None and message.get("spawn")
+        if message.get("spawn") and not is_dropped:
             said = failure_text(state, ending.reason)
             steps += ended_steps(layout, state, message["content"], said, failure=ending.reason)
-        if message.get("sync"):
+        if message.get("sync") and not is_dropped:
             steps += telling.sender(state, message, ending)
-        steps.append(settled)
+        settled = {"message_id": message["messageId"], "outcome": "aborted"}
+        says = f"settled message {message['messageId']}: aborted"
+        steps.append(Step(says, "message.delivered", settled, dropped))
     return steps
 
 

@@ -5,6 +5,7 @@ SPEC.md, "After a turn". All of it is done when `.turn` is free again, so that o
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -35,6 +36,7 @@ from agentsdir.formats.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from agentsdir.engine.world import Started
     from agentsdir.formats.reading.stream import StreamEvent
 
 
@@ -194,20 +196,23 @@ class FollowingUp:
             self._run_waiting(parent, waiting_children(self._world.layout, state))
 
     def _run_waiting(self, parent: AgentPaths, prompts: list[tuple[AgentPaths, str]]) -> None:
-        start = self._world.start
-        if start is None or len(prompts) < 2:
-            for paths, message_id in prompts:
-                self._answer(Told(paths, message_id))
-            return
-        started = [start(paths, message_id, alone=True) for paths, message_id in prompts]
+        here = deque(Told(*prompt) for prompt in prompts)
+        started: list[Started] = []
         try:
+            if self._world.start is not None and len(here) > 1:
+                with suppress(OSError):  # the rest is run here, if the system lets us have no more
+                    while here:
+                        started.append(self._world.start(*here[0], alone=True))
+                        here.popleft()
+            for told in here:
+                self._answer(told)
             for one in started:
                 one.wait()
         except BaseException:
             for one in started:
                 one.interrupt()
             raise
-        # What they said waits in the parent's inbox.
-        for waiting in read_agent(parent).state.pending:
-            if waiting["replyTo"]:
-                self._scheduler.defer(partial(self._answer, Told(parent, waiting["messageId"])))
+        if started:  # what they said waits in the parent's inbox
+            for waiting in read_agent(parent).state.pending:
+                if waiting["replyTo"]:
+                    self._scheduler.defer(partial(self._answer, Told(parent, waiting["messageId"])))

@@ -106,6 +106,8 @@ def run(
     if sync and not (sender or retry or env.turn):
         raise UsageError("--sync needs --from: who is to get the answer?")
     from_agent = find_agent(env.layout, sender).id if sender else ""
+    if env.turn is not None and from_agent not in ("", env.turn.agent_id):
+        raise UsageError(f"in a turn of agent {env.turn.agent_id} it is that agent who sends")
     world = env.world
     paths = targets.find_target(env, world, chosen)
     world.layout.check_version(writing=True)
