@@ -14,21 +14,20 @@ from typing import Any, NamedTuple
 from agentsdir.engine.aftermath import give_up_steps
 from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.interrupts import Asked, nudge, request_end, wait_for_ends
+from agentsdir.engine.interrupts import Asked, nudge, request_end, running_turn, wait_for_ends
 from agentsdir.engine.routing.lineage import ancestors, descendants
 from agentsdir.engine.spawning.ephemeral import remove_spent
 from agentsdir.engine.spawning.telling import shown
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import AgentWriter, read_agent, write_agent
+from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Busy
 
-_PATIENCE = 10.0  # nobody holds the create lock for long
 _PARENT_CLOSED = "its parent was closed"
 
 
@@ -77,7 +76,8 @@ def close(world: World, paths: AgentPaths) -> Closing:
     try:
         with world.disk.settled():
             closed.append(_close_one(world, paths, "close"))
-            with locks.hold(world.layout.create_lock, wait=_PATIENCE, what="the agents directory"):
+            create = world.layout.create_lock
+            with locks.hold(create, wait=locks.PATIENCE, what="the agents directory"):
                 for listed in descendants(world.layout, paths.id):
                     try:
                         closed.append(_close_one(world, listed.paths, "parent"))
@@ -106,7 +106,7 @@ def _close_one(world: World, paths: AgentPaths, reason: str) -> Closed:
                 close_crashed_turn(world, paths)
         with write_agent(paths, disk=world.disk) as writer:
             before = writer.state.session.state is SessionState.TERMINATED
-            turn = _running(writer) if before else request_end(world, writer, reason)
+            turn = running_turn(writer) if before else request_end(world, writer, reason)
             for step in [] if before else terminate_steps(paths, writer.state):
                 writer.append(step.event, step.data or {}, world.now())
             state = writer.state
@@ -115,13 +115,6 @@ def _close_one(world: World, paths: AgentPaths, reason: str) -> Closed:
         for step in give_up_steps(world.layout, state):
             state = take_step(world, paths, state, step)
     return Closed(paths, before, turn, messages)
-
-
-def _running(writer: AgentWriter) -> Asked | None:
-    turn = writer.state.open_turn
-    if turn is None or turn["ended"] or not locks.is_held(writer.paths.turn):
-        return None
-    return Asked(writer.paths, turn["turnId"])
 
 
 def terminate_steps(paths: AgentPaths, state: AgentState) -> list[Step]:

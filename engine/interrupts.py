@@ -28,7 +28,7 @@ _WAIT = 0.02
 
 
 class Asked(NamedTuple):
-    """A running turn that was asked to end."""
+    """A running turn that was, or is to be, asked to end."""
 
     paths: AgentPaths
     turn_id: str
@@ -128,13 +128,19 @@ def request_end(world: World, writer: AgentWriter, reason: str, message: str = "
         reason: interrupt, parent or close.
         message: why, in somebody's words.
     """
+    if (running := running_turn(writer)) is not None:
+        request = {"turn_id": running.turn_id, "reason": reason}
+        if message:
+            request["message"] = message
+        writer.append("abort.requested", request, world.now())
+    return running
+
+
+def running_turn(writer: AgentWriter) -> Asked | None:
+    """Return the turn of an agent that has no end, if somebody is at work on it."""
     turn = writer.state.open_turn
     if turn is None or turn["ended"] or not locks.is_held(writer.paths.turn):
         return None
-    request = {"turn_id": turn["turnId"], "reason": reason}
-    if message:
-        request["message"] = message
-    writer.append("abort.requested", request, world.now())
     return Asked(writer.paths, turn["turnId"])
 
 

@@ -12,17 +12,17 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.engine.creation import NewAgent, check_wanted, identity_of, root_held
+from agentsdir.engine.creation import NewAgent, begin_identity, check_wanted, root_held
 from agentsdir.engine.in_turn import turn_writer
 from agentsdir.engine.inbox import Message
 from agentsdir.engine.provider_sessions import recorded_mode
 from agentsdir.engine.routing.lineage import check_depth
 from agentsdir.engine.spawning.telling import Subagent
+from agentsdir.engine.ticks import asked_limit
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids
 from agentsdir.formats.directory.agent import AgentWriter, Reading, read_agent, write_agent
 from agentsdir.formats.directory.creation import recorded_creation
-from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import making_agent, withdraw_agent
 from agentsdir.formats.directory.states import SessionState
@@ -74,7 +74,7 @@ def make_child(
         sync: have the answer put into the parent's inbox.
 
     Raises `SessionStateError` for a closed parent, one too deep (kind ``spawn-depth``), or a turn
-    that is over (kind ``turn-over``); what `check_wanted` and `identity_of` raise; and what
+    that is over (kind ``turn-over``); what `check_wanted` and `begin_identity` raise; and what
     `making_agent` and `write_agent` raise. There is no subagent then, unless that is uncertain.
     """
     layout = world.layout
@@ -87,8 +87,8 @@ def make_child(
         one = Subagent(child_id, _name(wanted, child_id), created_at, wanted.content)
         paths = AgentPaths(layout.agents / child_id, child_id)
         child = Child(paths, one.name, parent, world.ids.agent())
-        created = _creation(world, reading, wanted, child)
-        with making_agent(layout, child_id, _session_of(created), world.disk) as made:
+        session_id, created = _creation(world, reading, wanted, child)
+        with making_agent(layout, child_id, session_id, world.disk) as made:
             made.append("session.created", created, created_at)
             task = Message(wanted.content, parent.id, sync=sync, spawn=True)
             made.append("message.enqueued", task.as_data(child.message_id), world.now())
@@ -114,8 +114,10 @@ def _name(wanted: Wanted, child_id: str) -> str:
     return f"{base}-{child_id[-_OF_ID:]}"
 
 
-def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> dict[str, Any]:
-    """Return the data of the subagent's `session.created` event."""
+def _creation(
+    world: World, reading: Reading, wanted: Wanted, child: Child
+) -> tuple[str, dict[str, Any]]:
+    """Return the subagent's session id, and the data of its `session.created` event."""
     parent, state = child.parent, reading.state
     record = recorded_creation(parent) or reading.rebuilt
     if record is None:
@@ -123,8 +125,7 @@ def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> d
     own = wanted.provider or state.session.provider_name
     # Another provider would know neither the model nor the options.
     same = own == state.session.provider_name
-    architecture = registry.get(own)
-    provider = architecture.provider
+    provider = registry.get(own).provider
     new = NewAgent(
         kind="subagent",
         parent=parent.id,
@@ -137,28 +138,12 @@ def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> d
         cwd=wanted.cwd or state.cwd,
         options={**(record.data.get("options", {}) if same else {}), **wanted.options},
         fallbacks=tuple(state.fallbacks) if same else (),
-        max_ticks=wanted.max_ticks or _recorded_ticks(state),
+        max_ticks=wanted.max_ticks or asked_limit(state.limits) or 0,
         # What an agent leaves that goes with its work, nobody would find.
         ephemeral=wanted.ephemeral or state.ephemeral,
     )
     check_wanted(world.layout, new)
-    if provider is not None and not new.model:
-        new = new._replace(model=provider.default_model)
-    native = {
-        "architecture": architecture.architecture,
-        "id": ids.dashed(world.ids.session()),
-        "cwd": new.cwd,
-    }
-    return identity_of(world, new, child.paths.id, native)
-
-
-def _recorded_ticks(state: AgentState) -> int:
-    ticks = state.limits.get("max_ticks")
-    return ticks if type(ticks) is int and ticks > 0 else 0  # a log may say anything
-
-
-def _session_of(created: dict[str, Any]) -> str:
-    return ids.undashed(created["native"]["id"])
+    return begin_identity(world, new, child.paths.id)
 
 
 def _tell(world: World, child: Child, one: Subagent, turn_id: str | None) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOREVER = -1.0
+PATIENCE = 10.0
+"""Seconds to wait for a lock that nobody holds for long, as the create lock."""
 # A reader that asks whether a lock is held has a share of it for some microseconds.
 GRACE = 0.05
 _LONG_PAUSE = 0.02
