@@ -5,7 +5,6 @@ SPEC.md, "message.enqueued, message.delivered" and "Inbox".
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any, NamedTuple
 
 from agentsdir.engine.world import World
@@ -141,7 +140,7 @@ def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
     content: list[dict[str, Any]] = message["content"]
     if message["kind"] != "system":
         return content
-    before = f'<system_message origin="{escape(message["sender"])}">'
+    before = f'<system_message origin="{_attribute(message["sender"])}">'
     parts = [dict(part) for part in content]
     texts = [part for part in parts if isinstance(part.get("text"), str)]
     if not texts:
@@ -149,3 +148,7 @@ def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
     texts[0]["text"] = before + texts[0]["text"]
     texts[-1]["text"] += "</system_message>"
     return parts
+
+
+def _attribute(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

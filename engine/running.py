@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
-from agentsdir.adapters.contract import Content
+from agentsdir.adapters.contract import Content, Provider
 from agentsdir.engine import fallback
 from agentsdir.engine.aftermath import Ending, Told, aftermath, told_by
 from agentsdir.engine.attempts import Attempt, Runner, Said
@@ -16,7 +16,6 @@ from agentsdir.engine.inbox import presented
 from agentsdir.engine.interrupts import pass_on
 from agentsdir.engine.native_changes import way_back
 from agentsdir.engine.open_turn import OpenTurn
-from agentsdir.engine.profiles import apply_profile
 from agentsdir.engine.provider_sessions import (
     crashed,
     find_provider,
@@ -198,7 +197,7 @@ class Turn:
         architecture, provider = find_provider(turn.state)
         host = turn.host(self._sender.permission_mode)
         spec = session_spec(turn.world, turn.paths, turn.state, provider, host)
-        apply_profile(turn.world, turn.paths, turn.state, provider)
+        self._apply_profile(provider)
         turn.state, spec = catch_up(
             turn.world, turn.paths, turn.state, architecture, provider, spec
         )
@@ -226,8 +225,15 @@ class Turn:
         state = fallback.as_run_by(turn.state, architecture, provider)
         host = turn.host(fallback.mode_abroad(self._sender.permission_mode))
         spec = session_spec(turn.world, turn.paths, state, provider, host)
-        apply_profile(turn.world, turn.paths, state, provider, anew=True)
+        self._apply_profile(provider, anew=True)
         return Runner(architecture, provider, spec._replace(turn=state.counters["turns"]))
+
+    def _apply_profile(self, provider: Provider, *, anew: bool = False) -> None:
+        turn = self._turn
+        if turn.state.profile:
+            from agentsdir.engine.profiles import apply_profile
+
+            apply_profile(turn.world, turn.paths, turn.state, provider, anew=anew)
 
     def _close_calls(self) -> None:
         """Answer the calls that will not return any more."""

@@ -10,7 +10,6 @@ from collections import deque
 from typing import Any
 
 from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.creation import NewAgent, create_agent
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.multiplexer import SessionMultiplexer
 from agentsdir.engine.results import TurnResult
@@ -25,6 +24,8 @@ from agentsdir.formats.directory.states import SessionState, check_transition
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from agentsdir.engine.creation import NewAgent
 
 
 class TurnScheduler:
@@ -52,6 +53,8 @@ class TurnScheduler:
 
     def create_session(self, wanted: NewAgent) -> AgentPaths:
         """Make an agent whose session is in use at once (errors of `create_agent`, `SlotsHeld`)."""
+        from agentsdir.engine.creation import create_agent  # a turn makes no agent
+
         paths = self.world.layout.agent(create_agent(self.world, wanted))
         with hold_turn(paths) as held, self.world.disk.settled():
             state = self.current(paths, held)

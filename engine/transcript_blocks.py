@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from agentsdir.adapters.contract import Architecture
-from agentsdir.engine.parsing import Found, parse_session
 from agentsdir.engine.recording import block_key
 from agentsdir.formats import jsontext
 from agentsdir.formats.digest import short_hash
@@ -134,6 +133,8 @@ def unlogged_blocks(
     if reader is None:
         return
     for files in reader.discover(sources):
+        from agentsdir.engine.parsing import Found, parse_session
+
         sink = parse_session(Found(architecture, files), hidden=False)
         for block in sink.blocks("all"):
             place = block.get("source") or {}

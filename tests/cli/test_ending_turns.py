@@ -259,6 +259,21 @@ def test_agents_are_closed_from_another_shell(shell: Any, at_work: Any) -> None:
     assert (shell("validate").code, shell("validate").out) == (0, "")
 
 
+@pytest.mark.parametrize("verb", ["interrupt", "close"])
+def test_a_turns_own_program_does_not_wait_for_its_end(shell: Any, at_work: Any, verb: str) -> None:
+    """It is part of the turn, and would wait for itself; the holder is stopped to show that."""
+    agent, process = at_work()
+    (turn,) = [
+        one["data"]["turn_id"] for one in events(shell, agent) if one["event"] == "turn.start"
+    ]
+    process.send_signal(signal.SIGSTOP)
+    marks = {"AGENTSDIR_ROOT": str(shell.root.resolve()), "AGENTSDIR_AGENT": agent}
+    shell.variables = {**marks, "AGENTSDIR_TURN": turn}
+    shell.ok(verb, agent)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(LONG) == 130
+
+
 @pytest.mark.feature("A-11")
 def test_sessions_without_input_are_suspended_in_one_sweep(shell: Any) -> None:
     """Those that were active; the time is an argument, or a setting."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agentsdir.engine.closing import close, wait_until_over
+from agentsdir.engine.creation import NewAgent, make_agent
 from agentsdir.engine.hearing import AskedToEnd
 from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.engine.resetting import reset
@@ -246,6 +247,26 @@ def test_a_send_that_waits_for_a_turn_ends_when_the_agent_is_closed(stage: Any) 
         "session.state",
         "message.delivered",
     ]
+
+
+def test_nobody_is_missed_who_is_being_made_while_the_parent_is_closed(stage: Any) -> None:
+    """Who makes agents holds the create lock: before the parent's end, or not at all."""
+    parent = stage.new()
+    wanted = NewAgent(kind="subagent", parent=parent.id, cwd="/", name="early")
+    thread = threading.Thread(target=lambda: close(stage.world, parent))
+    with locks.hold(stage.world.layout.create_lock):
+        early = stage.world.layout.agent(make_agent(stage.world, wanted))
+        thread.start()
+        end = time.monotonic() + LONG
+        while stage.state(parent).session.state != "terminated":
+            assert time.monotonic() < end
+        with pytest.raises(SessionStateError) as refused:
+            make_agent(stage.world, wanted._replace(name="late"))
+        assert stage.state(early).session.state == "created"
+    thread.join(LONG)
+    assert refused.value.kind == "closed"
+    assert stage.state(early).session.state == "terminated"
+    assert is_sound(stage)
 
 
 def leave_turn(stage: Any, paths: Any) -> str:
