@@ -1,7 +1,7 @@
 """Kernel locks that die with their holder (decision D10; SPEC.md, "Locks and durability").
 
-`flock` on files that stay when released. Order, never reversed: root create lock, slots, an
-agent's `.turn`, an agent's `.lock`.
+`flock` on files that stay when released. Order, never reversed: root create lock, an agent's
+`.turn`, slots, an agent's `.lock`.
 
 A lock file that somebody removed or replaced locks nothing any more. So whoever takes a lock looks
 whether its file still stands at the path, and takes the one that does; a holder can ask the same

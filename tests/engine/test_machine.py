@@ -29,7 +29,8 @@ from hypothesis.stateful import (
 from session_model import Message, Session, seen
 
 from agentsdir.cli.exits import Exit, code_of
-from agentsdir.engine.agents import each_agent, inspection, list_row
+from agentsdir.engine.agents import each_agent, list_row
+from agentsdir.engine.inspecting import inspection
 from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent, sweep_root
 from agentsdir.engine.resuming import resume
