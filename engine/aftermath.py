@@ -30,6 +30,7 @@ _TEXTS = {
 _REASONS = {
     "crash": "Restored with pending work",
     "interrupt": "Interrupted",
+    "parent": "Interrupted",
     "timeout": "Timed out",
     "close": "Closed",
 }

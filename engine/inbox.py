@@ -5,6 +5,7 @@ SPEC.md, "message.enqueued, message.delivered" and "Inbox".
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from agentsdir.engine.world import World
@@ -55,6 +56,7 @@ class Message(NamedTuple):
 
 
 _NAMES = ("reply_to", "retry_of")
+_FRAME = re.compile(r"<(?=\s*/?\s*system_message)", re.IGNORECASE)
 
 
 def text_message(text: str) -> list[dict[str, Any]]:
@@ -135,7 +137,8 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
 def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what the provider is given of a message in the inbox.
 
-    A model is told which words come from another agent, and from which.
+    A model is told which words come from another agent, and from which; no words end the frame
+    that they stand in, or make another.
     """
     content: list[dict[str, Any]] = message["content"]
     if message["kind"] != "system":
@@ -143,6 +146,8 @@ def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
     before = f'<system_message origin="{_attribute(message["sender"])}">'
     parts = [dict(part) for part in content]
     texts = [part for part in parts if isinstance(part.get("text"), str)]
+    for part in texts:
+        part["text"] = _FRAME.sub("&lt;", part["text"])
     if not texts:
         return [*text_message(f"{before}</system_message>"), *parts]
     texts[0]["text"] = before + texts[0]["text"]
