@@ -22,7 +22,6 @@ NO_PROVIDER = "No inference provider available."
 LIMIT_REACHED = "Tool execution limit reached."
 INFERENCE_FAILED = "Inference failed."
 _TEXTS = {
-    "crash": INTERNAL_ERROR,
     "no-provider": NO_PROVIDER,
     "no-client": NO_PROVIDER,
     "max-ticks": LIMIT_REACHED,
@@ -36,30 +35,37 @@ _REASONS = {
 }
 TERMINAL = "cli"
 """The connector of those who read the answer where they asked."""
-_ASKED_FOR = ("interrupt", "timeout", "parent", "close")
 
 
 class Ending(NamedTuple):
     """How a turn ended.
 
-    `kind` is empty for one that was completed, with `text` as its answer; an error's kind, with
-    `text` as its message; or why it was aborted.
+    `error` is the kind of its failure, and `text` the message; `aborted` is the reason of an abort.
+    Both are empty for a turn that was completed, with `text` as its answer.
     """
 
-    kind: str = ""
+    error: str = ""
     text: str = ""
+    aborted: str = ""
 
     @property
     def is_success(self) -> bool:
         """Whether the turn was completed."""
-        return not self.kind
+        return not (self.error or self.aborted)
+
+    @property
+    def says(self) -> str:
+        """What a person at the other end is told; nothing of a turn that somebody ended."""
+        if self.aborted:
+            return INTERNAL_ERROR if self.aborted == "crash" else ""
+        return _TEXTS.get(self.error, INFERENCE_FAILED) if self.error else self.text
 
     @property
     def reason(self) -> str:
         """Why it failed, as others are told: without a full stop."""
-        if self.kind in _REASONS:
-            return _REASONS[self.kind]
-        said = _TEXTS.get(self.kind, INFERENCE_FAILED).rstrip(".")
+        if self.aborted:
+            return _REASONS.get(self.aborted, _REASONS["interrupt"])
+        said = _TEXTS.get(self.error, INFERENCE_FAILED).rstrip(".")
         detail = self.text.strip().rstrip(".")
         return f"{said} ({detail})" if detail else said
 
@@ -120,7 +126,7 @@ def told_by(steps: list[Step]) -> list[Told]:
 
 def _is_notable(ending: Ending) -> bool:
     # Where an agent was closed together with its parent, that one is not told either: it is closed.
-    return not ending.is_success and ending.kind != "parent"
+    return not ending.is_success and ending.aborted != "parent"
 
 
 def _outgoing(
@@ -128,9 +134,9 @@ def _outgoing(
 ) -> list[Step]:
     """A person at the other end of a connector gets the answer, or that there is none."""
     descriptor = state.descriptor
-    text = ending.text if ending.is_success else _TEXTS.get(ending.kind, INFERENCE_FAILED)
-    at_terminal = descriptor.get("connector") == TERMINAL and ending.kind != "crash"
-    if descriptor.get("type") != "user" or at_terminal or not text or ending.kind in _ASKED_FOR:
+    text = ending.says
+    at_terminal = descriptor.get("connector") == TERMINAL and ending.aborted != "crash"
+    if descriptor.get("type") != "user" or at_terminal or not text:
         return []
     if state.session.state is SessionState.TERMINATED:
         return []  # nobody speaks for it any more
@@ -187,7 +193,7 @@ def give_up_steps(
         dropped: where the agent is, when the steps are its parent's, which drops it: that one
             needs no other word of the task that it gave.
     """
-    telling, ending = _Telling(layout, again=True), Ending("close")
+    telling, ending = _Telling(layout, again=True), Ending(aborted="close")
     steps: list[Step] = []
     for message in state.pending:
         is_dropped = dropped is not None and message.get("spawn")
@@ -227,7 +233,7 @@ class _Telling:
     def sender(self, state: AgentState, message: dict[str, Any], ending: Ending) -> list[Step]:
         """Give the sender of a message the answer that it waits for."""
         failed = not ending.is_success
-        if ending.kind == "parent" and message.get("spawn"):
+        if ending.aborted == "parent" and message.get("spawn"):
             return []  # it was ended together with the one who waits
         reply = Message(
             text_message(failure_text(state, ending.reason) if failed else ending.text),

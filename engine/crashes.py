@@ -79,7 +79,7 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         steps += _close_calls(turn_id, seen, INTERRUPTED)
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
-        ending = Ending("crash")
+        ending = Ending(aborted="crash")
     if (back := way_back(paths, state)) is not None:
         steps.append(Step("went back to the agent's own native session", "native.changed", back))
     message = next((seen.messages.get(one) for one in turn["messageIds"]), None)
@@ -123,7 +123,7 @@ class _Seen(NamedTuple):
 
 
 def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
-    ending = Ending("crash")
+    ending = Ending(aborted="crash")
     messages: dict[str, dict[str, Any]] = {}
     calls: dict[tuple[str, str], dict[str, Any]] = {}
     results: dict[tuple[str, str], dict[str, Any]] = {}
@@ -143,7 +143,7 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
         elif event == "turn.error":
             ending = Ending(str(data.get("kind")), str(data.get("message")))
         elif event == "turn.aborted":
-            ending = Ending(str(data.get("reason")))
+            ending = Ending(aborted=str(data.get("reason")))
         elif event == "block" and isinstance(block := data.get("block"), dict):
             blocks.add(block_key(block))
             if block.get("type") in ("tool_use", "subagent") and not is_spawned(block):

@@ -36,7 +36,7 @@ from agentsdir.formats.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentsdir.engine.world import Started
+    from agentsdir.engine.world import StartedTurn
     from agentsdir.formats.reading.stream import StreamEvent
 
 
@@ -75,12 +75,11 @@ class FollowingUp:
 
         Raises what `engine.turns.say` does.
         """
-        own = self._run_until(paths, message_id, sender, wait)
-        if own is not None and isinstance(own.error, AskedToEnd):
+        own = self._run_until(paths, message_id, sender, wait, recorded=True)
+        assert own is not None
+        if isinstance(own.error, AskedToEnd):
             raise own.error  # what it left to be done waits for others
         self._scheduler.drain()
-        if own is None:
-            return recorded_result(paths, message_id, sender.on_event)
         if own.error is not None:
             raise own.error
         return own
@@ -101,9 +100,15 @@ class FollowingUp:
         return done
 
     def _run_until(
-        self, paths: AgentPaths, message_id: str, sender: Sender, wait: float
+        self,
+        paths: AgentPaths,
+        message_id: str,
+        sender: Sender,
+        wait: float,
+        *,
+        recorded: bool = False,
     ) -> TurnResult | None:
-        """Return how the message ended, or None where another process ran it."""
+        """Return how the message ended; of one that another process ran only if `recorded`."""
         own = None
         try:
             queued = f"the message stays queued as {message_id}"
@@ -118,6 +123,9 @@ class FollowingUp:
                     result = self._turn(paths, state, held, message, sender if mine else QUIET)
                     own = result if mine else None
                     state = self._scheduler.current(paths, held)
+                if own is None and recorded:
+                    # An ephemeral agent may be gone once `.turn` is free.
+                    own = _recorded(paths, message_id, sender)
         except SlotsHeld as error:
             raise SlotsHeld(f"{error.message}; {queued}", hint=error.hint) from None
         remove_spent(self._world, paths)
@@ -197,7 +205,7 @@ class FollowingUp:
 
     def _run_waiting(self, parent: AgentPaths, prompts: list[tuple[AgentPaths, str]]) -> None:
         here = deque(Told(*prompt) for prompt in prompts)
-        started: list[Started] = []
+        started: list[StartedTurn] = []
         try:
             if self._world.start is not None and len(here) > 1:
                 with suppress(OSError):  # the rest is run here, if the system lets us have no more
@@ -216,3 +224,10 @@ class FollowingUp:
             for waiting in read_agent(parent).state.pending:
                 if waiting["replyTo"]:
                     self._scheduler.defer(partial(self._answer, Told(parent, waiting["messageId"])))
+
+
+def _recorded(paths: AgentPaths, message_id: str, sender: Sender) -> TurnResult:
+    try:
+        return recorded_result(paths, message_id, sender.on_event)
+    except AgentsdirError as error:
+        return TurnResult(message_id, None, "failed", "", None, None, error=error)

@@ -144,7 +144,7 @@ class Turn:
             reason = _reason(error)
             self._close_calls()
             aborted = {"reason": reason, **self._spent()}
-            self._end("turn.aborted", aborted, "aborted", Ending(reason))
+            self._end("turn.aborted", aborted, "aborted", Ending(aborted=reason))
             if isinstance(error, AskedToEnd):  # the turn was, and not what its process does next
                 return self._result("aborted")._replace(error=error)
             pass_on(self._turn.world, self._turn.paths)

@@ -90,8 +90,9 @@ def run(
 
     env: Environment = ctx.obj
     chosen = targets.TargetOptions(
-        tuple(words or ()), to, sender, connector, user, channel, cron, heartbeat, create,
-        ephemeral, provider, model, system, tuple(option or ()),
+        words=tuple(words or ()), to=to, sender=sender, connector=connector, user=user,
+        channel=channel, cron=cron, heartbeat=heartbeat, create=create, ephemeral=ephemeral,
+        provider=provider, model=model, system=system, option=tuple(option or ()),
     )  # fmt: skip
     manner = sending.Manner(events, record, permission_mode, timeout, wait, alone, as_json)
     prompt = chosen.agent_and_prompt(env)[1]
