@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from agentsdir.engine.agents import find_readable
 from agentsdir.engine.inbox import Message, find_message, text_message
-from agentsdir.engine.spawning.telling import Subagent, ended_steps
+from agentsdir.engine.spawning.telling import Subagent, ended_steps, find_child
 from agentsdir.engine.steps import Step
 from agentsdir.formats.digest import derived_id
 from agentsdir.formats.directory.fold import AgentState
@@ -163,7 +163,7 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
             continue  # somebody has run it by hand, or it was dropped before
         why = "the turn that asked for it was not completed"
         one = Subagent(child_id, name)
-        found = find_readable(layout, child_id)
+        found = find_child(layout, state, child_id)
         if found is not None:
             prompt = next((m["content"] for m in found[1].pending if m.get("spawn")), ())
             one = Subagent.of(found[1], prompt)

@@ -66,14 +66,25 @@ def _text_of(part: dict[str, Any]) -> str:
     return str(part.get("text") or f"[{part.get('type')}]")
 
 
+def find_child(
+    layout: Layout, parent: AgentState, child_id: str
+) -> tuple[AgentPaths, AgentState] | None:
+    """Return a subagent that its parent's log names; None for one that is gone, or not its own.
+
+    A log may have come with a bundle, and name any agent. The child's descriptor says whose it is.
+    """
+    found = find_readable(layout, child_id)
+    return found if found is not None and found[1].parent == parent.agent_id else None
+
+
 def waiting_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPaths, str]]:
     """Return the subagents that nobody has begun to run, each with its first prompt's id.
 
-    They stand in the order of the asking; who is gone or cannot be read is left out.
+    They stand in the order of the asking; who is gone, cannot be read, or is another's is left out.
     """
     found = []
     for child_id in parent.children:
-        if (child := find_readable(layout, child_id)) is not None:
+        if (child := find_child(layout, parent, child_id)) is not None:
             prompts = [m["messageId"] for m in child[1].pending if m.get("spawn")]
             found += [(child[0], prompt) for prompt in prompts[:1]]
     return found
