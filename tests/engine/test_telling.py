@@ -26,21 +26,12 @@ class Family:
         self.stage = stage
         self.layout = Layout(stage.root)
         self.parent: AgentPaths = stage.new()
-        self.turn = self.begin(self.parent)
+        self.turn = stage.begin_turn(self.parent)
         made_in = self.turn if deferred else None
         with hold_turn(self.parent):
             self.child: Child = make_child(
                 stage.world, self.parent, Wanted(TASK, name="fox"), turn_id=made_in, sync=deferred
             )
-
-    def begin(self, paths: AgentPaths) -> str:
-        """Start a turn, and leave it open; return its id."""
-        message, turn = self.stage.enqueue(paths, "go"), self.stage.ids.agent()
-        change = {"from": "created", "to": "active", "reason": "send"}
-        self.stage.append(paths, "session.state", change)
-        start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
-        self.stage.append(paths, "turn.start", start)
-        return str(turn)
 
     def state(self, paths: AgentPaths) -> Any:
         """Return an agent's state."""
@@ -198,7 +189,7 @@ def test_a_log_that_calls_a_strange_agent_its_own_reaches_nothing_of_it(stage: A
     """As one that came with a bundle may: the stranger is neither closed nor run."""
     family = Family(stage, deferred=True)
     paths, stranger = stage.new(), family.child.paths
-    turn = family.begin(paths)
+    turn = stage.begin_turn(paths)
     named = {"child": stranger.id, "name": "mine", "turn_id": turn}
     stage.append(paths, "spawn.requested", named)
     before = stranger.log.read_bytes()
