@@ -7,7 +7,6 @@ between leaves an agent that nobody was told of.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -25,12 +24,11 @@ from agentsdir.formats.directory.agent import AgentWriter, Reading, read_agent, 
 from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import making_agent, withdraw_agent
-from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import Invalid, SessionStateError, Uncertain
+from agentsdir.formats.errors import Invalid, Uncertain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 BASE_NAME = "subagent"
 _OF_ID = 6  # characters of its id that an automatic name ends in
@@ -80,7 +78,7 @@ def make_child(
     layout = world.layout
     with root_held(world):
         reading = read_agent(parent)
-        with _naming(world, parent, turn_id):
+        with _log_of(world, parent, turn_id):
             pass  # nothing is made for a turn that is over
         check_depth(layout, reading.state)
         child_id, created_at = world.ids.agent(), world.now()
@@ -94,16 +92,6 @@ def make_child(
             made.append("message.enqueued", task.as_data(child.message_id), world.now())
         _tell(world, child, one, turn_id)
     return child
-
-
-@contextmanager
-def _naming(world: World, parent: AgentPaths, turn_id: str | None) -> Iterator[AgentWriter]:
-    """Write into the log of an agent that may have subagents."""
-    log = turn_writer(world, parent, turn_id) if turn_id else write_agent(parent, disk=world.disk)
-    with log as writer:
-        if writer.state.session.state is SessionState.TERMINATED:
-            raise SessionStateError(f"agent {parent.id} is closed, and has no subagents any more")
-        yield writer
 
 
 def _name(wanted: Wanted, child_id: str) -> str:
@@ -146,11 +134,17 @@ def _creation(
     return begin_identity(world, new, child.paths.id)
 
 
+def _log_of(
+    world: World, parent: AgentPaths, turn_id: str | None
+) -> AbstractContextManager[AgentWriter]:
+    return turn_writer(world, parent, turn_id) if turn_id else write_agent(parent, disk=world.disk)
+
+
 def _tell(world: World, child: Child, one: Subagent, turn_id: str | None) -> None:
     """Name the subagent in its parent's log, or take it back: nobody knows of it yet."""
     is_named = False
     try:
-        with _naming(world, child.parent, turn_id) as writer:
+        with _log_of(world, child.parent, turn_id) as writer:
             said = {"child": one.id, "name": one.name}
             if turn_id is None:
                 writer.append("agent.spawned", {**said, "status": "running"}, world.now())

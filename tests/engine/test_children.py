@@ -190,8 +190,9 @@ def test_a_closed_agent_and_a_turn_that_is_over_have_no_subagents(stage: Any) ->
     closed = stage.new()
     closing = {"from": "created", "to": "terminated", "reason": "close"}
     stage.append(closed, "session.state", closing)
-    with pytest.raises(SessionStateError, match="is closed"):
+    with pytest.raises(SessionStateError, match="is closed") as refused:
         make(stage, closed)
+    assert refused.value.kind == "closed"
     assert {name: files(stage)[name] for name in before} == before
     assert sorted(agents(stage)) == sorted([parent.id, closed.id])
 
