@@ -18,13 +18,8 @@ from agentsdir.engine.spawning.ephemeral import is_spent_but_for_a_turn, remove_
 from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
-from agentsdir.formats.directory.agent import (
-    Reading,
-    read_agent,
-    without_live_tail,
-    write_agent,
-    wrong_files,
-)
+from agentsdir.formats.directory.agent import Reading, read_agent, without_live_tail, write_agent
+from agentsdir.formats.directory.derived_files import wrong_files
 from agentsdir.formats.directory.journal import tail_is_record
 from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, Layout, read_json
 from agentsdir.formats.directory.slots import Slots

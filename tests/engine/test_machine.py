@@ -35,8 +35,9 @@ from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent, sweep_root
 from agentsdir.engine.resuming import resume
 from agentsdir.engine.suspending import suspend
-from agentsdir.formats.directory.agent import read_agent, wanted_files
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.derived import state_document
+from agentsdir.formats.directory.derived_files import wanted_files
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import ProviderError, SessionStateError
 
