@@ -13,24 +13,22 @@ from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import AgentWriter, write_agent
 from agentsdir.formats.directory.fold import MESSAGE_FLAGS
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import SessionStateError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agentsdir.formats.directory.records import Record
 
 
 class Message(NamedTuple):
     """Something to tell an agent.
 
-    `content` are text and image parts. `sender` is the id of the agent that says it, which makes
-    it a system message, or `cli`. `sync` is whether the sender wants the answer in its own inbox,
-    `spawn` whether it is a spawned agent's first prompt, `notice` whether it tells of a failure.
-    `id` is the message's, empty for a fresh one.
+    `content` are text and image parts. `sender` is the id of the agent that says it, or `cli`.
+    `sync` is whether the sender wants the answer in its own inbox, `spawn` whether it is a spawned
+    agent's first prompt, `notice` whether it tells of a failure. `id` is the message's, empty for
+    a fresh one.
     """
 
     content: list[dict[str, Any]]
@@ -44,10 +42,12 @@ class Message(NamedTuple):
 
     def as_data(self, message_id: str) -> dict[str, Any]:
         """Return the data of its `message.enqueued` record."""
+        # A subagent's task is what it is for, and not something that it is told.
+        is_prompt = self.sender == "cli" or self.spawn
         data: dict[str, Any] = {
             "message_id": message_id,
             "sender": self.sender,
-            "kind": "user" if self.sender == "cli" else "system",
+            "kind": "user" if is_prompt else "system",
             "content": self.content,
         }
         data |= {flag: True for flag in MESSAGE_FLAGS if getattr(self, flag)}
@@ -98,7 +98,7 @@ def put(writer: AgentWriter, world: World, message: Message) -> str:
 
 def find_message(paths: AgentPaths, message_id: str) -> Record | None:
     """Return the record that put a message into the inbox."""
-    for record in _records(paths):
+    for record in read_records(paths.log):
         if record.event == "message.enqueued" and record.data.get("message_id") == message_id:
             return record
     return None
@@ -112,7 +112,7 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
     """
     said: Message | None = None
     outcome = ""
-    for record in _records(paths):
+    for record in read_records(paths.log):
         if record.data.get("message_id") != message_id:
             continue
         if record.event == "message.enqueued":
@@ -157,10 +157,3 @@ def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-
-
-def _records(paths: AgentPaths) -> Iterator[Record]:
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            if line.record is not None:
-                yield line.record

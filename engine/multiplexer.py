@@ -163,9 +163,7 @@ class SessionMultiplexer:
         world, paths = self._world, held.paths
         try:
             end_what_was_left(paths, held.turn)
-            with write_agent(paths, disk=world.disk) as writer:
-                state = writer.state
-            state = close_crashed_turn(world, paths, state)
+            state = close_crashed_turn(world, paths)
             if state.session.state is SessionState.ACTIVE:
                 suspend_held(world, paths, state, held.turn, reason)
         except (NotRecorded, Uncertain):

@@ -144,7 +144,7 @@ class Turn:
             reason = _reason(error)
             self._close_calls()
             aborted = {"reason": reason, **self._spent()}
-            self._end("turn.aborted", aborted, "aborted", Ending(reason))
+            self._end("turn.aborted", aborted, "aborted", Ending(aborted=reason))
             if isinstance(error, AskedToEnd):  # the turn was, and not what its process does next
                 return self._result("aborted")._replace(error=error)
             pass_on(self._turn.world, self._turn.paths)
@@ -158,14 +158,14 @@ class Turn:
 
     def _be_answered(self) -> Said:
         """Have the agent's provider answer, else one that stands in for it (decision D24)."""
+        turn, sender = self._turn, self._sender
         begun, blob = _refusable(self._own), self._slot.blob
         self._start()
-        ear = Ear(self._turn.paths, self._turn.state.position, self._turn.id, self._sender.timeout)
+        ear = Ear(turn.paths, turn.state.position, turn.id, sender.timeout)
         errors: list[AgentsdirError] = []
-        name = self._turn.state.session.provider_name
-        waiting: list[str] | None = None
+        name = turn.state.session.provider_name
+        stand_ins = fallback.stand_ins(turn.world, turn.state)
         while True:
-            turn, sender = self._turn, self._sender
             recording = Recording(turn.world, turn.paths, wanted=sender.record)
             self._recordings.enter_context(recording)
             attempt = self._attempt = Attempt(turn, sender.on_event, recording)
@@ -180,15 +180,13 @@ class Turn:
                 errors.append(_as_ours(error))
                 if attempt.has_answered or not fallback.may_stand_in(errors[-1]):
                     raise
-                if waiting is None:
-                    waiting = fallback.stand_ins(self._turn.world, self._turn.state)
-                if not waiting:
+                if not stand_ins:
                     raise fallback.worst(errors) from error
             ear.heed()
             attempt.give_up()
-            before, name = name, waiting.pop(0)
+            before, name = name, stand_ins.pop(0)
             turn.world.tell(f"{before} gave no answer ({errors[-1].kind}); {name} stands in")
-            fallback.hand_over(self._turn, before, name, errors[-1], len(errors) + 1)
+            fallback.hand_over(turn, before, name, errors[-1], len(errors) + 1)
             begun, blob = _refusable(partial(self._stand_in, name)), b""
 
     def _own(self) -> Runner:

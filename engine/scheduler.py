@@ -72,17 +72,15 @@ class TurnScheduler:
         Raises what `run` and the deferred work raise.
         """
         before = len(self._deferred)
-        error: BaseException | None = None
         try:
             with hold_turn(paths, wait=locks.FOREVER) as held, self.world.disk.settled():
                 result = self.run(paths, self.current(paths, held), held, message, sender)
-            error = result.error
-        except BaseException as raised:  # noqa: BLE001, raised again
-            error = raised
-        if error is not None:
+            if result.error is not None:
+                raise result.error
+        except BaseException:
             while len(self._deferred) > before:
                 self._deferred.pop()
-            raise error
+            raise
         self.drain()
         return result
 
@@ -113,10 +111,7 @@ class TurnScheduler:
     def current(self, paths: AgentPaths, held: locks.Held) -> AgentState:
         """Return an agent's state, with a turn that a dead process left open closed."""
         held.check()
-        known = self._known.get(paths.id)
-        with write_agent(paths, disk=self.world.disk, known=known) as writer:
-            state = writer.state
-        return close_crashed_turn(self.world, paths, state)
+        return close_crashed_turn(self.world, paths, self._known.get(paths.id))
 
     def run(
         self,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agentsdir.engine.agents import Listed
-    from agentsdir.engine.routing.outbox import Waiting
+    from agentsdir.engine.routing.outbox import Undelivered
 
 
 def run(
@@ -107,7 +107,7 @@ def _deliver(env: Environment, agent: str) -> Exit:
 
 
 def _show(env: Environment, agent: str, *, as_json: bool) -> tuple[int, bool]:
-    from agentsdir.engine.routing.outbox import waiting
+    from agentsdir.engine.routing.outbox import undelivered
 
     shown, damaged = 0, False
     plain = not wants_json(env, as_json)
@@ -116,7 +116,7 @@ def _show(env: Environment, agent: str, *, as_json: bool) -> tuple[int, bool]:
             damaged = True
             note(env, listed.error.message if listed.error else f"cannot read {listed.paths.id}")
             continue
-        for one in waiting(listed.paths, listed.reading.state):
+        for one in undelivered(listed.paths, listed.reading.state):
             shown += 1
             if plain:
                 print_text(env, _line(one))
@@ -125,7 +125,7 @@ def _show(env: Environment, agent: str, *, as_json: bool) -> tuple[int, bool]:
     return shown, damaged
 
 
-def _line(one: Waiting) -> str:
+def _line(one: Undelivered) -> str:
     where = " ".join(str(one.data.get(name)) for name in ("connector", "userId", "channelId"))
     text = " ".join(str(one.data.get("text")).split())
     return f"{one.data.get('message_id')}  {one.agent_id}  {where}  {text}\n"

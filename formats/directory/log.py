@@ -65,6 +65,17 @@ def open_log(path: Path, start: int = 0) -> BinaryIO:
     return stream
 
 
+def read_records(path: Path, start: Position | None = None) -> Iterator[Record]:
+    """Yield the records of a log after `start`, passing over what is none.
+
+    Raises as `open_plain` does.
+    """
+    with open_log(path, start.size if start else 0) as stream:
+        for line in read_log(stream, str(path), start):
+            if line.record is not None:
+                yield line.record
+
+
 def read_log(
     stream: BinaryIO, file: str, start: Position | None = None, *, cap: int = LINE_CAP
 ) -> Iterator[LogLine]:

@@ -426,6 +426,15 @@ def test_what_a_subagent_says_to_nobody_in_particular_its_parent_hears_as_a_syst
         assert heard["content"] == [{"type": "text", "text": "found it"}]
 
 
+def test_in_a_turn_nobody_speaks_for_another_agent(shell: Any) -> None:
+    """Whoever the words are said to come from; nobody is told anything."""
+    speaker, other, target = shell.new(), shell.new(), shell.new()
+    shell.variables = {"AGENTSDIR_AGENT": speaker, "AGENTSDIR_TURN": "t" * 24}
+    done = shell("send", "--from", other, target, "hello", "--json")
+    assert (done.code, done.error["kind"]) == (2, "usage")
+    assert shell.ok("inspect", target).json["pending"] == []
+
+
 def test_a_message_from_within_parents_that_go_round_is_refused_by_name(shell: Any) -> None:
     """Exit 12; nobody gets it."""
     one = shell.new()
