@@ -334,6 +334,29 @@ def test_a_renamed_agent_that_is_imported_twice_has_its_name_once(shell: Any) ->
     assert shell("validate").out == ""
 
 
+def test_a_copy_answers_nobody_who_waits_for_the_first_agent(shell: Any) -> None:
+    """What waits in it is run, and its answer is its own; so is that of a task."""
+    asker = shell.new()
+    helper = shell.new("--type", "subagent", "--parent", asker, "--name", "helper")
+    data = {"sender": asker, "content": [{"type": "text", "text": "how much?"}], "sync": True}
+    for number, rest in enumerate(({"kind": "system"}, {"kind": "user", "spawn": True})):
+        with write_agent(AgentPaths(shell.folder(helper), helper)) as writer:
+            message = {"message_id": f"m{number:023}", **data, **rest}
+            writer.append("message.enqueued", message, NOW)
+    shell.ok("export", "--bundle", helper, "bundle.tar")
+    copy = shell("import", "bundle.tar").out.strip()
+    before = (shell.folder(asker) / "events.jsonl").read_bytes()
+
+    assert "how much?" in shell("send", "--no-message", copy).out
+
+    assert (shell.folder(asker) / "events.jsonl").read_bytes() == before
+    shell.ok("send", "--no-message", helper)
+    told = lines(shell.folder(asker) / "events.jsonl")
+    answers = [one["data"]["reply_to"] for one in told if one["event"] == "message.enqueued"]
+    assert answers == [f"m{number:023}" for number in range(2)]
+    assert shell("validate").out == ""
+
+
 @pytest.mark.feature("T-03", "G-06")
 def test_messages_of_one_conversation_sent_at_once_are_one_agents_in_order(shell: Any) -> None:
     """The agent is made once; each process gets its own answer, and none is lost."""
