@@ -96,7 +96,9 @@ class SessionMultiplexer:
 
     def release(self, paths: AgentPaths) -> None:
         """Let others have the slot, once `.turn` is free; this is the clock of eviction."""
-        with suppress(NotRecorded):  # it is then evicted sooner than it might
+        # Where nothing can be noted, or the folder is gone, it is evicted sooner than it might: no
+        # reason to lose the answer that came.
+        with suppress(AgentsdirError, FileNotFoundError):
             self._slots.release(paths.id, self._world.now())
 
     def remove(self, paths: AgentPaths) -> None:
@@ -105,7 +107,10 @@ class SessionMultiplexer:
 
     def sweep(self, seconds: float) -> list[str]:
         """Suspend the sessions in use that had no input for some seconds; return the agents."""
-        oldest = times.to_text(times.from_text(self._world.now()) - timedelta(seconds=seconds))
+        try:
+            oldest = times.to_text(times.from_text(self._world.now()) - timedelta(seconds=seconds))
+        except OverflowError:  # longer than any calendar
+            return []
         swept = []
         for paths in self._in_use(clean=False):
             with suppress(AgentsdirError):

@@ -9,7 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
-from agentsdir.formats.errors import Busy, UsageError
+from agentsdir.formats.errors import AgentsdirError, Busy, NotRecorded, Uncertain, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def run(
     Answers for a person behind a connector are handed out when their turn ends; what was not taken
     waits here. Each is handed out at least once, and in order: one that is refused holds up those
     of its agent after it. With --deliver, what still waits is shown, and the exit code is 1 when
-    a hook failed, 11 when an agent is at work (its own process hands out), or else 0.
+    a hook failed, 11 when an agent is at work (its own process hands out), 3 when one cannot be
+    written to, or else 0.
     """
     from agentsdir.engine.agents import find_agent
     from agentsdir.engine.routing.outbox import settle
@@ -90,6 +91,12 @@ def _deliver(env: Environment, agent: str) -> Exit:
         except Busy:
             note(env, f"agent {listed.paths.id} is at work, and hands out at the end of its turn")
             code = code or Exit.LOCKED
+            continue
+        except (NotRecorded, Uncertain):
+            raise
+        except AgentsdirError as error:  # one agent's trouble is no other's
+            note(env, error.message)
+            code = code or Exit.PARTIAL
             continue
         nobody = nobody or handed.nobody
         if handed.failed is not None:

@@ -8,6 +8,7 @@ handed out again: at least once, and never lost.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agentsdir.engine.crashes import close_crashed_turn
@@ -18,7 +19,7 @@ from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import Position, read_records
-from agentsdir.formats.errors import HookFailed, UsageError
+from agentsdir.formats.errors import HookFailed, SessionStateError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ def hand_out(
                 return HandedOut(state, tuple(taken), nobody=True)
         except HookFailed as failed:
             said = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
-            state = _append(world, paths, state, "hook.failed", said)
+            with suppress(SessionStateError):  # the log of a closed agent takes no more of that
+                state = _append(world, paths, state, "hook.failed", said)
             world.tell(f"{failed.message}; it waits in the outbox of {paths.id}")
             return HandedOut(state, tuple(taken), failed)
         state = _append(world, paths, state, "outgoing.delivered", {"message_id": message_id})

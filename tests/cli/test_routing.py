@@ -188,6 +188,23 @@ def test_the_outbox_lists_what_waits_and_hands_it_to_the_hook(shell: Any) -> Non
     assert shell("validate").out == ""
 
 
+def test_an_agent_that_cannot_be_written_to_keeps_no_other_text_back(shell: Any) -> None:
+    """Exit 3; it is named."""
+    spoilt, sound = sorted(
+        shell.new("--connector", "irc", "--user", user, "--channel", "#c") for user in ("a", "b")
+    )
+    say(shell, spoilt, ONE, "first")
+    say(shell, sound, TWO, "second")
+    kept = hook(shell, 'cat >> "$kept"')
+    (shell.root.parent / "another name").hardlink_to(shell.folder(spoilt) / "events.jsonl")
+
+    done = shell("outbox", "--deliver")
+
+    assert (done.code, [row["message_id"] for row in done.rows]) == (3, [ONE])
+    assert "hard link" in done.err
+    assert "second" in texts(kept)
+
+
 REFUSING = {
     "says no": ("echo 'no network' >&2; exit 4", "no network"),
     "is killed": ("kill -9 $$", "signal 9"),

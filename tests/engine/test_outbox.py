@@ -174,6 +174,21 @@ def test_a_closed_agents_last_words_are_handed_out(stage: Any) -> None:
     assert connector.texts == ["one"]
 
 
+def test_a_closed_agents_refused_text_waits_and_its_log_takes_no_reason(stage: Any) -> None:
+    """A hook's failure is said, and raised by nobody."""
+    paths = talker(stage)
+    put(stage, paths, "one")
+    change = {"from": "created", "to": "terminated", "reason": "close"}
+    stage.append(paths, "session.state", change)
+    before = paths.log.read_bytes()
+
+    handed = deliver(world_with(stage, Connector("refuses")), paths)
+
+    assert handed.failed is not None
+    assert paths.log.read_bytes() == before
+    assert left(stage, paths) == ["one"]
+
+
 def test_somebody_else_may_say_that_a_text_was_taken(stage: Any) -> None:
     """Once, in any order; an id that is no text of this agent is refused."""
     paths = talker(stage)
