@@ -458,6 +458,16 @@ def test_in_a_turn_nobody_speaks_for_another_agent(shell: Any) -> None:
     assert shell.ok("inspect", target).json["pending"] == []
 
 
+def test_in_a_turn_no_turn_is_run(shell: Any) -> None:
+    """Its own would be waited for by what it waits for."""
+    agent = shell.new()
+    shell.ok("queue", agent, "later")
+    shell.variables = {"AGENTSDIR_AGENT": agent, "AGENTSDIR_TURN": "t" * 24}
+    with locks.hold(AgentPaths(shell.folder(agent), agent).turn):
+        done = shell("send", "--no-message", "--to", agent, "--wait", "0.1", "--json")
+    assert (done.code, "within a turn none is" in done.error["message"]) == (2, True)
+
+
 def test_a_message_from_within_parents_that_go_round_is_refused_by_name(shell: Any) -> None:
     """Exit 12; nobody gets it."""
     one = shell.new()
