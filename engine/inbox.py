@@ -6,12 +6,13 @@ SPEC.md, "message.enqueued, message.delivered" and "Inbox".
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import AgentWriter, write_agent
-from agentsdir.formats.directory.fold import MESSAGE_FLAGS
+from agentsdir.formats.directory.fold import BROKEN, MESSAGE_FLAGS, waiting_message
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState, check_transition
@@ -116,14 +117,10 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
         if record.data.get("message_id") != message_id:
             continue
         if record.event == "message.enqueued":
-            data = record.data
-            said = Message(
-                data["content"],
-                data["sender"],
-                sync=data.get("sync") is True,
-                spawn=data.get("spawn") is True,
-                retry_of=message_id,
-            )
+            with suppress(*BROKEN):  # what the inbox could not take cannot be said again
+                had = waiting_message(record.data, record.ts)
+                flags = {flag: had.get(flag, False) for flag in ("sync", "spawn")}
+                said = Message(had["content"], had["sender"], retry_of=message_id, **flags)
         elif record.event == "message.delivered":
             outcome = str(record.data.get("outcome"))
     if said is None:
