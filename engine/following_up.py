@@ -111,7 +111,10 @@ class FollowingUp:
         """Return how the message ended; of one that another process ran only if `recorded`."""
         own = None
         try:
-            queued = f"the message stays queued as {message_id}"
+            queued = (
+                f"the message stays queued as {message_id}; "
+                f"`agentsdir send {paths.id} --no-message` runs it"
+            )
             with (
                 hold_turn(paths, wait=wait, hint=queued) as held,
                 self._world.disk.settled(),
@@ -128,6 +131,10 @@ class FollowingUp:
                     own = _recorded(paths, message_id, sender)
         except SlotsHeld as error:
             raise SlotsHeld(f"{error.message}; {queued}", hint=error.hint) from None
+        except KeyboardInterrupt:
+            if any(one["messageId"] == message_id for one in read_agent(paths).state.pending):
+                self._world.tell(queued)
+            raise
         remove_spent(self._world, paths)
         return own
 
