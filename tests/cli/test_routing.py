@@ -56,7 +56,9 @@ def test_resolve_prints_one_id_or_says_that_there_is_none(shell: Any) -> None:
     """A task is no foreground agent; the row is that of `list`."""
     shell.new("--type", "cron", "--cron", "nightly")
     assert shell("resolve", "most-recent-foreground").code == 10
-    assert shell("resolve", "heartbeat", "--json").error["kind"] == "no-such-agent"
+    missing = shell("resolve", "heartbeat", "--json").error
+    assert missing["kind"] == "no-such-agent"
+    assert "`agentsdir new --type heartbeat`" in missing["hint"]
     assert shell("resolve", "oldest").code == 2
     one, two = shell.new(), shell.new()
     pulse = shell.new("--type", "heartbeat")
