@@ -135,6 +135,19 @@ def test_what_cannot_follow_is_named(
     assert problems(stage, records) == [problem]
 
 
+def test_a_call_that_nobody_could_answer_stays_as_it_is(stage: Any) -> None:
+    """Of a turn whose process died: the turn is ended all the same."""
+    paths = stage.new()
+    turn = stage.begin_turn(paths)
+    call = {"turn_id": turn, "block": {"type": "tool_use", "status": "running"}}
+    state = read_agent(paths).state
+    append_record(paths.log, state.position, "block", call, stage.now(), state.session.id, Disk())
+    restore_agent(stage.world, paths)
+    assert stage.events(paths)[-4:] == [
+        "turn.aborted", "outgoing", "message.delivered", "session.state"
+    ]  # fmt: skip
+
+
 def test_no_writer_appends_what_a_closed_log_cannot_hold(stage: Any) -> None:
     """Whatever it had read before: the last look is under the lock."""
     paths: AgentPaths = stage.new()
