@@ -25,6 +25,11 @@ from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.reading.blocks import make_block
 
 INTERRUPTED = "The process died before this call returned."
+# What a call says that can be answered; another program may have written one that does not.
+_CALLS = {
+    "tool_use": {"id", "conversationId", "sessionId", "toolUseId"},
+    "subagent": {"id", "conversationId"},
+}
 
 
 def close_crashed_turn(
@@ -142,7 +147,8 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
             ending = ended
         elif event == "block" and isinstance(block := data.get("block"), dict):
             blocks.add(block_key(block))
-            if block.get("type") in ("tool_use", "subagent") and not is_spawned(block):
+            needed = _CALLS.get(str(block.get("type")))
+            if needed is not None and needed <= block.keys() and not is_spawned(block):
                 calls[_key(block)] = block
             elif block.get("type") == "tool_result":
                 results[_key(block)] = block

@@ -230,14 +230,9 @@ def fresh_id(world: World, wanted: NewAgent) -> str:
     """Return the id of an agent that is to be made."""
     # A task uid in the grammar is the agent id too, so that cron routing needs no index; but no id
     # is used twice, and a task whose agent was closed goes on with another.
-    if ids.is_agent_id(wanted.cron) and not _is_used(world.layout, wanted.cron):
+    if ids.is_agent_id(wanted.cron) and not world.layout.is_taken(wanted.cron):
         return wanted.cron
     return world.ids.agent()
-
-
-def _is_used(layout: Layout, agent_id: str) -> bool:
-    folders = (layout.folder(archived=archived) for archived in (False, True))
-    return any(os.path.lexists(folder / agent_id) for folder in folders)
 
 
 def _descriptor(world: World, wanted: NewAgent, agent_id: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ It was archived when one ended, or could not be written to; or one was removed b
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
 from agentsdir.engine.aftermath import Ending, aftermath
@@ -24,7 +23,7 @@ def missed_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[S
     """Return what brings a parent's log level with its subagents; nothing for a closed parent."""
     steps: list[Step] = []
     for child_id, known in state.children.items():
-        if state.session.state is SessionState.TERMINATED or _is_somewhere(layout, child_id):
+        if state.session.state is SessionState.TERMINATED or layout.is_taken(child_id):
             continue
         one = Subagent(child_id, known["name"])
         block = {"turn_id": None, "block": one.block(state, "error", f"Removed: {GONE}.")}
@@ -36,12 +35,6 @@ def missed_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[S
         if child is not None and state.session.state is not SessionState.TERMINATED:
             steps += _untold(layout, paths, *child)
     return steps
-
-
-def _is_somewhere(layout: Layout, agent_id: str) -> bool:
-    return any(
-        os.path.lexists(layout.folder(archived=archived) / agent_id) for archived in (False, True)
-    )
 
 
 def _untold(layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentState) -> list[Step]:

@@ -136,9 +136,9 @@ def waiting_message(data: dict[str, Any], ts: str) -> dict[str, Any]:
     if not all(isinstance(part, dict) for part in data["content"]):
         raise TypeError("content, which is no list of parts")
     return {
-        "messageId": data["message_id"],
-        "sender": data["sender"],
-        "kind": data["kind"],
+        "messageId": _text(data["message_id"]),
+        "sender": _text(data["sender"]),
+        "kind": _text(data["kind"]),
         "content": data["content"],
         "replyTo": data.get("reply_to"),
         "enqueuedAt": ts,
@@ -238,20 +238,23 @@ def _turn_of(state: AgentState, data: dict[str, Any]) -> dict[str, Any] | None:
 
 def _sent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     if (turn := _turn_of(state, data)) is not None:
-        turn["deferred"].append({"to": data["to"], "messageId": data["message_id"]})
+        sent = {"to": _text(data["to"]), "messageId": _text(data["message_id"])}
+        turn["deferred"].append(sent)
 
 
 def _spawn_requested(state: AgentState, data: dict[str, Any], _ts: str) -> None:
-    state.children[data["child"]] = {"name": data["name"], "status": "pending"}
+    child, name = _text(data["child"]), _text(data["name"])
+    state.children[child] = {"name": name, "status": "pending"}
     if (turn := _turn_of(state, data)) is not None:
-        turn["deferred"].append({"child": data["child"], "name": data["name"]})
+        turn["deferred"].append({"child": child, "name": name})
 
 
 def _spawned(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     if data["status"] in ("success", "error"):
         state.children.pop(data["child"], None)
     else:
-        state.children[data["child"]] = {"name": data["name"], "status": data["status"]}
+        known = {"name": _text(data["name"]), "status": _text(data["status"])}
+        state.children[_text(data["child"])] = known
 
 
 def _spawn_dropped(state: AgentState, data: dict[str, Any], _ts: str) -> None:

@@ -161,6 +161,12 @@ class Layout:
             raise UnsafePath(f"{folder} is no folder; a link or file stands in its place")
         return AgentPaths(folder, agent_id)
 
+    def is_taken(self, agent_id: str) -> bool:
+        """Tell whether an id is an agent's or an archived one's; what is no id is nobody's."""
+        return ids.is_agent_id(agent_id) and any(
+            os.path.lexists(self.folder(archived=archived) / agent_id) for archived in (False, True)
+        )
+
     def agent_ids(self, *, archived: bool = False) -> Iterator[str]:
         """Yield the id of every agent folder, sorted; links and leftovers are not agents."""
         try:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from agentsdir.engine.agents import list_row
+from agentsdir.engine.closing import close
+from agentsdir.engine.inspecting import inspection
+from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.validation.paths import validate
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.durability import Disk
@@ -130,6 +135,19 @@ def test_what_cannot_follow_is_named(
     assert problems(stage, records) == [problem]
 
 
+def test_a_call_that_nobody_could_answer_stays_as_it_is(stage: Any) -> None:
+    """Of a turn whose process died: the turn is ended all the same."""
+    paths = stage.new()
+    turn = stage.begin_turn(paths)
+    call = {"turn_id": turn, "block": {"type": "tool_use", "status": "running"}}
+    state = read_agent(paths).state
+    append_record(paths.log, state.position, "block", call, stage.now(), state.session.id, Disk())
+    restore_agent(stage.world, paths)
+    assert stage.events(paths)[-4:] == [
+        "turn.aborted", "outgoing", "message.delivered", "session.state"
+    ]  # fmt: skip
+
+
 def test_no_writer_appends_what_a_closed_log_cannot_hold(stage: Any) -> None:
     """Whatever it had read before: the last look is under the lock."""
     paths: AgentPaths = stage.new()
@@ -142,3 +160,36 @@ def test_no_writer_appends_what_a_closed_log_cannot_hold(stage: Any) -> None:
             stage.append(paths, event, data)
         assert refused.type.__name__ == "SessionStateError"
     assert stage.log(paths) == before
+
+
+MISTYPED: dict[str, Said] = {
+    "a number asked for": ("spawn.requested", {"child": 5, "name": "x", "turn_id": TURN}),
+    "a number spawned": ("agent.spawned", {"child": 5, "name": "x", "status": "running"}),
+    "a path spawned": ("agent.spawned", {"child": "../x", "name": "x", "status": "running"}),
+    "a nameless child": ("agent.spawned", {**CHILD, "name": None, "status": "running"}),
+    "a status that is none": ("agent.spawned", {**CHILD, "status": ["running"]}),
+    "a list dropped": ("spawn.dropped", {"child": [1], "name": "x", "reason": "no"}),
+    "a message with a number": ("message.enqueued", {**enqueued(MESSAGE)[1], "message_id": 5}),
+    "a sender that is none": (
+        "message.enqueued",
+        {**enqueued(MESSAGE)[1], "sender": 7, "kind": "system", "sync": True},
+    ),
+    "a text with a number": ("outgoing", {"message_id": 5, **TEXT}),
+    "sent to a number": ("message.sent", {"message_id": OTHER, "to": 5, "turn_id": TURN}),
+}
+
+
+@pytest.mark.parametrize("record", MISTYPED.values(), ids=MISTYPED)
+def test_a_record_of_other_types_stops_nobody(stage: Any, record: Said) -> None:
+    """The agent is listed, inspected, run, restored and closed, as without it."""
+    paths = stage.new()
+    state = read_agent(paths).state
+    append_record(paths.log, state.position, *record, stage.now(), state.session.id, Disk())
+
+    seen = read_agent(paths)
+    orjson.dumps([list_row(paths, seen.state), inspection(paths, seen)])
+    assert stage.send(paths).response == "hi"
+    restore_agent(stage.world, paths)
+    close(stage.world, paths)
+
+    assert stage.state(paths).session.state == "terminated"
