@@ -29,7 +29,8 @@ class Message(NamedTuple):
 
     `content` are text and image parts. `sender` is the id of the agent that says it, which makes
     it a system message, or `cli`. `sync` is whether the sender wants the answer in its own inbox,
-    `spawn` whether it is a spawned agent's first prompt, `notice` whether it tells of a failure.
+    `spawn` whether it is a spawned agent's first prompt, which is given to it as a user's, `notice`
+    whether it tells of a failure.
     `id` is the message's, empty for a fresh one.
     """
 
@@ -47,7 +48,7 @@ class Message(NamedTuple):
         data: dict[str, Any] = {
             "message_id": message_id,
             "sender": self.sender,
-            "kind": "user" if self.sender == "cli" else "system",
+            "kind": "user" if self.spawn or self.sender == "cli" else "system",
             "content": self.content,
         }
         data |= {flag: True for flag in MESSAGE_FLAGS if getattr(self, flag)}
