@@ -76,7 +76,7 @@ class FollowingUp:
         own = self._run_until(paths, message_id, sender, wait)
         if own is not None and isinstance(own.error, AskedToEnd):
             raise own.error  # what it left to be done waits for others
-        self._scheduler.drain()
+        self._drain()
         if own is None:
             return recorded_result(paths, message_id, sender.on_event)
         if own.error is not None:
@@ -92,11 +92,16 @@ class FollowingUp:
         ``no-message``) where nothing waits and the provider needs a prompt.
         """
         done = self._run_all(paths, sender, wait)
-        self._scheduler.drain()
+        self._drain()
         failed = [result.error for result in done if result.error is not None]
         if failed:
             raise failed[-1]
         return done
+
+    def _drain(self) -> None:
+        """Run what was put off; it waits for its slots, as nobody else would come to run it."""
+        self._scheduler.slot_wait = locks.FOREVER
+        self._scheduler.drain()
 
     def _run_until(
         self, paths: AgentPaths, message_id: str, sender: Sender, wait: float
