@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,10 +33,10 @@ def world_of(stage: Any, slots: int, idle: float = 0) -> Any:
 
 def take(mux: SessionMultiplexer, paths: Any, **options: Any) -> Any:
     """Acquire and release a slot, as a turn does."""
-    with hold_turn(paths):
+    with hold_turn(paths) as held:
         with write_agent(paths) as writer:
             state = writer.state
-        acquired = mux.acquire(paths, state, **options)
+        acquired = mux.acquire(paths, state, held, **options)
         mux.release(paths)
     return acquired
 
@@ -272,3 +275,75 @@ def test_idle_sessions_are_put_away_by_whoever_looks_for_a_slot(stage: Any) -> N
     assert reasons(stage, idle) == ["send", "idle"]
     assert reasons(stage, busy) == ["send"]
     assert resume(world, idle).session.state == "active"
+
+
+def test_nobody_is_idle_for_longer_than_any_calendar(stage: Any) -> None:
+    """A number of seconds is one, however large."""
+    world = world_of(stage, 4, idle=1e300)
+    paths = stage.new()
+    enqueue(world, paths, Message(text_message("hi")))
+
+    TurnScheduler(world).send_turn(paths, stage.state(paths).pending[0], QUIET)
+
+    assert reasons(stage, paths) == ["send"]
+
+
+ENTRIES_LOST: dict[str, Callable[[Path], object]] = {
+    "gone": lambda entry: shutil.rmtree(entry.parent),
+    "a folder": lambda entry: (entry.unlink(), entry.mkdir()),
+    "a link": lambda entry: (entry.unlink(), entry.symlink_to("/dev/null")),
+    "a FIFO": lambda entry: (entry.unlink(), os.mkfifo(entry)),
+}
+
+
+@pytest.mark.parametrize("spoil", ENTRIES_LOST.values(), ids=ENTRIES_LOST)
+def test_an_answer_outlives_the_entry_of_its_slot(
+    stage: Any, spoil: Callable[[Path], object]
+) -> None:
+    """The folder is derived: what becomes of it during a turn is no failure of the turn."""
+    world = world_of(stage, 4)
+    paths = stage.new()
+    enqueue(world, paths, Message(text_message("hi")))
+    entry = world.layout.slots / paths.id
+    spoilt: list[object] = []
+
+    def hear(_event: Any) -> None:
+        if not spoilt:
+            spoilt.append(spoil(entry))
+
+    TurnScheduler(world).send_turn(paths, stage.state(paths).pending[0], Sender(hear))
+
+    assert spoilt
+    assert "turn.complete" in stage.events(paths)
+
+
+@pytest.mark.feature("S-07")
+def test_fewer_slots_than_there_were_hold_for_sessions_in_use_too(stage: Any) -> None:
+    """Whoever wants another turn has to get a slot anew."""
+    before = SessionMultiplexer(world_of(stage, 3))
+    agents = [stage.new() for _ in range(3)]
+    for paths in agents:
+        take(before, paths)
+    after = SessionMultiplexer(world_of(stage, 1))
+
+    with hold_turn(agents[0]), pytest.raises(SlotsHeld):
+        take(after, agents[1])
+    take(after, agents[2])
+
+    assert [after.contains(paths) for paths in agents] == [False, False, True]
+
+
+@pytest.mark.feature("S-07", "A-04")
+def test_who_waits_for_a_slot_hears_that_its_agent_was_closed(stage: Any) -> None:
+    """Instead of waiting for what it may not use any more."""
+    one, two = stage.new(), stage.new()
+    world = world_of(stage, 1)
+    take(SessionMultiplexer(world), one)
+
+    def closing(_seconds: float) -> None:
+        change = {"from": "created", "to": "terminated", "reason": "close"}
+        stage.append(two, "session.state", change)
+
+    mux = SessionMultiplexer(world._replace(sleep=closing))
+    with hold_turn(one), pytest.raises(SessionStateError, match=r"terminated.*active"):
+        take(mux, two, wait=-1)
