@@ -79,7 +79,7 @@ class FollowingUp:
         assert own is not None
         if isinstance(own.error, AskedToEnd):
             raise own.error  # what it left to be done waits for others
-        self._scheduler.drain()
+        self._drain()
         if own.error is not None:
             raise own.error
         return own
@@ -93,11 +93,16 @@ class FollowingUp:
         ``no-message``) where nothing waits and the provider needs a prompt.
         """
         done = self._run_all(paths, sender, wait)
-        self._scheduler.drain()
+        self._drain()
         failed = [result.error for result in done if result.error is not None]
         if failed:
             raise failed[-1]
         return done
+
+    def _drain(self) -> None:
+        """Run what was put off; it waits for its slots, as nobody else would come to run it."""
+        self._scheduler.slot_wait = locks.FOREVER
+        self._scheduler.drain()
 
     def _run_until(
         self,
