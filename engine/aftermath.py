@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from agentsdir.engine.inbox import Message, text_message
+from agentsdir.engine.routing.lineage import ancestors
 from agentsdir.engine.spawning.telling import Subagent, ended_steps
 from agentsdir.engine.steps import Step
 from agentsdir.formats.digest import derived_id
@@ -17,7 +18,7 @@ from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
+from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
 
 INTERNAL_ERROR = "Internal error."
 NO_PROVIDER = "No inference provider available."
@@ -161,8 +162,9 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
         found = _reachable(layout, child_id, closed=True)
         if found is not None:
             prompt = next((m["content"] for m in found[1].pending if m.get("spawn")), ())
-            one = Subagent.of(found[1], prompt)
-            steps += _end_unborn(*found)
+            if found[1].parent == state.agent_id:
+                one = Subagent.of(found[1], prompt)
+                steps += _end_unborn(*found)
         block = {"turn_id": turn["turnId"], "block": one.block(state, "error", f"Dropped: {why}.")}
         steps.append(Step(f"showed that subagent {name} is not run", "block", block))
         dropped = {"child": child_id, "name": name, "reason": why}
@@ -220,7 +222,10 @@ class _Telling:
     def parent(
         self, state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
     ) -> list[Step]:
-        """Tell the parent that its subagent failed, once."""
+        """Tell the parent that its subagent failed, once; nobody where the parents go round."""
+        if _goes_round(self._layout, state):
+            # Each failure would cause the next one, for ever.
+            return [Step(f"its parents go round, and {state.parent} was not told")]
         answers = message is not None and message["sender"] == state.parent
         reply_to = message["messageId"] if message is not None and answers else ""
         notice = Message(
@@ -241,7 +246,8 @@ class _Telling:
             text_message(failure_text(state, ending.reason) if failed else ending.text),
             state.agent_id,
             notice=failed,
-            id=derived_id(message["messageId"], "reply"),
+            # Two agents may have been sent messages of one id.
+            id=derived_id(f"{state.agent_id}:{message['messageId']}", "reply"),
             reply_to=message["messageId"],
         )
         return self._tell(message["sender"], "the sender", state.agent_id, reply)
@@ -269,6 +275,14 @@ def _reachable(
         return None
     is_closed = state.session.state is SessionState.TERMINATED
     return None if is_closed and not closed else (paths, state)
+
+
+def _goes_round(layout: Layout, state: AgentState) -> bool:
+    try:
+        ancestors(layout, state)
+    except AgentsdirError as error:
+        return error.kind == "parent-cycle"
+    return False
 
 
 def _has_message(paths: AgentPaths, message_id: str) -> bool:

@@ -77,7 +77,10 @@ def waiting_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPath
     for child_id in parent.children:
         with suppress(NoSuchAgent, Invalid, UsageError):
             paths = layout.agent(child_id)
-            prompts = [m["messageId"] for m in read_agent(paths).state.pending if m.get("spawn")]
+            child = read_agent(paths).state
+            if child.parent != parent.agent_id:
+                continue  # a log may name any agent, and speaks for its own subagents alone
+            prompts = [m["messageId"] for m in child.pending if m.get("spawn")]
             found += [(paths, prompt) for prompt in prompts[:1]]
     return found
 
