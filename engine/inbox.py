@@ -5,13 +5,14 @@ SPEC.md, "message.enqueued, message.delivered" and "Inbox".
 
 from __future__ import annotations
 
+from contextlib import suppress
 from html import escape
 from typing import Any, NamedTuple
 
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import AgentWriter, write_agent
-from agentsdir.formats.directory.fold import MESSAGE_FLAGS
+from agentsdir.formats.directory.fold import BROKEN, MESSAGE_FLAGS, waiting_message
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.states import SessionState, check_transition
@@ -115,14 +116,15 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
         if record.data.get("message_id") != message_id:
             continue
         if record.event == "message.enqueued":
-            data = record.data
-            said = Message(
-                data["content"],
-                data["sender"],
-                sync=data.get("sync") is True,
-                spawn=data.get("spawn") is True,
-                retry_of=message_id,
-            )
+            with suppress(*BROKEN):  # then it never was in the inbox
+                data = waiting_message(record.data, record.ts)
+                said = Message(
+                    data["content"],
+                    data["sender"],
+                    sync=data.get("sync", False),
+                    spawn=data.get("spawn", False),
+                    retry_of=message_id,
+                )
         elif record.event == "message.delivered":
             outcome = str(record.data.get("outcome"))
     if said is None:

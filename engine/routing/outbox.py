@@ -66,8 +66,8 @@ def waiting(paths: AgentPaths, state: AgentState) -> list[Waiting]:
             record = line.record
             if record is not None and record.event == "outgoing":
                 message = record.data.get("message_id")
-                if message in due:
-                    found.setdefault(str(message), Waiting(paths.id, record.ts, record.data))
+                if isinstance(message, str) and message in due:
+                    found.setdefault(message, Waiting(paths.id, record.ts, record.data))
     return list(found.values())
 
 
