@@ -105,7 +105,10 @@ class SessionMultiplexer:
 
     def sweep(self, seconds: float) -> list[str]:
         """Suspend the sessions in use that had no input for some seconds; return the agents."""
-        oldest = times.to_text(times.from_text(self._world.now()) - timedelta(seconds=seconds))
+        try:
+            oldest = times.to_text(times.from_text(self._world.now()) - timedelta(seconds=seconds))
+        except OverflowError:
+            return []  # longer than there are years
         swept = []
         for paths in self._in_use(clean=False):
             with suppress(AgentsdirError):
