@@ -61,6 +61,17 @@ def send_in_turn(env: Environment, world: World, paths: AgentPaths, message: Mes
     )
 
 
+def queue_in_turn(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
+    """Queue from the turn that this command runs in; return the message's id."""
+    from agentsdir.engine.in_turn import queue_from_turn
+
+    assert env.turn is not None
+    sender = world.layout.agent(env.turn.agent_id)
+    return queue_from_turn(
+        world, sender, env.turn.turn_id, paths, message._replace(sender=sender.id)
+    )
+
+
 def send_away(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
     """Have a process of its own run a message, and return the message's id at once."""
     from agentsdir.engine.inbox import enqueue

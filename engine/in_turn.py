@@ -37,6 +37,18 @@ def turn_writer(world: World, paths: AgentPaths, turn_id: str) -> Iterator[Agent
         yield writer
 
 
+def queue_from_turn(
+    world: World, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
+) -> str:
+    """Put a message from an agent's turn into an inbox, and no more; return its id.
+
+    Raises what `turn_writer` and `enqueue` raise.
+    """
+    with turn_writer(world, sender, turn_id):
+        pass  # nothing is said for a turn that is over
+    return enqueue(world, target, message)
+
+
 def send_from_turn(
     world: World, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
 ) -> str:
@@ -44,9 +56,7 @@ def send_from_turn(
 
     Raises what `turn_writer` and `enqueue` raise.
     """
-    with turn_writer(world, sender, turn_id):
-        pass  # nothing is sent for a turn that is over
-    message_id = enqueue(world, target, message)
+    message_id = queue_from_turn(world, sender, turn_id, target, message)
     data = {"message_id": message_id, "to": target.id, "turn_id": turn_id}
     with turn_writer(world, sender, turn_id) as writer:
         writer.append("message.sent", data | ({"sync": True} if message.sync else {}), world.now())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import textwrap
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentsdir.engine.in_turn import queue_from_turn
 from agentsdir.engine.inbox import Message, enqueue, text_message
 from agentsdir.engine.multiplexer import SessionMultiplexer
 from agentsdir.engine.restoring import restore_agent
@@ -20,7 +23,7 @@ from agentsdir.engine.turns import render
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.derived import encode_document
-from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError
+from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, SessionStateError
 
 TURN = "t" * 24
 MESSAGE = "m" * 24
@@ -180,3 +183,23 @@ def test_an_integer_too_long_to_show_is_refused(tmp_path: Path) -> None:
     path.write_text(f'prompt = "{{{{a}}}}"\n[props]\na = 0x{"f" * 5000}\n')
     with pytest.raises(Invalid, match="4300 digits"):
         read_agent_file(path, {})
+
+
+def test_what_a_turn_queues_is_said_by_its_agent(stage: Any, program: Callable[..., str]) -> None:
+    """And not by whoever sits at the terminal; once the turn is over it says nothing."""
+    heard = stage.new()
+    body = f"""
+    from asking import agentsdir
+    said = agentsdir(self.host, "queue", {heard.id!r}, "from the turn")
+    yield self.on_disk("assistant_text", "answer", content=said)
+    """
+    paths = stage.new(provider=program(body=textwrap.dedent(body)))
+
+    message = stage.send(paths).response
+
+    (said,) = stage.state(heard).pending
+    assert (said["messageId"], said["sender"], said["kind"]) == (message, paths.id, "system")
+    turn = next(r["data"]["turn_id"] for r in stage.log(paths) if r["event"] == "turn.start")
+    late = Message(text_message("later"), paths.id)
+    with pytest.raises(SessionStateError, match="is over"):
+        queue_from_turn(stage.world, paths, turn, heard, late)
