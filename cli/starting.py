@@ -61,4 +61,5 @@ class StartedProcess:
     def interrupt(self) -> None:
         """Have it end its turn."""
         with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGINT)
+            # Not SIGINT: what a shell runs in the background, and all it starts, has that ignored.
+            self._process.send_signal(signal.SIGTERM)

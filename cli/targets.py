@@ -134,7 +134,7 @@ def _check_ways(options: TargetOptions, agent: str) -> None:
 def _find_or_create(
     env: Environment, world: World, options: TargetOptions, name: str
 ) -> AgentPaths:
-    from agentsdir.cli.provider_options import provider_options
+    from agentsdir.cli.pairs import read_pairs
     from agentsdir.engine.creation import NewAgent, create_agent
     from agentsdir.engine.routing.targets import find_or_create
 
@@ -151,7 +151,7 @@ def _find_or_create(
         user=options.user,
         channel=options.channel,
         cron=options.cron,
-        options=provider_options(options.option),
+        options=read_pairs("--option", options.option),
         ephemeral=options.ephemeral,
     )
     if options.ephemeral:

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from agentsdir.engine.inbox import Message, text_message
+from agentsdir.engine.agents import find_readable
+from agentsdir.engine.inbox import Message, find_message, text_message
 from agentsdir.engine.routing.lineage import ancestors
-from agentsdir.engine.spawning.telling import Subagent, ended_steps
+from agentsdir.engine.spawning.telling import Subagent, ended_steps, find_child
 from agentsdir.engine.steps import Step
 from agentsdir.formats.digest import derived_id
-from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
+from agentsdir.formats.errors import AgentsdirError
 
 INTERNAL_ERROR = "Internal error."
 NO_PROVIDER = "No inference provider available."
 LIMIT_REACHED = "Tool execution limit reached."
 INFERENCE_FAILED = "Inference failed."
 _TEXTS = {
-    "crash": INTERNAL_ERROR,
     "no-provider": NO_PROVIDER,
     "no-client": NO_PROVIDER,
     "max-ticks": LIMIT_REACHED,
@@ -33,35 +31,43 @@ _TEXTS = {
 _REASONS = {
     "crash": "Restored with pending work",
     "interrupt": "Interrupted",
+    "parent": "Interrupted",
     "timeout": "Timed out",
     "close": "Closed",
 }
 TERMINAL = "cli"
 """The connector of those who read the answer where they asked."""
-_ASKED_FOR = ("interrupt", "timeout", "parent", "close")
 
 
 class Ending(NamedTuple):
     """How a turn ended.
 
-    `kind` is empty for one that was completed, with `text` as its answer; an error's kind, with
-    `text` as its message; or why it was aborted.
+    `error` is the kind of its failure, and `text` the message; `aborted` is the reason of an abort.
+    Both are empty for a turn that was completed, with `text` as its answer.
     """
 
-    kind: str = ""
+    error: str = ""
     text: str = ""
+    aborted: str = ""
 
     @property
     def is_success(self) -> bool:
         """Whether the turn was completed."""
-        return not self.kind
+        return not (self.error or self.aborted)
+
+    @property
+    def says(self) -> str:
+        """What a person at the other end is told; nothing of a turn that somebody ended."""
+        if self.aborted:
+            return INTERNAL_ERROR if self.aborted == "crash" else ""
+        return _TEXTS.get(self.error, INFERENCE_FAILED) if self.error else self.text
 
     @property
     def reason(self) -> str:
         """Why it failed, as others are told: without a full stop."""
-        if self.kind in _REASONS:
-            return _REASONS[self.kind]
-        said = _TEXTS.get(self.kind, INFERENCE_FAILED).rstrip(".")
+        if self.aborted:
+            return _REASONS.get(self.aborted, _REASONS["interrupt"])
+        said = _TEXTS.get(self.error, INFERENCE_FAILED).rstrip(".")
         detail = self.text.strip().rstrip(".")
         return f"{said} ({detail})" if detail else said
 
@@ -122,7 +128,7 @@ def told_by(steps: list[Step]) -> list[Told]:
 
 def _is_notable(ending: Ending) -> bool:
     # Where an agent was closed together with its parent, that one is not told either: it is closed.
-    return not ending.is_success and ending.kind != "parent"
+    return not ending.is_success and ending.aborted != "parent"
 
 
 def _outgoing(
@@ -130,9 +136,9 @@ def _outgoing(
 ) -> list[Step]:
     """A person at the other end of a connector gets the answer, or that there is none."""
     descriptor = state.descriptor
-    text = ending.text if ending.is_success else _TEXTS.get(ending.kind, INFERENCE_FAILED)
-    at_terminal = descriptor.get("connector") == TERMINAL and ending.kind != "crash"
-    if descriptor.get("type") != "user" or at_terminal or not text or ending.kind in _ASKED_FOR:
+    text = ending.says
+    at_terminal = descriptor.get("connector") == TERMINAL and ending.aborted != "crash"
+    if descriptor.get("type") != "user" or at_terminal or not text:
         return []
     if state.session.state is SessionState.TERMINATED:
         return []  # nobody speaks for it any more
@@ -159,12 +165,11 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
             continue  # somebody has run it by hand, or it was dropped before
         why = "the turn that asked for it was not completed"
         one = Subagent(child_id, name)
-        found = _reachable(layout, child_id, closed=True)
+        found = find_child(layout, state, child_id)
         if found is not None:
             prompt = next((m["content"] for m in found[1].pending if m.get("spawn")), ())
-            if found[1].parent == state.agent_id:
-                one = Subagent.of(found[1], prompt)
-                steps += _end_unborn(*found)
+            one = Subagent.of(found[1], prompt)
+            steps += _end_unborn(layout, *found)
         block = {"turn_id": turn["turnId"], "block": one.block(state, "error", f"Dropped: {why}.")}
         steps.append(Step(f"showed that subagent {name} is not run", "block", block))
         dropped = {"child": child_id, "name": name, "reason": why}
@@ -172,44 +177,45 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
     return steps
 
 
-def _end_unborn(paths: AgentPaths, state: AgentState) -> list[Step]:
+def _end_unborn(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
     """Close a child that will not be run, its messages with it; or go on with that."""
     current = state.session.state
     end = {"from": current.value, "to": "terminated", "reason": "close"}
     closing = Step(f"closed {paths.id}", "session.state", end, paths)
     is_closed = current is SessionState.TERMINATED
-    return [*([] if is_closed else [closing]), *settle_steps(state, paths)]
+    return [*([] if is_closed else [closing]), *give_up_steps(layout, state, dropped=paths)]
 
 
-def settle_steps(state: AgentState, paths: AgentPaths | None = None) -> list[Step]:
-    """Return what ends the messages that wait for an agent which is closed.
+def give_up_steps(
+    layout: Layout, state: AgentState, *, dropped: AgentPaths | None = None
+) -> list[Step]:
+    """Return what ends the messages that wait for a closed agent, and tells who waits for it.
 
     Args:
-        paths: where the agent is, when it is another one than the steps are taken for.
+        dropped: where the agent is, when the steps are its parent's, which drops it: that one
+            needs no other word of the task that it gave.
     """
-    return [
-        Step(
-            f"settled message {message['messageId']}: aborted",
-            "message.delivered",
-            {"message_id": message["messageId"], "outcome": "aborted"},
-            paths,
-        )
-        for message in state.pending
-    ]
-
-
-def give_up_steps(layout: Layout, state: AgentState) -> list[Step]:
-    """Return what ends the messages that wait for a closed agent, and tells who waits for it."""
-    telling, ending = _Telling(layout, again=True), Ending("close")
+    telling, ending = _Telling(layout, again=True), Ending(aborted="close")
     steps: list[Step] = []
-    for message, settled in zip(state.pending, settle_steps(state), strict=True):
-        if message.get("spawn"):
+    for message in state.pending:
+        is_dropped = dropped is not None and message.get("spawn")
+        if message.get("spawn") and not is_dropped:
             said = failure_text(state, ending.reason)
             steps += ended_steps(layout, state, message["content"], said, failure=ending.reason)
-        if message.get("sync"):
+        if message.get("sync") and not is_dropped:
             steps += telling.sender(state, message, ending)
-        steps.append(settled)
+        settled = {"message_id": message["messageId"], "outcome": "aborted"}
+        says = f"settled message {message['messageId']}: aborted"
+        steps.append(Step(says, "message.delivered", settled, dropped))
     return steps
+
+
+def _goes_round(layout: Layout, state: AgentState) -> bool:
+    try:
+        ancestors(layout, state)
+    except AgentsdirError as error:
+        return error.kind == "parent-cycle"
+    return False
 
 
 class _Telling:
@@ -240,7 +246,7 @@ class _Telling:
     def sender(self, state: AgentState, message: dict[str, Any], ending: Ending) -> list[Step]:
         """Give the sender of a message the answer that it waits for."""
         failed = not ending.is_success
-        if ending.kind == "parent" and message.get("spawn"):
+        if ending.aborted == "parent" and message.get("spawn"):
             return []  # it was ended together with the one who waits
         reply = Message(
             text_message(failure_text(state, ending.reason) if failed else ending.text),
@@ -253,43 +259,12 @@ class _Telling:
         return self._tell(message["sender"], "the sender", state.agent_id, reply)
 
     def _tell(self, agent_id: str, whom: str, teller: str, message: Message) -> list[Step]:
-        found = _reachable(self._layout, agent_id) if agent_id != teller else None
-        if found is None:
+        found = find_readable(self._layout, agent_id) if agent_id != teller else None
+        if found is None or found[1].session.state is SessionState.TERMINATED:
             return [Step(f"{whom} {agent_id or '(none)'} is gone, and was not told")]
         paths = found[0]
-        if self._again and _has_message(paths, message.id):
+        if self._again and find_message(paths, message.id) is not None:
             return [Step(f"{whom} {paths.id} was told before")]
         return [
             Step(f"told {whom} {paths.id}", "message.enqueued", message.as_data(message.id), paths)
         ]
-
-
-def _reachable(
-    layout: Layout, agent_id: str, *, closed: bool = False
-) -> tuple[AgentPaths, AgentState] | None:
-    """Return an agent that can still take a message, or (`closed`) that is there at all."""
-    try:
-        paths = layout.agent(agent_id)
-        state = read_agent(paths).state
-    except (NoSuchAgent, Invalid, UsageError):
-        return None
-    is_closed = state.session.state is SessionState.TERMINATED
-    return None if is_closed and not closed else (paths, state)
-
-
-def _goes_round(layout: Layout, state: AgentState) -> bool:
-    try:
-        ancestors(layout, state)
-    except AgentsdirError as error:
-        return error.kind == "parent-cycle"
-    return False
-
-
-def _has_message(paths: AgentPaths, message_id: str) -> bool:
-    with open_log(paths.log) as stream:
-        return any(
-            line.record is not None
-            and line.record.event == "message.enqueued"
-            and line.record.data.get("message_id") == message_id
-            for line in read_log(stream, str(paths.log))
-        )

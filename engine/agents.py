@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 from agentsdir.formats.directory import derived, ids, locks
 from agentsdir.formats.directory.agent import Reading, read_agent, without_live_tail
-from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.directory.turn_notes import read_note
 from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
 
 TYPE_CHECKING = False
@@ -105,6 +103,15 @@ def _nobody(layout: Layout, reference: str, *, archived: bool) -> NoSuchAgent:
     return NoSuchAgent(f"no agent {reference!r} in {layout.root}", hint=hint)
 
 
+def find_readable(layout: Layout, agent_id: str) -> tuple[AgentPaths, AgentState] | None:
+    """Return the agent that has an id, and its state; None where it is gone or cannot be read."""
+    try:
+        paths = layout.agent(agent_id)
+        return paths, read_agent(paths).state
+    except (NoSuchAgent, Invalid, UsageError):
+        return None
+
+
 def find_agents(
     layout: Layout, references: list[str], *, archived: bool = False
 ) -> list[AgentPaths]:
@@ -156,47 +163,3 @@ def unreadable_row(listed: Listed) -> dict[str, Any]:
     """Return the row of an agent that cannot be read."""
     error: AgentsdirError = listed.error or Invalid("unreadable")
     return {"agentId": listed.paths.id, "error": {"kind": error.kind, "message": error.message}}
-
-
-def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
-    """Return everything `inspect` shows: the row, the inbox, the open turn, the log."""
-    state = reading.state
-    document = derived.state_document(state)
-    findings = without_live_tail(paths, reading.findings)
-    created = recorded_creation(paths)
-    mode = created.data.get("permission_mode") if created else None
-    note = read_note(paths) if locks.is_held(paths.turn) else None
-    return {
-        **list_row(paths, state),
-        "limits": state.limits,
-        "fallbacks": state.fallbacks,
-        "ephemeral": state.ephemeral,
-        "cwd": state.cwd,
-        "native": state.native,
-        "permissionMode": mode if isinstance(mode, str) else None,
-        "process": note.process._asdict() if note else None,
-        "parent": state.parent,
-        "depth": _depth(paths, state),
-        "children": [{"agentId": child, **said} for child, said in state.children.items()],
-        "isAborted": bool(state.open_turn and state.open_turn["aborted"]),
-        "pending": state.pending,
-        "undelivered": state.undelivered,
-        "openTurn": state.open_turn,
-        "transcripts": document["transcripts"],
-        "log": {
-            "path": str(paths.log),
-            "size": state.position.size,
-            "lastSeq": state.position.last_seq,
-        },
-        "findings": [finding.as_json() for finding in findings],
-    }
-
-
-def _depth(paths: AgentPaths, state: AgentState) -> int | None:
-    """Return how many levels an agent stands below its root; None where nobody can tell."""
-    from agentsdir.engine.routing.lineage import depth_of
-
-    try:
-        return depth_of(Layout(paths.folder.parent.parent), state)
-    except AgentsdirError:
-        return None

@@ -59,9 +59,7 @@ def archive_agent(world: World, paths: AgentPaths) -> Moved:
 def _put_to_rest(world: World, paths: AgentPaths) -> AgentState:
     # All of this is durable before the folder moves: afterwards nobody finds the files.
     with world.disk.settled():
-        with write_agent(paths, disk=world.disk) as writer:
-            state = writer.state
-        state = close_crashed_turn(world, paths, state)
+        state = close_crashed_turn(world, paths)
         if state.session.state is SessionState.ACTIVE:
             with write_agent(paths, disk=world.disk, known=state) as writer:
                 change = {"from": "active", "to": "suspended", "reason": "archive"}

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from agentsdir.formats.reading.stream import StreamEvent
 
-LIMIT_REACHED = "max_ticks"
+MAX_TICKS = "max_ticks"
 _NO_ANSWER = frozenset({"user_message", "system"})
 
 
@@ -199,7 +199,7 @@ class Attempt:
             )
         usage, cost = self.spent
         if self._limited is not None:
-            return Said(self._limited, LIMIT_REACHED, usage, cost)
+            return Said(self._limited, MAX_TICKS, usage, cost)
         reason = jsontext.clean(str(self._metadata.get("stopReason") or "end_turn"), set())
         return Said(self._text(), reason, usage, cost)
 

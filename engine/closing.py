@@ -14,21 +14,20 @@ from typing import Any, NamedTuple
 from agentsdir.engine.aftermath import give_up_steps
 from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.interrupts import Asked, nudge, request_end, wait_for_ends
+from agentsdir.engine.interrupts import Asked, nudge, request_end, running_turn, wait_for_ends
 from agentsdir.engine.routing.lineage import ancestors, descendants
 from agentsdir.engine.spawning.ephemeral import remove_spent
+from agentsdir.engine.spawning.telling import shown
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import AgentWriter, read_agent, write_agent
+from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Busy
 
-_PATIENCE = 10.0  # nobody holds the create lock for long
 _PARENT_CLOSED = "its parent was closed"
 
 
@@ -77,7 +76,8 @@ def close(world: World, paths: AgentPaths) -> Closing:
     try:
         with world.disk.settled():
             closed.append(_close_one(world, paths, "close"))
-            with locks.hold(world.layout.create_lock, wait=_PATIENCE, what="the agents directory"):
+            create = world.layout.create_lock
+            with locks.hold(create, wait=locks.PATIENCE, what="the agents directory"):
                 for listed in descendants(world.layout, paths.id):
                     try:
                         closed.append(_close_one(world, listed.paths, "parent"))
@@ -94,9 +94,7 @@ def wait_until_over(world: World, turns: list[Asked]) -> None:
     """Wait until no turn of closed agents runs any more; one whose process died is ended here."""
     for one in wait_for_ends(world, turns):
         with suppress(Busy), hold_turn(one.paths), world.disk.settled():
-            with write_agent(one.paths, disk=world.disk) as writer:
-                state = writer.state
-            close_crashed_turn(world, one.paths, state)
+            close_crashed_turn(world, one.paths)
 
 
 def _close_one(world: World, paths: AgentPaths, reason: str) -> Closed:
@@ -105,12 +103,10 @@ def _close_one(world: World, paths: AgentPaths, reason: str) -> Closed:
             # Nobody is at work: what a dead process left open is ended first.
             with suppress(Busy):
                 stack.enter_context(hold_turn(paths))
-                with write_agent(paths, disk=world.disk) as writer:
-                    state = writer.state
-                close_crashed_turn(world, paths, state)
+                close_crashed_turn(world, paths)
         with write_agent(paths, disk=world.disk) as writer:
             before = writer.state.session.state is SessionState.TERMINATED
-            turn = _running(writer) if before else request_end(world, writer, reason)
+            turn = running_turn(writer) if before else request_end(world, writer, reason)
             for step in [] if before else terminate_steps(paths, writer.state):
                 writer.append(step.event, step.data or {}, world.now())
             state = writer.state
@@ -119,13 +115,6 @@ def _close_one(world: World, paths: AgentPaths, reason: str) -> Closed:
         for step in give_up_steps(world.layout, state):
             state = take_step(world, paths, state, step)
     return Closed(paths, before, turn, messages)
-
-
-def _running(writer: AgentWriter) -> Asked | None:
-    turn = writer.state.open_turn
-    if turn is None or turn["ended"] or not locks.is_held(writer.paths.turn):
-        return None
-    return Asked(writer.paths, turn["turnId"])
 
 
 def terminate_steps(paths: AgentPaths, state: AgentState) -> list[Step]:
@@ -160,14 +149,15 @@ def _leave_children(paths: AgentPaths, state: AgentState) -> list[Step]:
     """Return what ends spawned agents in their parent's log: nothing is said of them later."""
     turn = state.open_turn
     asked = {one.get("child") for one in turn["deferred"]} if turn else set()
-    blocks = _last_blocks(paths, {f"spawn:{child}" for child in state.children})
+    blocks = shown(paths, state.children)
     steps = []
     for child, known in state.children.items():
-        block = blocks.get(f"spawn:{child}")
+        block = blocks.get(child)
         if block is not None:
             within = turn["turnId"] if turn and child in asked else None
             ended = {**block, "status": "error", "output": f"Dropped: {_PARENT_CLOSED}."}
-            steps.append(Step("", "block", {"turn_id": within, "block": ended}))
+            block_data = {"turn_id": within, "block": ended}
+            steps.append(Step(f"marked subagent {child}: error", "block", block_data))
         said = {"child": child, "name": known["name"]}
         if known["status"] == "pending":
             dropped = {**said, "reason": _PARENT_CLOSED}
@@ -176,14 +166,3 @@ def _leave_children(paths: AgentPaths, state: AgentState) -> list[Step]:
             failed = {**said, "status": "error", "detail": _PARENT_CLOSED}
             steps.append(Step(f"left subagent {child}", "agent.spawned", failed))
     return steps
-
-
-def _last_blocks(paths: AgentPaths, wanted: set[str]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    if wanted:
-        with open_log(paths.log) as stream:
-            for line in read_log(stream, str(paths.log)):
-                block = line.record.data.get("block") if line.record else None
-                if isinstance(block, dict) and block.get("id") in wanted:
-                    found[block["id"]] = block
-    return found

@@ -20,18 +20,22 @@ from agentsdir.engine.world import World
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.fold import BROKEN, AgentState, waiting_message
 from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.reading.blocks import make_block
 
 INTERRUPTED = "The process died before this call returned."
 
 
-def close_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
-    """End a turn whose holder died, with its notices; the caller holds `.turn`.
+def close_crashed_turn(
+    world: World, paths: AgentPaths, known: AgentState | None = None
+) -> AgentState:
+    """Return an agent's state, once a turn whose holder died is ended, with its notices.
 
-    Raises what `write_agent` raises.
+    The caller holds `.turn`. Raises what `write_agent` raises (`known` is its argument).
     """
+    with write_agent(paths, disk=world.disk, known=known) as writer:
+        state = writer.state
     if state.open_turn is not None:
         with write_agent(paths, disk=world.disk, known=state) as writer:
             writer.finish_rewrites()
@@ -75,7 +79,7 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         steps += _close_calls(turn_id, seen, INTERRUPTED)
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
-        ending = Ending("crash")
+        ending = Ending(aborted="crash")
     if (back := way_back(paths, state)) is not None:
         steps.append(Step("went back to the agent's own native session", "native.changed", back))
     message = next((seen.messages.get(one) for one in turn["messageIds"]), None)
@@ -119,47 +123,39 @@ class _Seen(NamedTuple):
 
 
 def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
-    ending = Ending("crash")
+    ending = Ending(aborted="crash")
     messages: dict[str, dict[str, Any]] = {}
     calls: dict[tuple[str, str], dict[str, Any]] = {}
     results: dict[tuple[str, str], dict[str, Any]] = {}
     notices: set[str] = set()
     blocks: set[tuple[str, str]] = set()
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            if line.record is None:
-                continue
-            event, data = line.record.event, line.record.data
-            if event == "outgoing":
-                notices.add(str(data.get("message_id")))
-            elif event == "message.enqueued":
-                with suppress(*BROKEN):
-                    messages[data["message_id"]] = waiting_message(data, line.record.ts)
-            elif data.get("turn_id") != turn_id:
-                continue
-            elif event == "turn.complete":
-                ending = Ending(text=str(data.get("response")))
-            elif event == "turn.error":
-                ending = Ending(str(data.get("kind")), str(data.get("message")))
-            elif event == "turn.aborted":
-                ending = Ending(str(data.get("reason")))
-            elif event == "block" and isinstance(block := data.get("block"), dict):
-                blocks.add(block_key(block))
-                if block.get("type") in ("tool_use", "subagent") and not is_spawned(block):
-                    calls[_key(block)] = block
-                elif block.get("type") == "tool_result":
-                    results[_key(block)] = block
+    for record in read_records(paths.log):
+        event, data = record.event, record.data
+        if event == "outgoing":
+            notices.add(str(data.get("message_id")))
+        elif event == "message.enqueued":
+            with suppress(*BROKEN):
+                messages[data["message_id"]] = waiting_message(data, record.ts)
+        elif data.get("turn_id") != turn_id:
+            continue
+        elif event == "turn.complete":
+            ending = Ending(text=str(data.get("response")))
+        elif event == "turn.error":
+            ending = Ending(str(data.get("kind")), str(data.get("message")))
+        elif event == "turn.aborted":
+            ending = Ending(aborted=str(data.get("reason")))
+        elif event == "block" and isinstance(block := data.get("block"), dict):
+            blocks.add(block_key(block))
+            if block.get("type") in ("tool_use", "subagent") and not is_spawned(block):
+                calls[_key(block)] = block
+            elif block.get("type") == "tool_result":
+                results[_key(block)] = block
     open_calls = [call for call in calls.values() if _is_open(call, results)]
     return _Seen(ending, blocks, open_calls, results, notices, messages)
 
 
 def _key(block: dict[str, Any]) -> tuple[str, str]:
     return str(block.get("conversationId")), str(block.get("toolUseId") or block.get("id"))
-
-
-def _is_spawned(block: dict[str, Any]) -> bool:
-    """Tell whether a block shows an agent of ours, whose turns outlive the one that names it."""
-    return str(block.get("id")).startswith("spawn:")
 
 
 def _is_open(call: dict[str, Any], results: dict[tuple[str, str], dict[str, Any]]) -> bool:

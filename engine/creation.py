@@ -100,18 +100,27 @@ def root_held(world: World) -> Iterator[None]:
 
 def make_agent(world: World, wanted: NewAgent) -> str:
     """Make an agent that `check_wanted` lets pass, under the create lock; return its id."""
+    agent_id = fresh_id(world, wanted)
+    session_id, data = begin_identity(world, wanted, agent_id)
+    publish_agent(world.layout, agent_id, data, world.now(), session_id, world.disk)
+    return agent_id
+
+
+def begin_identity(world: World, wanted: NewAgent, agent_id: str) -> tuple[str, dict[str, Any]]:
+    """Return the session id and `session.created` data of an agent that begins anew.
+
+    Raises what `identity_of` raises; `check_wanted` has let the agent pass.
+    """
     architecture = registry.get(wanted.provider)
     assert architecture.provider is not None
-    agent_id, session_id = fresh_id(world, wanted), world.ids.session()
+    session_id = world.ids.session()
     native = {
         "architecture": architecture.architecture,
         "id": ids.dashed(session_id),
         "cwd": wanted.cwd,
     }
     model = wanted.model or architecture.provider.default_model
-    data = identity_of(world, wanted._replace(model=model), agent_id, native)
-    publish_agent(world.layout, agent_id, data, world.now(), session_id, world.disk)
-    return agent_id
+    return session_id, identity_of(world, wanted._replace(model=model), agent_id, native)
 
 
 def _check_mode(wanted: NewAgent, provider: Provider | None) -> None:

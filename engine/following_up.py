@@ -5,6 +5,7 @@ SPEC.md, "After a turn". All of it is done when `.turn` is free again, so that o
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -35,6 +36,7 @@ from agentsdir.formats.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from agentsdir.engine.world import StartedTurn
     from agentsdir.formats.reading.stream import StreamEvent
 
 
@@ -73,12 +75,11 @@ class FollowingUp:
 
         Raises what `engine.turns.say` does.
         """
-        own = self._run_until(paths, message_id, sender, wait)
-        if own is not None and isinstance(own.error, AskedToEnd):
+        own = self._run_until(paths, message_id, sender, wait, recorded=True)
+        assert own is not None
+        if isinstance(own.error, AskedToEnd):
             raise own.error  # what it left to be done waits for others
         self._scheduler.drain()
-        if own is None:
-            return recorded_result(paths, message_id, sender.on_event)
         if own.error is not None:
             raise own.error
         return own
@@ -99,9 +100,15 @@ class FollowingUp:
         return done
 
     def _run_until(
-        self, paths: AgentPaths, message_id: str, sender: Sender, wait: float
+        self,
+        paths: AgentPaths,
+        message_id: str,
+        sender: Sender,
+        wait: float,
+        *,
+        recorded: bool = False,
     ) -> TurnResult | None:
-        """Return how the message ended, or None where another process ran it."""
+        """Return how the message ended; of one that another process ran only if `recorded`."""
         own = None
         try:
             queued = f"the message stays queued as {message_id}"
@@ -116,6 +123,9 @@ class FollowingUp:
                     result = self._turn(paths, state, held, message, sender if mine else QUIET)
                     own = result if mine else None
                     state = self._scheduler.current(paths, held)
+                if own is None and recorded:
+                    # An ephemeral agent may be gone once `.turn` is free.
+                    own = _recorded(paths, message_id, sender)
         except SlotsHeld as error:
             raise SlotsHeld(f"{error.message}; {queued}", hint=error.hint) from None
         remove_spent(self._world, paths)
@@ -152,8 +162,10 @@ class FollowingUp:
         sender: Sender,
     ) -> TurnResult:
         """Run one turn, and put off what follows from it until `.turn` is free."""
+        # A long log is not read again for the one text that this turn may leave.
+        since = None if state.undelivered else state.position
         result = self._scheduler.run(paths, state, held, message, sender)
-        hand_out(self._world, paths, state)
+        hand_out(self._world, paths, state, since)
         if result.error is None:
             self._defer(paths, state, result)
         if not self._alone:
@@ -192,20 +204,30 @@ class FollowingUp:
             self._run_waiting(parent, waiting_children(self._world.layout, state))
 
     def _run_waiting(self, parent: AgentPaths, prompts: list[tuple[AgentPaths, str]]) -> None:
-        start = self._world.start
-        if start is None or len(prompts) < 2:
-            for paths, message_id in prompts:
-                self._answer(Told(paths, message_id))
-            return
-        started = [start(paths, message_id, alone=True) for paths, message_id in prompts]
+        here = deque(Told(*prompt) for prompt in prompts)
+        started: list[StartedTurn] = []
         try:
+            if self._world.start is not None and len(here) > 1:
+                with suppress(OSError):  # the rest is run here, if the system lets us have no more
+                    while here:
+                        started.append(self._world.start(*here[0], alone=True))
+                        here.popleft()
+            for told in here:
+                self._answer(told)
             for one in started:
                 one.wait()
         except BaseException:
             for one in started:
                 one.interrupt()
             raise
-        # What they said waits in the parent's inbox.
-        for waiting in read_agent(parent).state.pending:
-            if waiting["replyTo"]:
-                self._scheduler.defer(partial(self._answer, Told(parent, waiting["messageId"])))
+        if started:  # what they said waits in the parent's inbox
+            for waiting in read_agent(parent).state.pending:
+                if waiting["replyTo"]:
+                    self._scheduler.defer(partial(self._answer, Told(parent, waiting["messageId"])))
+
+
+def _recorded(paths: AgentPaths, message_id: str, sender: Sender) -> TurnResult:
+    try:
+        return recorded_result(paths, message_id, sender.on_event)
+    except AgentsdirError as error:
+        return TurnResult(message_id, None, "failed", "", None, None, error=error)

@@ -5,8 +5,8 @@ SPEC.md, "message.enqueued, message.delivered" and "Inbox".
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
-from html import escape
 from typing import Any, NamedTuple
 
 from agentsdir.engine.world import World
@@ -14,24 +14,22 @@ from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import AgentWriter, write_agent
 from agentsdir.formats.directory.fold import BROKEN, MESSAGE_FLAGS, waiting_message
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import SessionStateError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agentsdir.formats.directory.records import Record
 
 
 class Message(NamedTuple):
     """Something to tell an agent.
 
-    `content` are text and image parts. `sender` is the id of the agent that says it, which makes
-    it a system message, or `cli`. `sync` is whether the sender wants the answer in its own inbox,
-    `spawn` whether it is a spawned agent's first prompt, `notice` whether it tells of a failure.
-    `id` is the message's, empty for a fresh one.
+    `content` are text and image parts. `sender` is the id of the agent that says it, or `cli`.
+    `sync` is whether the sender wants the answer in its own inbox, `spawn` whether it is a spawned
+    agent's first prompt, `notice` whether it tells of a failure. `id` is the message's, empty for
+    a fresh one.
     """
 
     content: list[dict[str, Any]]
@@ -45,10 +43,12 @@ class Message(NamedTuple):
 
     def as_data(self, message_id: str) -> dict[str, Any]:
         """Return the data of its `message.enqueued` record."""
+        # A subagent's task is what it is for, and not something that it is told.
+        is_prompt = self.sender == "cli" or self.spawn
         data: dict[str, Any] = {
             "message_id": message_id,
             "sender": self.sender,
-            "kind": "user" if self.sender == "cli" else "system",
+            "kind": "user" if is_prompt else "system",
             "content": self.content,
         }
         data |= {flag: True for flag in MESSAGE_FLAGS if getattr(self, flag)}
@@ -57,6 +57,7 @@ class Message(NamedTuple):
 
 
 _NAMES = ("reply_to", "retry_of")
+_FRAME = re.compile(r"<(?=\s*/?\s*system_message)", re.IGNORECASE)
 
 
 def text_message(text: str) -> list[dict[str, Any]]:
@@ -98,7 +99,7 @@ def put(writer: AgentWriter, world: World, message: Message) -> str:
 
 def find_message(paths: AgentPaths, message_id: str) -> Record | None:
     """Return the record that put a message into the inbox."""
-    for record in _records(paths):
+    for record in read_records(paths.log):
         if record.event == "message.enqueued" and record.data.get("message_id") == message_id:
             return record
     return None
@@ -112,7 +113,7 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
     """
     said: Message | None = None
     outcome = ""
-    for record in _records(paths):
+    for record in read_records(paths.log):
         if record.data.get("message_id") != message_id:
             continue
         if record.event == "message.enqueued":
@@ -138,14 +139,17 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
 def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what the provider is given of a message in the inbox.
 
-    A model is told which words come from another agent, and from which.
+    A model is told which words come from another agent, and from which; no words end the frame
+    that they stand in, or make another.
     """
     content: list[dict[str, Any]] = message["content"]
     if message["kind"] != "system":
         return content
-    before = f'<system_message origin="{escape(message["sender"])}">'
+    before = f'<system_message origin="{_attribute(message["sender"])}">'
     parts = [dict(part) for part in content]
     texts = [part for part in parts if isinstance(part.get("text"), str)]
+    for part in texts:
+        part["text"] = _FRAME.sub("&lt;", part["text"])
     if not texts:
         return [*text_message(f"{before}</system_message>"), *parts]
     texts[0]["text"] = before + texts[0]["text"]
@@ -153,8 +157,5 @@ def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
     return parts
 
 
-def _records(paths: AgentPaths) -> Iterator[Record]:
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            if line.record is not None:
-                yield line.record
+def _attribute(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
 from agentsdir.engine.hearing import NUDGE
+from agentsdir.engine.inbox import Message, put
 from agentsdir.engine.routing.lineage import descendants
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
@@ -27,7 +28,7 @@ _WAIT = 0.02
 
 
 class Asked(NamedTuple):
-    """A running turn that was asked to end."""
+    """A running turn that was, or is to be, asked to end."""
 
     paths: AgentPaths
     turn_id: str
@@ -75,15 +76,14 @@ def interrupt(
     no message is left: then nothing is recorded; and what `write_agent` and `check_trust` raise.
     """
     world.check_trust()
-    message_id = world.ids.agent() if content else None
+    message_id: str | None = None
     with write_agent(paths, disk=world.disk) as writer:
         state = writer.state
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
         if content:
             # First, so that whoever runs the agent's turns finds it there.
-            said = {"message_id": message_id, "sender": "cli", "kind": "user", "content": content}
-            writer.append("message.enqueued", said, world.now())
+            message_id = put(writer, world, Message(content))
         own = request_end(world, writer, "interrupt", reason)
     asked, refused = interrupt_descendants(world, paths, reason)
     asked = [*([own] if own else []), *asked]
@@ -128,13 +128,19 @@ def request_end(world: World, writer: AgentWriter, reason: str, message: str = "
         reason: interrupt, parent or close.
         message: why, in somebody's words.
     """
+    if (running := running_turn(writer)) is not None:
+        request = {"turn_id": running.turn_id, "reason": reason}
+        if message:
+            request["message"] = message
+        writer.append("abort.requested", request, world.now())
+    return running
+
+
+def running_turn(writer: AgentWriter) -> Asked | None:
+    """Return the turn of an agent that has no end, if somebody is at work on it."""
     turn = writer.state.open_turn
     if turn is None or turn["ended"] or not locks.is_held(writer.paths.turn):
         return None
-    request = {"turn_id": turn["turnId"], "reason": reason}
-    if message:
-        request["message"] = message
-    writer.append("abort.requested", request, world.now())
     return Asked(writer.paths, turn["turnId"])
 
 

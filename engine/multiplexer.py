@@ -96,7 +96,9 @@ class SessionMultiplexer:
 
     def release(self, paths: AgentPaths) -> None:
         """Let others have the slot, once `.turn` is free; this is the clock of eviction."""
-        with suppress(NotRecorded):  # it is then evicted sooner than it might
+        # Where nothing can be noted, or the folder is gone, it is evicted sooner than it might: no
+        # reason to lose the answer that came.
+        with suppress(AgentsdirError, FileNotFoundError):
             self._slots.release(paths.id, self._world.now())
 
     def remove(self, paths: AgentPaths) -> None:
@@ -107,8 +109,8 @@ class SessionMultiplexer:
         """Suspend the sessions in use that had no input for some seconds; return the agents."""
         try:
             oldest = times.to_text(times.from_text(self._world.now()) - timedelta(seconds=seconds))
-        except OverflowError:
-            return []  # longer than there are years
+        except OverflowError:  # longer than any calendar
+            return []
         swept = []
         for paths in self._in_use(clean=False):
             with suppress(AgentsdirError):
@@ -161,9 +163,7 @@ class SessionMultiplexer:
         world, paths = self._world, held.paths
         try:
             end_what_was_left(paths, held.turn)
-            with write_agent(paths, disk=world.disk) as writer:
-                state = writer.state
-            state = close_crashed_turn(world, paths, state)
+            state = close_crashed_turn(world, paths)
             if state.session.state is SessionState.ACTIVE:
                 suspend_held(world, paths, state, held.turn, reason)
         except (NotRecorded, Uncertain):

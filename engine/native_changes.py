@@ -8,7 +8,7 @@ from agentsdir.formats.directory.agent import AgentWriter
 from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.fold import FALLBACK, AgentState
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
 
 
@@ -36,12 +36,10 @@ def own_native(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     own: dict[str, Any] = created.data["native"] if created else state.native
     if own["architecture"] == state.native["architecture"]:
         return state.native
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            if line.record is not None and line.record.event == "native.changed":
-                native = line.record.data.get("native")
-                if isinstance(native, dict) and native.get("architecture") == own["architecture"]:
-                    own = native
+    for record in read_records(paths.log):
+        native = record.data.get("native") if record.event == "native.changed" else None
+        if isinstance(native, dict) and native.get("architecture") == own["architecture"]:
+            own = native
     return own
 
 

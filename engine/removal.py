@@ -18,8 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_PATIENCE = 10.0  # nobody holds the create lock for long
-
 
 @contextmanager
 def hold_agent(world: World, paths: AgentPaths) -> Iterator[None]:
@@ -29,7 +27,7 @@ def hold_agent(world: World, paths: AgentPaths) -> Iterator[None]:
     """
     create = world.layout.create_lock
     with (
-        locks.hold(create, wait=_PATIENCE, what="the agents directory", hint="try again"),
+        locks.hold(create, wait=locks.PATIENCE, what="the agents directory", hint="try again"),
         hold_turn(paths, hint="its turn has to end first"),
     ):
         yield

@@ -24,9 +24,7 @@ def reset(world: World, paths: AgentPaths, message: str = "", *, wait: float = 0
     Raises `SessionStateError` for a terminated session, and `Busy`.
     """
     with hold_turn(paths, wait=wait), world.disk.settled():
-        with write_agent(paths, disk=world.disk) as writer:
-            state = writer.state
-        state = close_crashed_turn(world, paths, state)
+        state = close_crashed_turn(world, paths)
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id}: a terminated session cannot be reset")
         with write_agent(paths, disk=world.disk, known=state) as writer:

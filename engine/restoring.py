@@ -18,13 +18,8 @@ from agentsdir.engine.spawning.ephemeral import is_spent_but_for_a_turn, remove_
 from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
-from agentsdir.formats.directory.agent import (
-    Reading,
-    read_agent,
-    without_live_tail,
-    write_agent,
-    wrong_files,
-)
+from agentsdir.formats.directory.agent import Reading, read_agent, without_live_tail, write_agent
+from agentsdir.formats.directory.derived_files import wrong_files
 from agentsdir.formats.directory.journal import tail_is_record
 from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, Layout, read_json
 from agentsdir.formats.directory.slots import Slots
@@ -239,7 +234,7 @@ def sweep_root(world: World, *, dry_run: bool = False) -> list[Path]:
     layout = world.layout
     if dry_run or not _root_leftovers(layout):
         return _root_leftovers(layout)
-    with locks.hold(layout.create_lock, wait=10, what="the agents directory"):
+    with locks.hold(layout.create_lock, wait=locks.PATIENCE, what="the agents directory"):
         found = _root_leftovers(layout)
         for path in found:
             documents.remove(path)

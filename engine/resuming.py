@@ -8,7 +8,6 @@ from agentsdir.engine.multiplexer import SessionMultiplexer
 from agentsdir.engine.provider_sessions import find_provider, session_spec
 from agentsdir.engine.syncing import place_missing
 from agentsdir.engine.world import World
-from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState, check_transition
@@ -27,9 +26,7 @@ def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     `place_missing` raises; the session stays suspended then.
     """
     with hold_turn(paths, wait=wait), world.disk.settled():
-        with write_agent(paths, disk=world.disk) as writer:
-            state = writer.state
-        state = close_crashed_turn(world, paths, state)
+        state = close_crashed_turn(world, paths)
         check_transition(state.session.state, SessionState.ACTIVE, paths.id)
         _give_back(world, paths, state)
         mux = SessionMultiplexer(world)

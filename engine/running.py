@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
-from agentsdir.adapters.contract import Content
+from agentsdir.adapters.contract import Content, Provider
 from agentsdir.engine import fallback
 from agentsdir.engine.aftermath import Ending, Told, aftermath, told_by
 from agentsdir.engine.attempts import Attempt, Runner, Said
@@ -16,7 +16,6 @@ from agentsdir.engine.inbox import presented
 from agentsdir.engine.interrupts import pass_on
 from agentsdir.engine.native_changes import way_back
 from agentsdir.engine.open_turn import OpenTurn
-from agentsdir.engine.profiles import apply_profile
 from agentsdir.engine.provider_sessions import (
     crashed,
     find_provider,
@@ -145,7 +144,7 @@ class Turn:
             reason = _reason(error)
             self._close_calls()
             aborted = {"reason": reason, **self._spent()}
-            self._end("turn.aborted", aborted, "aborted", Ending(reason))
+            self._end("turn.aborted", aborted, "aborted", Ending(aborted=reason))
             if isinstance(error, AskedToEnd):  # the turn was, and not what its process does next
                 return self._result("aborted")._replace(error=error)
             pass_on(self._turn.world, self._turn.paths)
@@ -159,14 +158,14 @@ class Turn:
 
     def _be_answered(self) -> Said:
         """Have the agent's provider answer, else one that stands in for it (decision D24)."""
+        turn, sender = self._turn, self._sender
         begun, blob = _refusable(self._own), self._slot.blob
         self._start()
-        ear = Ear(self._turn.paths, self._turn.state.position, self._turn.id, self._sender.timeout)
+        ear = Ear(turn.paths, turn.state.position, turn.id, sender.timeout)
         errors: list[AgentsdirError] = []
-        name = self._turn.state.session.provider_name
-        waiting: list[str] | None = None
+        name = turn.state.session.provider_name
+        stand_ins = fallback.stand_ins(turn.world, turn.state)
         while True:
-            turn, sender = self._turn, self._sender
             recording = Recording(turn.world, turn.paths, wanted=sender.record)
             self._recordings.enter_context(recording)
             attempt = self._attempt = Attempt(turn, sender.on_event, recording)
@@ -181,15 +180,13 @@ class Turn:
                 errors.append(_as_ours(error))
                 if attempt.has_answered or not fallback.may_stand_in(errors[-1]):
                     raise
-                if waiting is None:
-                    waiting = fallback.stand_ins(self._turn.world, self._turn.state)
-                if not waiting:
+                if not stand_ins:
                     raise fallback.worst(errors) from error
             ear.heed()
             attempt.give_up()
-            before, name = name, waiting.pop(0)
+            before, name = name, stand_ins.pop(0)
             turn.world.tell(f"{before} gave no answer ({errors[-1].kind}); {name} stands in")
-            fallback.hand_over(self._turn, before, name, errors[-1], len(errors) + 1)
+            fallback.hand_over(turn, before, name, errors[-1], len(errors) + 1)
             begun, blob = _refusable(partial(self._stand_in, name)), b""
 
     def _own(self) -> Runner:
@@ -198,7 +195,7 @@ class Turn:
         architecture, provider = find_provider(turn.state)
         host = turn.host(self._sender.permission_mode)
         spec = session_spec(turn.world, turn.paths, turn.state, provider, host)
-        apply_profile(turn.world, turn.paths, turn.state, provider)
+        self._apply_profile(provider)
         turn.state, spec = catch_up(
             turn.world, turn.paths, turn.state, architecture, provider, spec
         )
@@ -226,8 +223,15 @@ class Turn:
         state = fallback.as_run_by(turn.state, architecture, provider)
         host = turn.host(fallback.mode_abroad(self._sender.permission_mode))
         spec = session_spec(turn.world, turn.paths, state, provider, host)
-        apply_profile(turn.world, turn.paths, state, provider, anew=True)
+        self._apply_profile(provider, anew=True)
         return Runner(architecture, provider, spec._replace(turn=state.counters["turns"]))
+
+    def _apply_profile(self, provider: Provider, *, anew: bool = False) -> None:
+        turn = self._turn
+        if turn.state.profile:
+            from agentsdir.engine.profiles import apply_profile
+
+            apply_profile(turn.world, turn.paths, turn.state, provider, anew=anew)
 
     def _close_calls(self) -> None:
         """Answer the calls that will not return any more."""

@@ -10,7 +10,6 @@ from collections import deque
 from typing import Any
 
 from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.creation import NewAgent, create_agent
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.multiplexer import SessionMultiplexer
 from agentsdir.engine.results import TurnResult
@@ -25,6 +24,8 @@ from agentsdir.formats.directory.states import SessionState, check_transition
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from agentsdir.engine.creation import NewAgent
 
 
 class TurnScheduler:
@@ -52,6 +53,8 @@ class TurnScheduler:
 
     def create_session(self, wanted: NewAgent) -> AgentPaths:
         """Make an agent whose session is in use at once (errors of `create_agent`, `SlotsHeld`)."""
+        from agentsdir.engine.creation import create_agent  # a turn makes no agent
+
         paths = self.world.layout.agent(create_agent(self.world, wanted))
         with hold_turn(paths) as held, self.world.disk.settled():
             state = self.current(paths, held)
@@ -69,17 +72,15 @@ class TurnScheduler:
         Raises what `run` and the deferred work raise.
         """
         before = len(self._deferred)
-        error: BaseException | None = None
         try:
             with hold_turn(paths, wait=locks.FOREVER) as held, self.world.disk.settled():
                 result = self.run(paths, self.current(paths, held), held, message, sender)
-            error = result.error
-        except BaseException as raised:  # noqa: BLE001, raised again
-            error = raised
-        if error is not None:
+            if result.error is not None:
+                raise result.error
+        except BaseException:
             while len(self._deferred) > before:
                 self._deferred.pop()
-            raise error
+            raise
         self.drain()
         return result
 
@@ -110,10 +111,7 @@ class TurnScheduler:
     def current(self, paths: AgentPaths, held: locks.Held) -> AgentState:
         """Return an agent's state, with a turn that a dead process left open closed."""
         held.check()
-        known = self._known.get(paths.id)
-        with write_agent(paths, disk=self.world.disk, known=known) as writer:
-            state = writer.state
-        return close_crashed_turn(self.world, paths, state)
+        return close_crashed_turn(self.world, paths, self._known.get(paths.id))
 
     def run(
         self,

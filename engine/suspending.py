@@ -32,9 +32,7 @@ def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     (D23). Raises `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
     """
     with hold_turn(paths, wait=wait) as held, world.disk.settled():
-        with write_agent(paths, disk=world.disk) as writer:
-            state = writer.state
-        state = close_crashed_turn(world, paths, state)
+        state = close_crashed_turn(world, paths)
         check_transition(state.session.state, SessionState.SUSPENDED, paths.id)
         return suspend_held(world, paths, state, held, "suspend")
 

@@ -20,12 +20,15 @@ def limit_of(limits: dict[str, Any], *, runs_program: bool) -> int | None:
     """Return how many model calls a turn may take; None for any number.
 
     Args:
-        limits: the agent's; a `max_ticks` that is no positive whole number is none.
+        limits: the agent's.
     """
+    return asked_limit(limits) or (None if runs_program else DEFAULT)
+
+
+def asked_limit(limits: dict[str, Any]) -> int | None:
+    """Return the `max_ticks` that somebody gave an agent; None for none."""
     asked = limits.get("max_ticks")
-    if type(asked) is int and asked > 0:
-        return asked
-    return None if runs_program else DEFAULT
+    return asked if type(asked) is int and asked > 0 else None  # a log may say anything
 
 
 class Ticks:

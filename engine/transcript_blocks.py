@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from agentsdir.adapters.contract import Architecture
-from agentsdir.engine.parsing import Found, parse_session
 from agentsdir.engine.recording import block_key
 from agentsdir.formats import jsontext
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.blocks import Block
 
@@ -58,16 +57,14 @@ class Logged:
         """Read all of them from an agent's log."""
         found = cls()
         attempt: set[tuple[str, str]] = set()
-        with open_log(paths.log) as stream:
-            for line in read_log(stream, str(paths.log)):
-                event, data = (line.record.event, line.record.data) if line.record else ("", {})
-                if event == "turn.start":
-                    attempt = set()
-                elif event == "provider.fallback":
-                    found._given_up |= attempt
-                elif event == "block" and isinstance(block := data.get("block"), dict):
-                    found.add(block)
-                    attempt.add(block_key(block))
+        for record in read_records(paths.log):
+            if record.event == "turn.start":
+                attempt = set()
+            elif record.event == "provider.fallback":
+                found._given_up |= attempt
+            elif record.event == "block" and isinstance(block := record.data.get("block"), dict):
+                found.add(block)
+                attempt.add(block_key(block))
         return found
 
     def add(self, block: Block) -> None:
@@ -136,6 +133,8 @@ def unlogged_blocks(
     if reader is None:
         return
     for files in reader.discover(sources):
+        from agentsdir.engine.parsing import Found, parse_session
+
         sink = parse_session(Found(architecture, files), hidden=False)
         for block in sink.blocks("all"):
             place = block.get("source") or {}

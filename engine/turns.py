@@ -34,6 +34,9 @@ class Waiting(NamedTuple):
     slot: float = locks.FOREVER
 
 
+FOR_EVER = Waiting()
+
+
 def send(
     world: World,
     paths: AgentPaths,
@@ -54,7 +57,7 @@ def say(
     paths: AgentPaths,
     message: Message,
     sender: Sender,
-    waiting: Waiting = Waiting(),  # noqa: B008, a tuple
+    waiting: Waiting = FOR_EVER,
     *,
     alone: bool = False,
 ) -> TurnResult:
@@ -72,14 +75,15 @@ def say(
     _check(world, paths, sender)
     with world.disk.settled():
         message_id = enqueue(world, paths, message)
-        return catch_up_to(world, paths, message_id, sender, waiting, alone=alone)
+        following = _following(world, paths, sender, waiting, alone=alone)
+        return following.run_until(paths, message_id, sender, wait=waiting.turn)
 
 
 def render(
     world: World,
     paths: AgentPaths,
     sender: Sender,
-    waiting: Waiting = Waiting(),  # noqa: B008, a tuple
+    waiting: Waiting = FOR_EVER,
     *,
     alone: bool = False,
 ) -> list[TurnResult]:
@@ -90,8 +94,7 @@ def render(
     """
     _check(world, paths, sender)
     with world.disk.settled():
-        following = FollowingUp(world, TurnScheduler(world, slot_wait=waiting.slot), alone=alone)
-        following.listen(paths, sender)
+        following = _following(world, paths, sender, waiting, alone=alone)
         return following.run_all(paths, sender, wait=waiting.turn)
 
 
@@ -100,15 +103,14 @@ def catch_up_to(
     paths: AgentPaths,
     message_id: str,
     sender: Sender,
-    waiting: Waiting = Waiting(),  # noqa: B008, a tuple
+    waiting: Waiting = FOR_EVER,
     *,
     alone: bool = False,
 ) -> TurnResult:
     """Run what waits in an agent's inbox up to a message (arguments and errors of `say`)."""
     _check(world, paths, sender)
     with world.disk.settled():
-        following = FollowingUp(world, TurnScheduler(world, slot_wait=waiting.slot), alone=alone)
-        following.listen(paths, sender)
+        following = _following(world, paths, sender, waiting, alone=alone)
         return following.run_until(paths, message_id, sender, wait=waiting.turn)
 
 
@@ -116,3 +118,11 @@ def _check(world: World, paths: AgentPaths, sender: Sender) -> None:
     world.check_trust()
     if sender.permission_mode and not find_provider(read_agent(paths).state)[1].runs_program:
         raise UsageError("--permission-mode is for providers that run a program")
+
+
+def _following(
+    world: World, paths: AgentPaths, sender: Sender, waiting: Waiting, *, alone: bool
+) -> FollowingUp:
+    following = FollowingUp(world, TurnScheduler(world, slot_wait=waiting.slot), alone=alone)
+    following.listen(paths, sender)
+    return following

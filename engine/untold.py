@@ -15,7 +15,7 @@ from agentsdir.engine.recording import TURN_ENDS, block_key
 from agentsdir.engine.ticks import SAID
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.reading.blocks import MAIN
 
@@ -52,14 +52,10 @@ def untold(paths: AgentPaths, native_id: str, turn_id: str = "") -> str:
         turn_id: the turn that is open, which is left out.
     """
     listener = _Listener(native_id)
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            record = line.record
-            if record is None:
-                continue
-            if record.event == "turn.start" and record.data.get("turn_id") == turn_id:
-                break
-            listener.take(record)
+    for record in read_records(paths.log):
+        if record.event == "turn.start" and record.data.get("turn_id") == turn_id:
+            break
+        listener.take(record)
     if not listener.lines:
         return ""
     left_out = f", {listener.left_out} older ones left out" if listener.left_out else ""

@@ -41,7 +41,7 @@ def no_client(_state: AgentState) -> Client:
     return Client(Host(Path("/nonexistent")))
 
 
-class Started(Protocol):
+class StartedTurn(Protocol):
     """A process of ours that runs an agent's message."""
 
     def wait(self) -> int:
@@ -60,7 +60,7 @@ class Start(Protocol):
         message_id: str,
         *,
         alone: bool,
-    ) -> Started:
+    ) -> StartedTurn:
         """Start one. Raises `OSError`."""
 
 

@@ -33,7 +33,8 @@ def run(
       agentsdir inspect $id --json | jq .state
       agentsdir inspect $id --runtime | jq '.blocks[].type'
     """
-    from agentsdir.engine.agents import find_agent, inspection
+    from agentsdir.engine.agents import find_agent
+    from agentsdir.engine.inspecting import inspection
     from agentsdir.formats.directory.agent import read_agent
 
     env: Environment = ctx.obj

@@ -42,7 +42,8 @@ def run(
     env.layout.check_version(writing=True)
     content = read_prompt(env, message) if message else None
     world = env.world
-    done = interrupt(world, paths, reason, content)
+    with world.disk.settled():
+        done = interrupt(world, paths, reason, content)
     ours = env.turn  # what asks for its own end is ended with it
     waited = [one for one in done.asked if ours is None or one.turn_id != ours.turn_id]
     died = [] if no_wait else wait_for_ends(world, waited)

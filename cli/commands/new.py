@@ -75,7 +75,7 @@ def run(
     With --get, who has it already is found and left as it is; else the second is refused.
     """
     from agentsdir.cli.made import print_made
-    from agentsdir.cli.provider_options import provider_options
+    from agentsdir.cli.pairs import read_pairs
     from agentsdir.engine.creation import NewAgent
 
     env: Environment = ctx.obj
@@ -102,7 +102,7 @@ def run(
         channel=channel,
         cron=cron,
         parent=parent,
-        options=provider_options(option or ()),
+        options=read_pairs("--option", option or ()),
         fallbacks=tuple(fallback or ()),
         max_ticks=max_ticks,
     )

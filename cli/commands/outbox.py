@@ -9,14 +9,14 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
-from agentsdir.formats.errors import Busy, UsageError
+from agentsdir.formats.errors import AgentsdirError, Busy, NotRecorded, Uncertain, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agentsdir.engine.agents import Listed
-    from agentsdir.engine.routing.outbox import Waiting
+    from agentsdir.engine.routing.outbox import Undelivered
 
 
 def run(
@@ -43,7 +43,8 @@ def run(
     Answers for a person behind a connector are handed out when their turn ends; what was not taken
     waits here. Each is handed out at least once, and in order: one that is refused holds up those
     of its agent after it. With --deliver, what still waits is shown, and the exit code is 1 when
-    a hook failed, 11 when an agent is at work (its own process hands out), or else 0.
+    a hook failed, 11 when an agent is at work (its own process hands out), 3 when one cannot be
+    written to, or else 0.
     """
     from agentsdir.engine.agents import find_agent
     from agentsdir.engine.routing.outbox import settle
@@ -91,6 +92,12 @@ def _deliver(env: Environment, agent: str) -> Exit:
             note(env, f"agent {listed.paths.id} is at work, and hands out at the end of its turn")
             code = code or Exit.LOCKED
             continue
+        except (NotRecorded, Uncertain):
+            raise
+        except AgentsdirError as error:  # one agent's trouble is no other's
+            note(env, error.message)
+            code = code or Exit.PARTIAL
+            continue
         nobody = nobody or handed.nobody
         if handed.failed is not None:
             code = Exit.FAILED
@@ -100,7 +107,7 @@ def _deliver(env: Environment, agent: str) -> Exit:
 
 
 def _show(env: Environment, agent: str, *, as_json: bool) -> tuple[int, bool]:
-    from agentsdir.engine.routing.outbox import waiting
+    from agentsdir.engine.routing.outbox import undelivered
 
     shown, damaged = 0, False
     plain = not wants_json(env, as_json)
@@ -109,7 +116,7 @@ def _show(env: Environment, agent: str, *, as_json: bool) -> tuple[int, bool]:
             damaged = True
             note(env, listed.error.message if listed.error else f"cannot read {listed.paths.id}")
             continue
-        for one in waiting(listed.paths, listed.reading.state):
+        for one in undelivered(listed.paths, listed.reading.state):
             shown += 1
             if plain:
                 print_text(env, _line(one))
@@ -118,7 +125,7 @@ def _show(env: Environment, agent: str, *, as_json: bool) -> tuple[int, bool]:
     return shown, damaged
 
 
-def _line(one: Waiting) -> str:
+def _line(one: Undelivered) -> str:
     where = " ".join(str(one.data.get(name)) for name in ("connector", "userId", "channelId"))
     text = " ".join(str(one.data.get("text")).split())
     return f"{one.data.get('message_id')}  {one.agent_id}  {where}  {text}\n"

@@ -90,8 +90,9 @@ def run(
 
     env: Environment = ctx.obj
     chosen = targets.TargetOptions(
-        tuple(words or ()), to, sender, connector, user, channel, cron, heartbeat, create,
-        ephemeral, provider, model, system, tuple(option or ()),
+        words=tuple(words or ()), to=to, sender=sender, connector=connector, user=user,
+        channel=channel, cron=cron, heartbeat=heartbeat, create=create, ephemeral=ephemeral,
+        provider=provider, model=model, system=system, option=tuple(option or ()),
     )  # fmt: skip
     manner = sending.Manner(events, record, permission_mode, timeout, wait, alone, as_json)
     prompt = chosen.agent_and_prompt(env)[1]
@@ -106,6 +107,8 @@ def run(
     if sync and not (sender or retry or env.turn):
         raise UsageError("--sync needs --from: who is to get the answer?")
     from_agent = find_agent(env.layout, sender).id if sender else ""
+    if env.turn is not None and from_agent not in ("", env.turn.agent_id):
+        raise UsageError(f"in a turn of agent {env.turn.agent_id} it is that agent who sends")
     world = env.world
     paths = targets.find_target(env, world, chosen)
     world.layout.check_version(writing=True)

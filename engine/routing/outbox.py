@@ -8,6 +8,7 @@ handed out again: at least once, and never lost.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agentsdir.engine.crashes import close_crashed_turn
@@ -17,13 +18,15 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
-from agentsdir.formats.errors import HookFailed, UsageError
+from agentsdir.formats.directory.log import Position, read_records
+from agentsdir.formats.errors import HookFailed, SessionStateError, UsageError
 
-HOOK = "outgoing"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
-class Waiting(NamedTuple):
+class Undelivered(NamedTuple):
     """A text that no connector has taken: the data of its `outgoing` record, and its time."""
 
     agent_id: str
@@ -55,23 +58,27 @@ class HandedOut(NamedTuple):
     nobody: bool = False
 
 
-def waiting(paths: AgentPaths, state: AgentState) -> list[Waiting]:
-    """Return the texts of an agent that wait, in log order; no log is read where none does."""
-    due = dict.fromkeys(state.undelivered)
-    if not due:
-        return []
-    found: dict[str, Waiting] = {}
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            record = line.record
-            if record is not None and record.event == "outgoing":
-                message = record.data.get("message_id")
-                if isinstance(message, str) and message in due:
-                    found.setdefault(message, Waiting(paths.id, record.ts, record.data))
-    return list(found.values())
+def undelivered(
+    paths: AgentPaths, state: AgentState, since: Position | None = None
+) -> Iterator[Undelivered]:
+    """Yield the texts of an agent that wait, in log order; no log is read beyond the last of them.
+
+    Args:
+        since: a point in the log that all of them come after; its start if not given.
+    """
+    due = set(state.undelivered)
+    for record in read_records(paths.log, since) if due else ():
+        message = record.data.get("message_id")
+        if record.event == "outgoing" and isinstance(message, str) and message in due:
+            yield Undelivered(paths.id, record.ts, record.data)
+            due.remove(message)
+            if not due:
+                return
 
 
-def hand_out(world: World, paths: AgentPaths, state: AgentState) -> HandedOut:
+def hand_out(
+    world: World, paths: AgentPaths, state: AgentState, since: Position | None = None
+) -> HandedOut:
     """Give the texts that wait to the connectors' hook, one after the other.
 
     The caller holds the agent's `.turn`. The first text that is not taken ends it: what came after
@@ -79,12 +86,13 @@ def hand_out(world: World, paths: AgentPaths, state: AgentState) -> HandedOut:
 
     Args:
         state: one to read on from.
+        since: as in `undelivered`.
 
     Raises what `read_agent` and `write_agent` raise.
     """
     taken: list[str] = []
     state = read_agent(paths, known=state).state
-    for one in waiting(paths, state):
+    for one in undelivered(paths, state, since):
         message_id = one.data["message_id"]
         document = {name: one.data.get(name) for name in _FIELDS}
         whose = {"agent_id": paths.id, "session_id": state.session.id, "name": state.name}
@@ -92,8 +100,9 @@ def hand_out(world: World, paths: AgentPaths, state: AgentState) -> HandedOut:
             if not world.hand_out({**whose, **document}):
                 return HandedOut(state, tuple(taken), nobody=True)
         except HookFailed as failed:
-            said = jsontext.clean({"hook": failed.hook or HOOK, "message": failed.message}, set())
-            state = _append(world, paths, state, "hook.failed", said)
+            said = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
+            with suppress(SessionStateError):  # the log of a closed agent takes no more of that
+                state = _append(world, paths, state, "hook.failed", said)
             world.tell(f"{failed.message}; it waits in the outbox of {paths.id}")
             return HandedOut(state, tuple(taken), failed)
         state = _append(world, paths, state, "outgoing.delivered", {"message_id": message_id})
@@ -115,9 +124,7 @@ def deliver(world: World, paths: AgentPaths, *, wait: float = 0) -> HandedOut:
     Raises `Busy` while a turn runs: its process hands them out at its end.
     """
     with hold_turn(paths, wait=wait), world.disk.settled():
-        with write_agent(paths, disk=world.disk) as writer:
-            state = writer.state
-        return hand_out(world, paths, close_crashed_turn(world, paths, state))
+        return hand_out(world, paths, close_crashed_turn(world, paths))
 
 
 def settle(world: World, paths: AgentPaths, message_id: str) -> AgentState:
@@ -136,10 +143,7 @@ def settle(world: World, paths: AgentPaths, message_id: str) -> AgentState:
 
 
 def _was_outgoing(paths: AgentPaths, message_id: str) -> bool:
-    with open_log(paths.log) as stream:
-        return any(
-            line.record is not None
-            and line.record.event == "outgoing"
-            and line.record.data.get("message_id") == message_id
-            for line in read_log(stream, str(paths.log))
-        )
+    return any(
+        record.event == "outgoing" and record.data.get("message_id") == message_id
+        for record in read_records(paths.log)
+    )

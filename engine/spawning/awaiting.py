@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.engine.results import TurnResult
 from agentsdir.engine.running import Sender
 from agentsdir.engine.spawning.children import Child
-from agentsdir.engine.spawning.telling import SPAWNED
+from agentsdir.engine.spawning.telling import shown
 from agentsdir.engine.turns import Waiting, catch_up_to
 from agentsdir.engine.world import World
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.errors import NoSuchAgent, ProviderError
 
 
@@ -24,20 +20,10 @@ def run_child(world: World, child: Child, sender: Sender, waiting: Waiting) -> T
         return catch_up_to(world, child.paths, child.message_id, sender, waiting)
     except NoSuchAgent:
         # It was ephemeral, and somebody else ran it: its parent's log has what it said.
-        block = _last_block(child.parent, SPAWNED + child.paths.id)
+        block = shown(child.parent, [child.paths.id]).get(child.paths.id, {})
         if block.get("status") == "success":
             said = str(block.get("output"))
             return TurnResult(child.message_id, None, "completed", said, None, None)
         if block.get("status") == "error":
             raise ProviderError(str(block.get("output"))) from None
         raise
-
-
-def _last_block(paths: AgentPaths, block_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            block = line.record.data.get("block") if line.record else None
-            if isinstance(block, dict) and block.get("id") == block_id:
-                found = block
-    return found

@@ -7,29 +7,28 @@ between leaves an agent that nobody was told of.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.engine.creation import NewAgent, check_wanted, identity_of, root_held
+from agentsdir.engine.creation import NewAgent, begin_identity, check_wanted, root_held
 from agentsdir.engine.in_turn import turn_writer
+from agentsdir.engine.inbox import Message
 from agentsdir.engine.provider_sessions import recorded_mode
 from agentsdir.engine.routing.lineage import check_depth
 from agentsdir.engine.spawning.telling import Subagent
+from agentsdir.engine.ticks import asked_limit
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids
 from agentsdir.formats.directory.agent import AgentWriter, Reading, read_agent, write_agent
 from agentsdir.formats.directory.creation import recorded_creation
-from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import making_agent, withdraw_agent
-from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import Invalid, SessionStateError, Uncertain
+from agentsdir.formats.errors import Invalid, Uncertain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 BASE_NAME = "subagent"
 _OF_ID = 6  # characters of its id that an automatic name ends in
@@ -73,35 +72,26 @@ def make_child(
         sync: have the answer put into the parent's inbox.
 
     Raises `SessionStateError` for a closed parent, one too deep (kind ``spawn-depth``), or a turn
-    that is over (kind ``turn-over``); what `check_wanted` and `identity_of` raise; and what
+    that is over (kind ``turn-over``); what `check_wanted` and `begin_identity` raise; and what
     `making_agent` and `write_agent` raise. There is no subagent then, unless that is uncertain.
     """
     layout = world.layout
     with root_held(world):
         reading = read_agent(parent)
-        with _naming(world, parent, turn_id):
+        with _log_of(world, parent, turn_id):
             pass  # nothing is made for a turn that is over
         check_depth(layout, reading.state)
         child_id, created_at = world.ids.agent(), world.now()
         one = Subagent(child_id, _name(wanted, child_id), created_at, wanted.content)
         paths = AgentPaths(layout.agents / child_id, child_id)
         child = Child(paths, one.name, parent, world.ids.agent())
-        created = _creation(world, reading, wanted, child)
-        with making_agent(layout, child_id, _session_of(created), world.disk) as made:
+        session_id, created = _creation(world, reading, wanted, child)
+        with making_agent(layout, child_id, session_id, world.disk) as made:
             made.append("session.created", created, created_at)
-            made.append("message.enqueued", _prompt(child, wanted, sync=sync), world.now())
+            task = Message(wanted.content, parent.id, sync=sync, spawn=True)
+            made.append("message.enqueued", task.as_data(child.message_id), world.now())
         _tell(world, child, one, turn_id)
     return child
-
-
-@contextmanager
-def _naming(world: World, parent: AgentPaths, turn_id: str | None) -> Iterator[AgentWriter]:
-    """Write into the log of an agent that may have subagents."""
-    log = turn_writer(world, parent, turn_id) if turn_id else write_agent(parent, disk=world.disk)
-    with log as writer:
-        if writer.state.session.state is SessionState.TERMINATED:
-            raise SessionStateError(f"agent {parent.id} is closed, and has no subagents any more")
-        yield writer
 
 
 def _name(wanted: Wanted, child_id: str) -> str:
@@ -112,8 +102,10 @@ def _name(wanted: Wanted, child_id: str) -> str:
     return f"{base}-{child_id[-_OF_ID:]}"
 
 
-def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> dict[str, Any]:
-    """Return the data of the subagent's `session.created` event."""
+def _creation(
+    world: World, reading: Reading, wanted: Wanted, child: Child
+) -> tuple[str, dict[str, Any]]:
+    """Return the subagent's session id, and the data of its `session.created` event."""
     parent, state = child.parent, reading.state
     record = recorded_creation(parent) or reading.rebuilt
     if record is None:
@@ -124,8 +116,7 @@ def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> d
     inherited = record.data.get("options", {}) if same else {}
     if not isinstance(inherited, dict):
         raise Invalid(f"{parent.log} has options of the provider that are no object")
-    architecture = registry.get(own)
-    provider = architecture.provider
+    provider = registry.get(own).provider
     new = NewAgent(
         kind="subagent",
         parent=parent.id,
@@ -138,46 +129,25 @@ def _creation(world: World, reading: Reading, wanted: Wanted, child: Child) -> d
         cwd=wanted.cwd or state.cwd,
         options={**inherited, **wanted.options},
         fallbacks=tuple(state.fallbacks) if same else (),
-        max_ticks=wanted.max_ticks or _recorded_ticks(state),
+        max_ticks=wanted.max_ticks or asked_limit(state.limits) or 0,
         # What an agent leaves that goes with its work, nobody would find.
         ephemeral=wanted.ephemeral or state.ephemeral,
     )
     check_wanted(world.layout, new)
-    if provider is not None and not new.model:
-        new = new._replace(model=provider.default_model)
-    native = {
-        "architecture": architecture.architecture,
-        "id": ids.dashed(world.ids.session()),
-        "cwd": new.cwd,
-    }
-    return identity_of(world, new, child.paths.id, native)
+    return begin_identity(world, new, child.paths.id)
 
 
-def _recorded_ticks(state: AgentState) -> int:
-    ticks = state.limits.get("max_ticks")
-    return ticks if type(ticks) is int and ticks > 0 else 0  # a log may say anything
-
-
-def _session_of(created: dict[str, Any]) -> str:
-    return ids.undashed(created["native"]["id"])
-
-
-def _prompt(child: Child, wanted: Wanted, *, sync: bool) -> dict[str, Any]:
-    data = {
-        "message_id": child.message_id,
-        "sender": child.parent.id,
-        "kind": "user",
-        "content": wanted.content,
-        "spawn": True,
-    }
-    return {**data, "sync": True} if sync else data
+def _log_of(
+    world: World, parent: AgentPaths, turn_id: str | None
+) -> AbstractContextManager[AgentWriter]:
+    return turn_writer(world, parent, turn_id) if turn_id else write_agent(parent, disk=world.disk)
 
 
 def _tell(world: World, child: Child, one: Subagent, turn_id: str | None) -> None:
     """Name the subagent in its parent's log, or take it back: nobody knows of it yet."""
     is_named = False
     try:
-        with _naming(world, child.parent, turn_id) as writer:
+        with _log_of(world, child.parent, turn_id) as writer:
             said = {"child": one.id, "name": one.name}
             if turn_id is None:
                 writer.append("agent.spawned", {**said, "status": "running"}, world.now())

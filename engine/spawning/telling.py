@@ -7,16 +7,14 @@ or unreadable is told nothing.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, NamedTuple
 
+from agentsdir.engine.agents import find_readable
 from agentsdir.engine.steps import Step
-from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import Invalid, NoSuchAgent, UsageError
 from agentsdir.formats.reading.blocks import MAIN, Block, make_block
 
 SPAWNED = "spawn:"
@@ -24,7 +22,7 @@ SPAWNED = "spawn:"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     Content = Sequence[dict[str, Any]]
 
@@ -68,26 +66,44 @@ def _text_of(part: dict[str, Any]) -> str:
     return str(part.get("text") or f"[{part.get('type')}]")
 
 
+def find_child(
+    layout: Layout, parent: AgentState, child_id: str
+) -> tuple[AgentPaths, AgentState] | None:
+    """Return a subagent that its parent's log names; None for one that is gone, or not its own.
+
+    A log may have come with a bundle, and name any agent. The child's descriptor says whose it is.
+    """
+    found = find_readable(layout, child_id)
+    return found if found is not None and found[1].parent == parent.agent_id else None
+
+
 def waiting_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPaths, str]]:
     """Return the subagents that nobody has begun to run, each with its first prompt's id.
 
-    They stand in the order of the asking; who is gone or cannot be read is left out.
+    They stand in the order of the asking; who is gone, cannot be read, or is another's is left out.
     """
     found = []
     for child_id in parent.children:
-        with suppress(NoSuchAgent, Invalid, UsageError):
-            paths = layout.agent(child_id)
-            child = read_agent(paths).state
-            if child.parent != parent.agent_id:
-                continue  # a log may name any agent, and speaks for its own subagents alone
-            prompts = [m["messageId"] for m in child.pending if m.get("spawn")]
-            found += [(paths, prompt) for prompt in prompts[:1]]
+        if (child := find_child(layout, parent, child_id)) is not None:
+            prompts = [m["messageId"] for m in child[1].pending if m.get("spawn")]
+            found += [(child[0], prompt) for prompt in prompts[:1]]
     return found
 
 
 def is_spawned(block: dict[str, Any]) -> bool:
     """Tell whether a block stands for an agent of ours: it ends by itself, whatever turn asked."""
     return str(block.get("id")).startswith(SPAWNED)
+
+
+def shown(paths: AgentPaths, children: Collection[str]) -> dict[str, Block]:
+    """Return the block of each of some subagents as their parent's log has it last."""
+    found: dict[str, Block] = {}
+    wanted = {SPAWNED + child: child for child in children}
+    for record in read_records(paths.log) if wanted else ():
+        block = record.data.get("block")
+        if isinstance(block, dict) and (child := wanted.get(str(block.get("id")))) is not None:
+            found[child] = block
+    return found
 
 
 def begun_steps(layout: Layout, child: AgentState, content: Content) -> list[Step]:
@@ -144,27 +160,21 @@ def _asking_parent(layout: Layout, child: AgentState) -> tuple[AgentPaths, Agent
     """Return the parent if it can be told, and does not know yet how the subagent ended."""
     if child.parent is None or child.parent == child.agent_id:
         return None
-    try:
-        paths = layout.agent(child.parent)
-        state = read_agent(paths).state
-    except (NoSuchAgent, Invalid, UsageError):
+    found = find_readable(layout, child.parent)
+    if found is None:
         return None
+    paths, state = found
     if state.session.state is SessionState.TERMINATED:
         return None
-    if child.agent_id not in state.children and _knows(paths, child.agent_id):
-        return None
-    return paths, state
+    knows = child.agent_id not in state.children and _knows(paths, child.agent_id)
+    return None if knows else found
 
 
 def _knows(paths: AgentPaths, child_id: str) -> bool:
     """Tell whether a log says how a subagent ended; it need not say that it began."""
-    with open_log(paths.log) as stream:
-        for line in read_log(stream, str(paths.log)):
-            record = line.record
-            if record is None or record.data.get("child") != child_id:
-                continue
-            if record.event == "spawn.dropped":
-                return True
-            if record.event == "agent.spawned" and record.data.get("status") != "running":
-                return True
-    return False
+    return any(
+        record.event == "spawn.dropped"
+        or (record.event == "agent.spawned" and record.data.get("status") != "running")
+        for record in read_records(paths.log)
+        if record.data.get("child") == child_id
+    )

@@ -15,7 +15,7 @@ from agentsdir.formats.directory import closed, creation, derived, documents, fo
 from agentsdir.formats.directory import transcripts as raw
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths, open_plain, read_bytes, read_json
+from agentsdir.formats.directory.layout import AgentPaths, open_plain, read_json
 from agentsdir.formats.directory.log import LogLine, Position, ends_at, open_log, read_log
 from agentsdir.formats.directory.points import END, Point
 from agentsdir.formats.directory.records import Record
@@ -322,7 +322,7 @@ class AgentWriter:
 
     def replace(self, name: str, disk: Disk | None) -> None:
         """Write a derived document as the state says it is. Raises as `replace_file` does."""
-        path = _place(self.paths, name)
+        path = place_of(self.paths, name)
         documents.make_folder(path.parent, self._disk)
         documents.replace_file(path, derived.derived_documents(self.state)[name], disk)
 
@@ -343,7 +343,7 @@ class AgentWriter:
     def rebuild(self, name: str) -> None:
         """Write one derived file anew; the state must come from a whole fold, as in `restore`."""
         self._held.check()
-        path = _place(self.paths, name)
+        path = place_of(self.paths, name)
         documents.make_folder(path.parent, self._disk)
         history = name == self.paths.history.name
         made = derived.derived_documents(self.state)
@@ -363,34 +363,12 @@ def _catch_up(paths: AgentPaths, names: list[str]) -> None:
             writer.replace(name, None)
 
 
-def _place(paths: AgentPaths, name: str) -> Path:
+def place_of(paths: AgentPaths, name: str) -> Path:
     """Return where a derived file stands. Raises `UnsafePath` for a link on the way to it."""
     path = paths.folder / name
     if path.parent != paths.folder and path.parent.is_symlink():
         raise UnsafePath(f"{path.parent} is a link, which could lead out of the agent's folder")
     return path
-
-
-def wanted_files(paths: AgentPaths, state: AgentState) -> dict[str, bytes]:
-    """Return each derived file, by its path in the folder, as the whole log says it must be."""
-    return {**derived.derived_documents(state), paths.history.name: history_bytes(paths)}
-
-
-def wrong_files(paths: AgentPaths, state: AgentState) -> list[str]:
-    """Return the derived files that are missing, unreadable, or not what the whole log says."""
-    wrong = []
-    for name, data in wanted_files(paths, state).items():
-        try:
-            current = read_bytes(_place(paths, name))
-        except FileNotFoundError:
-            current = None
-        except Invalid as error:
-            if error.kind != "unreadable":
-                raise
-            current = None
-        if current != data:
-            wrong.append(name)
-    return wrong
 
 
 def history_bytes(paths: AgentPaths) -> bytes:

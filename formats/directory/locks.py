@@ -1,7 +1,7 @@
 """Kernel locks that die with their holder (decision D10; SPEC.md, "Locks and durability").
 
-`flock` on files that stay when released. Order, never reversed: root create lock, slots, an
-agent's `.turn`, an agent's `.lock`.
+`flock` on files that stay when released. Order, never reversed: root create lock, an agent's
+`.turn`, slots, an agent's `.lock`.
 
 A lock file that somebody removed or replaced locks nothing any more. So whoever takes a lock looks
 whether its file still stands at the path, and takes the one that does; a holder can ask the same
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOREVER = -1.0
+PATIENCE = 10.0
+"""Seconds to wait for a lock that nobody holds for long, as the create lock."""
 # A reader that asks whether a lock is held has a share of it for some microseconds.
 GRACE = 0.05
 _LONG_PAUSE = 0.02

@@ -15,7 +15,6 @@ from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.directory.records import NO_LINE, STUB_END, Record, as_record, line_hash
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.lines import LINE_CAP, read_lines
-from agentsdir.formats.reading.salvage import salvage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +63,17 @@ def open_log(path: Path, start: int = 0) -> BinaryIO:
     stream = os.fdopen(open_plain(path), "rb")
     stream.seek(start)
     return stream
+
+
+def read_records(path: Path, start: Position | None = None) -> Iterator[Record]:
+    """Yield the records of a log after `start`, passing over what is none.
+
+    Raises as `open_plain` does.
+    """
+    with open_log(path, start.size if start else 0) as stream:
+        for line in read_log(stream, str(path), start):
+            if line.record is not None:
+                yield line.record
 
 
 def read_log(
@@ -172,6 +182,8 @@ def _decode(
     try:
         record = as_record(orjson.loads(data))
     except orjson.JSONDecodeError:
+        from agentsdir.formats.reading.salvage import salvage  # seldom needed
+
         found = salvage(data)
         records = [r for r in (as_record(value) for value, _, _ in found.values) if r is not None]
         kind = found.finding or "bad-json"

@@ -13,13 +13,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("adapters", "cli", "engine", "formats", "schemas")
-CONTRACTS = 4
+CONTRACTS = 5
 
 # One offence against each contract, in the order of pyproject.toml.
 OFFENCES = {
     "schemas/__init__.py": "import agentsdir.formats.errors",
     "adapters/registry.py": "import agentsdir.formats.directory.layout",
     "formats/reading/lines.py": "import agentsdir.formats.directory.layout",
+    "engine/scheduler.py": "import agentsdir.engine.inbox",
     "adapters/claude/__init__.py": "import agentsdir.adapters.gemini",
 }
 

@@ -37,6 +37,7 @@ def at_work(shell: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         agent = shell.script(str(path), *options)
         command = [sys.executable, "-m", "agentsdir.cli.main", "send", agent, "go"]
         variables = {"HOME": str(shell.home), "AGENTSDIR_ROOT": str(shell.root), "USER": "me"}
+        how = {"preexec_fn": heed_sigint, **how}
         started.append(
             subprocess.Popen(command, cwd=shell.cwd, env=variables, stdout=subprocess.PIPE, **how)
         )
@@ -56,6 +57,11 @@ def events(shell: Any, agent: str) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in lines]
 
 
+def heed_sigint() -> None:
+    """Be a job in front of a shell, also where the test run is none."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def ignore_sigint() -> None:
     """Be a job that a shell started in the background."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -64,7 +70,7 @@ def ignore_sigint() -> None:
 @pytest.mark.parametrize("background", [False, True], ids=["in front", "in the background"])
 def test_a_turn_is_ended_from_another_shell(shell: Any, at_work: Any, background: bool) -> None:
     """It returns when the turn has ended; what was said is kept, and the sender exits 130."""
-    agent, process = at_work(preexec_fn=ignore_sigint if background else None)
+    agent, process = at_work(preexec_fn=ignore_sigint if background else heed_sigint)
     done = shell.ok("interrupt", agent, "--reason", "wrong branch", "--json")
     assert check("interrupted", done.json) == []
     (turn,) = done.json["turns"]
@@ -257,6 +263,21 @@ def test_agents_are_closed_from_another_shell(shell: Any, at_work: Any) -> None:
     for verb in (("send", top, "x"), ("queue", top, "x"), ("interrupt", top), ("reset", top)):
         assert shell(*verb).code == 13
     assert (shell("validate").code, shell("validate").out) == (0, "")
+
+
+@pytest.mark.parametrize("verb", ["interrupt", "close"])
+def test_a_turns_own_program_does_not_wait_for_its_end(shell: Any, at_work: Any, verb: str) -> None:
+    """It is part of the turn, and would wait for itself; the holder is stopped to show that."""
+    agent, process = at_work()
+    (turn,) = [
+        one["data"]["turn_id"] for one in events(shell, agent) if one["event"] == "turn.start"
+    ]
+    process.send_signal(signal.SIGSTOP)
+    marks = {"AGENTSDIR_ROOT": str(shell.root.resolve()), "AGENTSDIR_AGENT": agent}
+    shell.variables = {**marks, "AGENTSDIR_TURN": turn}
+    shell.ok(verb, agent)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(LONG) == 130
 
 
 @pytest.mark.feature("A-11")

@@ -188,6 +188,23 @@ def test_the_outbox_lists_what_waits_and_hands_it_to_the_hook(shell: Any) -> Non
     assert shell("validate").out == ""
 
 
+def test_an_agent_that_cannot_be_written_to_keeps_no_other_text_back(shell: Any) -> None:
+    """Exit 3; it is named."""
+    spoilt, sound = sorted(
+        shell.new("--connector", "irc", "--user", user, "--channel", "#c") for user in ("a", "b")
+    )
+    say(shell, spoilt, ONE, "first")
+    say(shell, sound, TWO, "second")
+    kept = hook(shell, 'cat >> "$kept"')
+    (shell.root.parent / "another name").hardlink_to(shell.folder(spoilt) / "events.jsonl")
+
+    done = shell("outbox", "--deliver")
+
+    assert (done.code, [row["message_id"] for row in done.rows]) == (3, [ONE])
+    assert "hard link" in done.err
+    assert "second" in texts(kept)
+
+
 REFUSING = {
     "says no": ("echo 'no network' >&2; exit 4", "no network"),
     "is killed": ("kill -9 $$", "signal 9"),
@@ -407,6 +424,15 @@ def test_what_a_subagent_says_to_nobody_in_particular_its_parent_hears_as_a_syst
         (heard,) = [r["data"] for r in log if r["event"] == "message.enqueued"]
         assert (heard["kind"], heard["sender"]) == ("system", sender)
         assert heard["content"] == [{"type": "text", "text": "found it"}]
+
+
+def test_in_a_turn_nobody_speaks_for_another_agent(shell: Any) -> None:
+    """Whoever the words are said to come from; nobody is told anything."""
+    speaker, other, target = shell.new(), shell.new(), shell.new()
+    shell.variables = {"AGENTSDIR_AGENT": speaker, "AGENTSDIR_TURN": "t" * 24}
+    done = shell("send", "--from", other, target, "hello", "--json")
+    assert (done.code, done.error["kind"]) == (2, "usage")
+    assert shell.ok("inspect", target).json["pending"] == []
 
 
 def test_a_message_from_within_parents_that_go_round_is_refused_by_name(shell: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.cli.starting import StartedProcess
 from agentsdir.engine.holding import hold_turn
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.fold import AgentState
@@ -292,3 +294,19 @@ def test_a_subagent_that_takes_too_long_is_ended_and_its_parent_told(shell: Any)
     (notice,) = records(shell, parent, "message.enqueued")
     assert notice["content"][0]["text"].endswith("failed: Timed out.")
     assert block_states(shell, parent) == ["pending", "running", "error"]
+
+
+def test_a_started_process_can_be_interrupted_where_sigint_is_ignored() -> None:
+    """As in all that a shell runs in the background."""
+    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{deaf}; time.sleep({LONG})"], stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        started = StartedProcess(process)
+
+        started.interrupt()
+
+        assert started.wait() == -signal.SIGTERM

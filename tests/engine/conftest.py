@@ -130,6 +130,14 @@ class Stage:
         self.append(paths, "message.enqueued", data)
         return message
 
+    def begin_turn(self, paths: AgentPaths) -> str:
+        """Leave a new agent in its first turn, as a killed `send` does; return the turn's id."""
+        message, turn = self.enqueue(paths, "hi"), self.ids.agent()
+        self.append(paths, "session.state", {"from": "created", "to": "active", "reason": "send"})
+        start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
+        self.append(paths, "turn.start", start)
+        return turn
+
     def tree(self) -> dict[str, bytes]:
         """Return every file of the agents directory."""
         return {

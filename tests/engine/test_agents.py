@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.agents import each_agent, find_agent, inspection, list_row, status_of
+from agentsdir.engine.agents import each_agent, find_agent, list_row, status_of
+from agentsdir.engine.inspecting import inspection
 from agentsdir.formats.directory import ids, locks
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.layout import Layout

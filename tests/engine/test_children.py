@@ -24,15 +24,6 @@ def make(stage: Any, parent: Any, turn_id: str | None = None, **wanted: Any) -> 
         )
 
 
-def begin(stage: Any, paths: Any) -> str:
-    """Leave an agent in the middle of a turn; return the turn's id."""
-    message, turn = stage.enqueue(paths, "go"), stage.ids.agent()
-    stage.append(paths, "session.state", {"from": "created", "to": "active", "reason": "send"})
-    start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
-    stage.append(paths, "turn.start", start)
-    return str(turn)
-
-
 def created(stage: Any, paths: Any) -> dict[str, Any]:
     """Return the data of an agent's first record."""
     data: dict[str, Any] = stage.log(paths)[0]["data"]
@@ -84,7 +75,7 @@ def test_a_subagent_that_a_turn_asks_for_is_named_in_that_turn(stage: Any) -> No
     """
     parent = stage.new()
     outside = make(stage, parent, name="outside")
-    turn = begin(stage, parent)
+    turn = stage.begin_turn(parent)
     before = len(stage.log(parent))
     inside = make(stage, parent, turn, name="inside")
     requested, block = stage.log(parent)[before:]
@@ -189,7 +180,7 @@ def test_there_are_ten_levels_below_the_root_and_no_eleventh(stage: Any) -> None
 def test_a_closed_agent_and_a_turn_that_is_over_have_no_subagents(stage: Any) -> None:
     """Neither in the parent's log nor as a folder."""
     parent = stage.new()
-    turn = begin(stage, parent)
+    turn = stage.begin_turn(parent)
     stage.append(parent, "turn.aborted", {"turn_id": turn, "reason": "interrupt"})
     before = files(stage)
     for other in (turn, stage.ids.agent()):
@@ -199,8 +190,9 @@ def test_a_closed_agent_and_a_turn_that_is_over_have_no_subagents(stage: Any) ->
     closed = stage.new()
     closing = {"from": "created", "to": "terminated", "reason": "close"}
     stage.append(closed, "session.state", closing)
-    with pytest.raises(SessionStateError, match="is closed"):
+    with pytest.raises(SessionStateError, match="is closed") as refused:
         make(stage, closed)
+    assert refused.value.kind == "closed"
     assert {name: files(stage)[name] for name in before} == before
     assert sorted(agents(stage)) == sorted([parent.id, closed.id])
 
@@ -226,7 +218,7 @@ def test_one_that_its_parents_log_does_not_name_is_taken_back(
 ) -> None:
     """Nobody was told of it, so that nobody waits for it."""
     parent = stage.new()
-    turn = begin(stage, parent)
+    turn = stage.begin_turn(parent)
     before = files(stage)
     Refusing(monkeypatch, 1, NotRecorded("the disk is full"))
     with pytest.raises(NotRecorded):
@@ -242,7 +234,7 @@ def test_one_that_its_parents_log_may_name_stays(
 ) -> None:
     """A log that names an agent which is gone would be worse than one agent too many."""
     parent = stage.new()
-    turn = begin(stage, parent)
+    turn = stage.begin_turn(parent)
     Refusing(monkeypatch, number, error)
     with pytest.raises(type(error)):
         make(stage, parent, turn)

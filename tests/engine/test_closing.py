@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agentsdir.engine.closing import close, wait_until_over
+from agentsdir.engine.creation import NewAgent, make_agent
 from agentsdir.engine.hearing import AskedToEnd
 from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.engine.resetting import reset
@@ -248,19 +249,30 @@ def test_a_send_that_waits_for_a_turn_ends_when_the_agent_is_closed(stage: Any) 
     ]
 
 
-def leave_turn(stage: Any, paths: Any) -> str:
-    """Leave what a killed `send` leaves."""
-    message, turn = stage.enqueue(paths, "hi"), stage.ids.agent()
-    stage.append(paths, "session.state", {"from": "created", "to": "active", "reason": "send"})
-    start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
-    stage.append(paths, "turn.start", start)
-    return str(turn)
+def test_nobody_is_missed_who_is_being_made_while_the_parent_is_closed(stage: Any) -> None:
+    """Who makes agents holds the create lock: before the parent's end, or not at all."""
+    parent = stage.new()
+    wanted = NewAgent(kind="subagent", parent=parent.id, cwd="/", name="early")
+    thread = threading.Thread(target=lambda: close(stage.world, parent))
+    with locks.hold(stage.world.layout.create_lock):
+        early = stage.world.layout.agent(make_agent(stage.world, wanted))
+        thread.start()
+        end = time.monotonic() + LONG
+        while stage.state(parent).session.state != "terminated":
+            assert time.monotonic() < end
+        with pytest.raises(SessionStateError) as refused:
+            make_agent(stage.world, wanted._replace(name="late"))
+        assert stage.state(early).session.state == "created"
+    thread.join(LONG)
+    assert refused.value.kind == "closed"
+    assert stage.state(early).session.state == "terminated"
+    assert is_sound(stage)
 
 
 def test_an_agent_whose_holder_is_dead_has_its_turn_ended_and_is_closed(stage: Any) -> None:
     """As a crash would be, with the notice, and then it is closed."""
     paths = stage.new()
-    leave_turn(stage, paths)
+    stage.begin_turn(paths)
 
     (done,) = close(stage.world, paths).closed
 
@@ -280,7 +292,7 @@ def test_a_holder_that_dies_after_the_close_is_survived(stage: Any, who: str) ->
     """Its turn is ended as a crash; nobody is answered by a closed agent, and it stays closed."""
     paths = stage.new()
     with locks.hold(paths.turn):
-        leave_turn(stage, paths)
+        stage.begin_turn(paths)
         done = close(stage.world, paths)
     if who == "restore":
         restore_agent(stage.world, paths)
@@ -362,7 +374,7 @@ def test_two_who_close_at_once_close_it_once(stage: Any) -> None:
 def test_spawned_agents_that_have_not_ended_are_ended_in_their_parents_log(stage: Any) -> None:
     """Before it is closed: what a turn asked for is dropped, what runs has failed."""
     parent = stage.new()
-    turn = leave_turn(stage, parent)
+    turn = stage.begin_turn(parent)
     waits, runs = child(stage, parent, "waits"), child(stage, parent, "runs")
     stage.append(parent, "spawn.requested", {"child": waits.id, "name": "waits", "turn_id": turn})
     stage.append(parent, "agent.spawned", {"child": runs.id, "name": "runs", "status": "running"})
@@ -396,6 +408,18 @@ def test_spawned_agents_that_have_not_ended_are_ended_in_their_parents_log(stage
     assert [stage.state(one).session.state for one in (waits, runs)] == ["terminated"] * 2
     restore_agent(stage.world, parent)
     assert is_sound(stage)
+
+
+def test_a_close_that_restore_finishes_says_each_thing_that_it_does(stage: Any) -> None:
+    """Also what it writes of spawned agents that had not ended."""
+    top = stage.new()
+    middle = child(stage, top, "middle")
+    content = [{"type": "text", "text": "work"}]
+    make_child(stage.world, middle, Wanted(content, name="kid"), turn_id=None, sync=False)
+    change = {"from": "created", "to": "terminated", "reason": "close"}
+    stage.append(top, "session.state", change)
+    done = restore_agent(stage.world, middle).actions
+    assert [says.split()[0] for says in done[-3:]] == ["marked", "left", "closed"]
 
 
 def told(stage: Any, paths: Any) -> list[tuple[str, str, bool]]:

@@ -14,8 +14,9 @@ from agentsdir.engine.resuming import resume
 from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.comparison import compare_derived
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent, wrong_files
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.derived import MANIFEST, encode_document
+from agentsdir.formats.directory.derived_files import wrong_files
 from agentsdir.schemas import check
 
 NAMES = ("descriptor.json", "session.json", "state.json", "history.jsonl", MANIFEST)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.agents import find_agent, inspection
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.inspecting import inspection
 from agentsdir.engine.provider_sessions import suspension_blob
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.session_data import saved_session

@@ -139,3 +139,13 @@ def test_whoever_waits_for_one_that_somebody_else_ran_gets_its_answer(stage: Any
     assert (result.outcome, result.response) == ("completed", "count")
     with pytest.raises(ProviderError, match="Subagent failing"):
         run_child(stage.world, made["failing"], quiet, Waiting())
+
+
+def test_whoever_comes_for_an_answer_before_the_agent_goes_gets_it(stage: Any) -> None:
+    """And then removes it: who ran it was kept from that by the one who waited."""
+    wanted = Wanted([{"type": "text", "text": "count"}], provider="echo", ephemeral=True)
+    made = make_child(stage.world, stage.new(), wanted, turn_id=None, sync=False)
+    work(stage, made.paths)
+    result = run_child(stage.world, made, Sender(lambda _event: None), Waiting())
+    assert (result.outcome, result.response) == ("completed", "count")
+    assert not is_there(made.paths)

@@ -15,7 +15,7 @@ from agentsdir.engine.in_turn import queue_from_turn
 from agentsdir.engine.inbox import Message, enqueue, text_message
 from agentsdir.engine.multiplexer import SessionMultiplexer
 from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.routing.outbox import waiting
+from agentsdir.engine.routing.outbox import undelivered
 from agentsdir.engine.running import Sender
 from agentsdir.engine.spawning.agent_files import read_agent_file
 from agentsdir.engine.spawning.telling import waiting_children
@@ -126,7 +126,7 @@ def test_a_record_of_odd_types_is_named_and_takes_part_in_nothing(
             reading = read_agent(paths, whole=True)
             with suppress(AgentsdirError):
                 stage.send(paths, "go on")
-            waiting(paths, stage.state(paths))
+            list(undelivered(paths, stage.state(paths)))
             if field not in ("turn_id", "connector", "text"):
                 assert [finding.id for finding in reading.findings] == ["bad-data"], (field, odd)
 

@@ -172,8 +172,8 @@ def test_a_nudge_that_comes_too_late_ends_nothing(stage: Any) -> None:
     over = stage.send(paths).turn_id
 
     def nudge(_event: Any) -> None:
-        # As one that was meant for the turn before, and for no turn at all.
-        assert stage.state(paths).open_turn["turnId"] != over
+        # What was meant for the turn before does not end this one.
+        stage.append(paths, "abort.requested", {"turn_id": over, "reason": "interrupt"})
         os.kill(os.getpid(), NUDGE)
 
     assert stage.send(paths, on_event=nudge).outcome == "completed"
@@ -284,12 +284,9 @@ def sleeper() -> Iterator[Callable[[dict[str, str]], subprocess.Popen[bytes]]]:
 
 def crashed_turn(stage: Any, paths: Any, note: bytes) -> str:
     """Leave what a killed `send` leaves: an open turn, and what stands in `.turn`."""
-    message, turn = stage.enqueue(paths, "hi"), stage.ids.agent()
-    stage.append(paths, "session.state", {"from": "created", "to": "active", "reason": "send"})
-    start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
-    stage.append(paths, "turn.start", start)
+    turn: str = stage.begin_turn(paths)
     paths.turn.write_bytes(note.replace(b"TURN", turn.encode()))
-    return str(turn)
+    return turn
 
 
 def note_of(process: Process | None, holder: Process | None = None) -> bytes:

@@ -29,13 +29,15 @@ from hypothesis.stateful import (
 from session_model import Message, Session, seen
 
 from agentsdir.cli.exits import Exit, code_of
-from agentsdir.engine.agents import each_agent, inspection, list_row
+from agentsdir.engine.agents import each_agent, list_row
+from agentsdir.engine.inspecting import inspection
 from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent, sweep_root
 from agentsdir.engine.resuming import resume
 from agentsdir.engine.suspending import suspend
-from agentsdir.formats.directory.agent import read_agent, wanted_files
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.derived import state_document
+from agentsdir.formats.directory.derived_files import wanted_files
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import ProviderError, SessionStateError
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.routing.outbox import deliver, settle, waiting
+from agentsdir.engine.routing.outbox import deliver, settle, undelivered
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.durability import Disk, Durability
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.errors import Busy, HookFailed, UsageError
+from agentsdir.formats.errors import Busy, HookFailed, ProviderError, UsageError
 
 
 class Died(BaseException):
@@ -71,7 +72,7 @@ def talker(stage: Any) -> AgentPaths:
 
 def left(stage: Any, paths: AgentPaths) -> list[str]:
     """Return the texts that wait."""
-    return [one.data["text"] for one in waiting(paths, stage.state(paths))]
+    return [one.data["text"] for one in undelivered(paths, stage.state(paths))]
 
 
 @pytest.mark.feature("T-08")
@@ -173,6 +174,21 @@ def test_a_closed_agents_last_words_are_handed_out(stage: Any) -> None:
     assert connector.texts == ["one"]
 
 
+def test_a_closed_agents_refused_text_waits_and_its_log_takes_no_reason(stage: Any) -> None:
+    """A hook's failure is said, and raised by nobody."""
+    paths = talker(stage)
+    put(stage, paths, "one")
+    change = {"from": "created", "to": "terminated", "reason": "close"}
+    stage.append(paths, "session.state", change)
+    before = paths.log.read_bytes()
+
+    handed = deliver(world_with(stage, Connector("refuses")), paths)
+
+    assert handed.failed is not None
+    assert paths.log.read_bytes() == before
+    assert left(stage, paths) == ["one"]
+
+
 def test_somebody_else_may_say_that_a_text_was_taken(stage: Any) -> None:
     """Once, in any order; an id that is no text of this agent is refused."""
     paths = talker(stage)
@@ -188,6 +204,16 @@ def test_somebody_else_may_say_that_a_text_was_taken(stage: Any) -> None:
     assert refused.value.kind == "no-such-message"
     settle(stage.world, paths, first)
     assert left(stage, paths) == []
+
+
+def test_an_error_that_has_an_aborts_name_is_told_as_an_error(stage: Any, tmp_path: Path) -> None:
+    """Adapters name their errors as they like; nobody ended this turn."""
+    play = tmp_path / "play.jsonl"
+    play.write_text('{"type":"error","kind":"timeout","message":"the model did not answer"}\n')
+    paths = stage.script(str(play), connector="irc", user="ada", channel="#c")
+    with pytest.raises(ProviderError):
+        stage.send(paths)
+    assert left(stage, paths) == ["Inference failed."]
 
 
 MOODS = st.sampled_from(["takes", "takes", "refuses", "is not there", "is killed"])

@@ -14,7 +14,8 @@ from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.resuming import resume
 from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.agents import AgentCheck, Tally
-from agentsdir.formats.directory.agent import read_agent, wanted_files
+from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.derived_files import wanted_files
 from agentsdir.formats.errors import Invalid, ProviderError
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import make_block

@@ -14,7 +14,8 @@ from agentsdir.engine.restoring import restore_agent, restore_all, sweep_root
 from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.paths import validate
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent, write_agent, wrong_files
+from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.derived_files import wrong_files
 from agentsdir.formats.directory.durability import Disk, Durability
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.records import line_hash

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -235,3 +239,43 @@ def test_idle_sessions_are_put_away_by_whoever_looks_for_a_slot(stage: Any) -> N
     assert reasons(stage, idle) == ["send", "idle"]
     assert reasons(stage, busy) == ["send"]
     assert resume(world, idle).session.state == "active"
+
+
+def test_nobody_is_idle_for_longer_than_any_calendar(stage: Any) -> None:
+    """A number of seconds is one, however large."""
+    world = world_of(stage, 4, idle=1e300)
+    paths = stage.new()
+    enqueue(world, paths, Message(text_message("hi")))
+
+    TurnScheduler(world).send_turn(paths, stage.state(paths).pending[0], QUIET)
+
+    assert reasons(stage, paths) == ["send"]
+
+
+ENTRIES_LOST: dict[str, Callable[[Path], object]] = {
+    "gone": lambda entry: shutil.rmtree(entry.parent),
+    "a folder": lambda entry: (entry.unlink(), entry.mkdir()),
+    "a link": lambda entry: (entry.unlink(), entry.symlink_to("/dev/null")),
+    "a FIFO": lambda entry: (entry.unlink(), os.mkfifo(entry)),
+}
+
+
+@pytest.mark.parametrize("spoil", ENTRIES_LOST.values(), ids=ENTRIES_LOST)
+def test_an_answer_outlives_the_entry_of_its_slot(
+    stage: Any, spoil: Callable[[Path], object]
+) -> None:
+    """The folder is derived: what becomes of it during a turn is no failure of the turn."""
+    world = world_of(stage, 4)
+    paths = stage.new()
+    enqueue(world, paths, Message(text_message("hi")))
+    entry = world.layout.slots / paths.id
+    spoilt: list[object] = []
+
+    def hear(_event: Any) -> None:
+        if not spoilt:
+            spoilt.append(spoil(entry))
+
+    TurnScheduler(world).send_turn(paths, stage.state(paths).pending[0], Sender(hear))
+
+    assert spoilt
+    assert "turn.complete" in stage.events(paths)

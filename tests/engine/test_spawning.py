@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import textwrap
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asking import Told
 
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.closing import close
+from agentsdir.engine.inbox import Message, enqueue, retry_of
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.running import Sender
 from agentsdir.engine.spawning.children import Wanted, make_child
+from agentsdir.engine.turns import catch_up_to, say
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.errors import ProviderError
 
@@ -137,6 +142,48 @@ def test_a_failed_turn_runs_nothing_that_it_asked_for(
     assert stage.state(parent).pending == []
 
 
+def test_who_asked_a_subagent_that_is_dropped_is_told_so(
+    stage: Any, program: Callable[..., str]
+) -> None:
+    """The parent is not: its log says that it was dropped."""
+    other = stage.new()
+    asks = """
+from asking import agentsdir
+child = agentsdir(self.host, "spawn", "work", "--name", "fox")
+Told.on_prompt(child)
+raise RuntimeError('overloaded')
+yield
+"""
+    parent = stage.new(provider=program(body="from asking import Told\n" + asks))
+    asked: list[str] = []
+
+    def ask(child: str) -> None:
+        question = Message([{"type": "text", "text": "how much?"}], other.id, sync=True)
+        asked.append(enqueue(stage.world, Layout(stage.root).agent(child), question))
+
+    Told.on_prompt = staticmethod(ask)
+    with pytest.raises(ProviderError):
+        stage.send(parent)
+    heard = [r["data"] for r in stage.log(other) if r["event"] == "message.enqueued"]
+    assert [one["reply_to"] for one in heard] == asked
+    assert stage.events(other)[-1] == "message.delivered"
+    assert stage.events(parent).count("message.enqueued") == 1
+
+
+def test_subagents_that_no_process_can_be_started_for_are_run_in_this_one(
+    stage: Any, parent: AgentPaths
+) -> None:
+    """Each once, and its answer is heard."""
+
+    def start(_paths: AgentPaths, _message: str, *, alone: bool) -> Any:
+        raise OSError(errno.EAGAIN, f"no process, alone or not: {alone}")
+
+    world = stage.world._replace(start=start)
+    say(world, parent, Message([{"type": "text", "text": "one two"}]), Sender(lambda _event: None))
+    assert [text[:5] for text in answers(stage, parent)[1:]] == ["heard", "heard"]
+    assert stage.state(parent).children == {}
+
+
 def test_what_a_dead_process_was_to_run_is_run_after_the_parents_next_turn(
     stage: Any, parent: AgentPaths
 ) -> None:
@@ -249,12 +296,15 @@ def test_a_parent_that_is_closed_is_told_nothing_more(stage: Any) -> None:
     assert told(stage, parent, child.id) == said
 
 
-@pytest.mark.feature("A-06")
-def test_an_ephemeral_agent_that_was_closed_goes_at_the_next_boot(stage: Any) -> None:
-    """It has nothing to do any more."""
-    parent = stage.new()
-    wanted = Wanted([{"type": "text", "text": "x"}], provider="echo", ephemeral=True)
-    child = make_child(stage.world, parent, wanted, turn_id=None, sync=True).paths
-    close(stage.world, child)
-    restore_agent(stage.world, child)
-    assert not child.folder.exists()
+def test_a_task_that_failed_is_said_again_as_the_task_it_was(stage: Any) -> None:
+    """Not as something that the parent says to its subagent."""
+    wanted = Wanted([{"type": "text", "text": "count"}], provider="script")
+    child = make_child(stage.world, stage.new(), wanted, turn_id=None, sync=True)
+    quiet = Sender(lambda _event: None)
+    with pytest.raises(ProviderError):
+        catch_up_to(stage.world, child.paths, child.message_id, quiet)
+    with pytest.raises(ProviderError):
+        say(stage.world, child.paths, retry_of(child.paths, child.message_id), quiet)
+    first, again = [r["data"] for r in stage.log(child.paths) if r["event"] == "message.enqueued"]
+    assert again.pop("retry_of") == first["message_id"]
+    assert again | {"message_id": first["message_id"]} == first

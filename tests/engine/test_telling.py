@@ -9,8 +9,9 @@ import pytest
 
 from agentsdir.engine.aftermath import Ending, aftermath
 from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.spawning.children import Child, Wanted, make_child
-from agentsdir.engine.spawning.telling import begun_steps, ended_steps
+from agentsdir.engine.spawning.telling import begun_steps, ended_steps, waiting_children
 from agentsdir.engine.steps import Step, take_step
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.schemas import check
@@ -25,21 +26,12 @@ class Family:
         self.stage = stage
         self.layout = Layout(stage.root)
         self.parent: AgentPaths = stage.new()
-        self.turn = self.begin(self.parent)
+        self.turn = stage.begin_turn(self.parent)
         made_in = self.turn if deferred else None
         with hold_turn(self.parent):
             self.child: Child = make_child(
                 stage.world, self.parent, Wanted(TASK, name="fox"), turn_id=made_in, sync=deferred
             )
-
-    def begin(self, paths: AgentPaths) -> str:
-        """Start a turn, and leave it open; return its id."""
-        message, turn = self.stage.enqueue(paths, "go"), self.stage.ids.agent()
-        change = {"from": "created", "to": "active", "reason": "send"}
-        self.stage.append(paths, "session.state", change)
-        start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
-        self.stage.append(paths, "turn.start", start)
-        return str(turn)
 
     def state(self, paths: AgentPaths) -> Any:
         """Return an agent's state."""
@@ -191,3 +183,19 @@ def test_one_whose_folder_is_gone_is_dropped_all_the_same(stage: Any) -> None:
 def test_a_subagent_outside_any_turn_is_not_dropped_with_one(stage: Any) -> None:
     """It is nobody's but the shell's that waits for it."""
     assert Family(stage, deferred=False).dropped() == []
+
+
+def test_a_log_that_calls_a_strange_agent_its_own_reaches_nothing_of_it(stage: Any) -> None:
+    """As one that came with a bundle may: the stranger is neither closed nor run."""
+    family = Family(stage, deferred=True)
+    paths, stranger = stage.new(), family.child.paths
+    turn = stage.begin_turn(paths)
+    named = {"child": stranger.id, "name": "mine", "turn_id": turn}
+    stage.append(paths, "spawn.requested", named)
+    before = stranger.log.read_bytes()
+
+    assert waiting_children(family.layout, stage.state(paths)) == []
+    restore_agent(stage.world, paths)
+
+    assert stranger.log.read_bytes() == before
+    assert stage.state(paths).children == {}

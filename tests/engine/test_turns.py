@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from agentsdir.engine.turns import send
+from agentsdir.engine.inbox import Message
+from agentsdir.engine.running import Sender
+from agentsdir.engine.turns import say, send
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.durability import Disk
@@ -29,6 +32,28 @@ SILENT = ("block", "transcript.synced")
 def shape(stage: Any, paths: Any) -> list[str]:
     """Return the events of a log without those that come in any number."""
     return [event for event in stage.events(paths) if event not in SILENT]
+
+
+@pytest.mark.parametrize("who", [{}, {"connector": "irc", "user": "ada", "channel": "#c"}])
+def test_a_turn_does_not_read_a_long_log_again(stage: Any, who: dict[str, str]) -> None:
+    """Also where its answer is for somebody behind a connector, who takes it."""
+
+    def read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    paths = stage.new(**who)
+    stage.send(paths)
+    block = {"type": "assistant_text", "id": "long", "content": "x" * 10**6, "source": None}
+    block |= {"conversationId": "main", "sessionId": "s", "timestamp": None}
+    for _ in range(8):
+        stage.append(paths, "block", {"turn_id": None, "block": block})
+    taken: list[str] = []
+    world = stage.world._replace(hand_out=lambda text: taken.append(text["text"]) or True)
+    for text in ("one", "two"):
+        before = read()
+        say(world, paths, Message([{"type": "text", "text": text}]), Sender(lambda _event: None))
+    assert read() - before < 4 * 10**6
+    assert taken == (["hi", "one", "two"] if who else [])
 
 
 @pytest.mark.feature("S-04", "C-02")

@@ -12,7 +12,7 @@ from console import Console
 from fleet import Job, work_together, working
 
 from agentsdir.cli.fresh import now
-from agentsdir.engine.agents import inspection
+from agentsdir.engine.inspecting import inspection
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import history_bytes, read_agent, write_agent
 from agentsdir.formats.directory.layout import AgentPaths, Layout

@@ -70,8 +70,14 @@ def fork_shell(command: str, environment: dict[str, str]) -> subprocess.Complete
 WHOLE = AgentWriter.append
 
 
-def mend(out: Path) -> int:
-    """Restore, run what is left, and write down every log and what `validate` says."""
+def mend(out: Path, *, late: bool) -> int:
+    """Restore, run what is left, and write down every log and what `validate` says.
+
+    Args:
+        late: first run what waits, as somebody does who knows of no accident.
+    """
+    if late:
+        drain()
     code, said, complaint = agentsdir("restore")
     drain()
     root = Path(os.environ["AGENTSDIR_ROOT"])
@@ -86,12 +92,12 @@ def mend(out: Path) -> int:
 
 
 def main() -> None:
-    """Do a job: `places` (folder → the copy it begins as), `command`, `out` (a folder)."""
+    """Do a job: `places` (folder → the copy it begins as), `command`, `late`, `out` (a folder)."""
     job = json.loads(sys.argv[1])
     counted.shell = fork_shell
     # Once as it should go, and here, so that every process that is forked has its modules.
     agentsdir(*job["command"])
-    mend(Path(job["out"]) / "000.json")
+    mend(Path(job["out"]) / "000.json", late=False)
     for records in count(1):
         for place, copy in job["places"].items():
             shutil.rmtree(place, ignore_errors=True)
@@ -103,7 +109,7 @@ def main() -> None:
 
         code = apart(work)
         out = Path(job["out"]) / f"{records:03}.json"
-        assert apart(lambda out=out: mend(out)) == 0
+        assert apart(lambda out=out: mend(out, late=job["late"])) == 0
         if code != KILLED:
             break
 

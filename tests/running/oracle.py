@@ -172,7 +172,8 @@ def _notices(life: Life, lives: dict[str, Life]) -> Iterator[str]:
     ]
     wanted = len(life.told_of())
     # Closed by itself, not with its parent, it cannot answer any more: whoever waits is told.
-    most = wanted + ("close" in life.asked.values())
+    given_up = life.closed and any(message.get("spawn") for message in life.messages.values())
+    most = wanted + ("close" in life.asked.values() or (given_up and not life.turns))
     if not wanted <= len(told) <= most and not (parent.closed and len(told) < wanted):
         yield f"it failed {wanted} times, and its parent was told {len(told)} times"
     if not all(message["kind"] == "system" and message.get("notice") for message in told):
@@ -209,9 +210,12 @@ def _replies(life: Life, lives: dict[str, Life]) -> Iterator[str]:
         replies = [one for one in sender.messages.values() if one.get("reply_to") == id_]
         if any(one["sender"] != life.agent or one["kind"] != "system" for one in replies):
             yield f"the reply to {id_} is from somebody else"
-        never_ran = not any(turn.message == id_ for turn in life.turns.values())
-        # A child that was dropped is in its parent's log; nobody was promised more.
-        due = message.get("sync") and not sender.closed and not (message.get("spawn") and never_ran)
+        runs = [turn for turn in life.turns.values() if turn.message == id_]
+        # A child that was dropped, or ended with its parent's turn, is in the parent's log;
+        # nobody was promised more.
+        ended_together = not runs or runs[0].reason in TOLD_BY_OTHERS
+        due = message.get("sync") and not (message.get("spawn") and ended_together)
+        due = due and not sender.closed
         if len(replies) > 1 or (due and not replies):
             yield f"message {id_} has {len(replies)} replies"
 

@@ -11,7 +11,7 @@ from oracle import faults
 
 WITHIN = 1.0
 """Seconds from the start of a command's process to its record."""
-ATTEMPTS = 3
+ATTEMPTS = 5
 """A machine that has other work can make commands late, never early: one timely round is enough."""
 
 

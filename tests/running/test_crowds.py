@@ -19,7 +19,7 @@ SLOTS = 4
 ENDS = {0: {0, 11}, 50: {0, 11, 14}}
 
 
-@pytest.mark.parametrize(("kills", "messages"), [(0, 40), (50, 20)], ids=["alive", "killed"])
+@pytest.mark.parametrize(("kills", "messages"), [(0, 25), (50, 20)], ids=["alive", "killed"])
 @pytest.mark.feature("S-07", "G-06")
 def test_no_message_is_lost_and_no_slot_taken_twice(
     house: House, kills: int, messages: int

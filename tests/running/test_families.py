@@ -78,6 +78,8 @@ def test_an_interrupt_at_the_terminal_reaches_the_children(house: House) -> None
     house.quiet()
     for agent in both:
         assert house.of(agent, "turn.aborted") != []
+    details = [one["detail"] for one in house.of(parent, "agent.spawned") if "detail" in one]
+    assert details == ["Interrupted"] * 2
     while waiting := house.waiting():
         house("send", "--no-message", waiting[0])
     assert faults(house, slots=4) == []

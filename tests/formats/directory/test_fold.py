@@ -14,12 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.formats.directory import derived, fold
-from agentsdir.formats.directory.agent import (
-    history_bytes,
-    read_agent,
-    write_agent,
-    wrong_files,
-)
+from agentsdir.formats.directory.agent import history_bytes, read_agent, write_agent
+from agentsdir.formats.directory.derived_files import wrong_files
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
