@@ -49,7 +49,7 @@ import_module("cuid2")
 # What typer finds out about a command's arguments takes a third of a short run.
 _parameters = functools.cache(typer.main.get_params_from_function)
 for _command in COMMANDS:
-    _parameters(import_module(f"agentsdir.cli.commands.{_command}").run)
+    _parameters(import_module(f"agentsdir.cli.commands.{_command.replace('-', '_')}").run)
 for _kind in kinds():
     check(_kind, {})  # compiles the schemas, and loads what explains a breach
 
