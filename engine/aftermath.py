@@ -211,6 +211,8 @@ def give_up_steps(
 
 
 def _goes_round(layout: Layout, state: AgentState) -> bool:
+    if state.parent == state.agent_id:
+        return False  # nobody is told by themselves
     try:
         ancestors(layout, state)
     except AgentsdirError as error:
