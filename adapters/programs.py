@@ -59,7 +59,7 @@ class Program:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,
-                preexec_fn=_dying_with_parent(),
+                preexec_fn=dying_with_parent(),
             )
         except OSError as error:
             raise ProviderError(
@@ -224,7 +224,7 @@ def _widen(pipe: IO[bytes] | None) -> None:
             fcntl.fcntl(pipe, widen, _PIPE)
 
 
-def _dying_with_parent() -> Callable[[], None] | None:
+def dying_with_parent() -> Callable[[], None] | None:
     """Return what a child does, before it is the program, to be told when this process dies."""
     if sys.platform != "linux":
         return None

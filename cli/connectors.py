@@ -10,6 +10,8 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
 HOOK = "outgoing"
+PATIENCE = 60.0
+"""Seconds that a connector may take for one text: the agent, and a restoration, wait for it."""
 
 
 def hand_out(env: Environment, document: dict[str, Any]) -> bool:
@@ -21,7 +23,7 @@ def hand_out(env: Environment, document: dict[str, Any]) -> bool:
     if hook is None:
         return False
     try:
-        answer = run_hook(env, hook, jsontext.clean(document, set()))
+        answer = run_hook(env, hook, jsontext.clean(document, set()), timeout=PATIENCE)
     except OSError as error:  # there is no room for what it is given
         raise HookFailed(f"{hook} cannot be asked: {error.strerror}", hook=HOOK) from error
     if answer.status:

@@ -95,8 +95,8 @@ class Environment:
 
     @property
     def layout(self) -> Layout:
-        """The agents directory that `find_root` finds."""
-        return Layout(self.find_root().folder)
+        """The agents directory that `find_root` finds; the way to it may lead through links."""
+        return Layout(self.find_root().folder.resolve())
 
     @property
     def turn(self) -> TurnPlace | None:

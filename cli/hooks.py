@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import orjson
 
+from agentsdir.adapters.programs import dying_with_parent
 from agentsdir.cli.config import config_home, foreign
 from agentsdir.cli.environment import Environment
 from agentsdir.formats.errors import HookFailed
@@ -69,10 +70,15 @@ class HookAnswer:
         self.reason = err.decode(errors="replace").strip()[:_SHOWN]
 
 
-def run_hook(env: Environment, path: Path, document: dict[str, Any]) -> HookAnswer:
+def run_hook(
+    env: Environment, path: Path, document: dict[str, Any], *, timeout: float | None = None
+) -> HookAnswer:
     """Give a hook one JSON object on standard input, and wait for it; nothing of it lives on.
 
-    Raises `HookFailed` when it cannot run, or a signal ended it.
+    Args:
+        timeout: seconds that it may take; None for as long as it likes.
+
+    Raises `HookFailed` when it cannot run, takes too long, or a signal ended it.
     """
     import subprocess
     import tempfile
@@ -90,11 +96,15 @@ def run_hook(env: Environment, path: Path, document: dict[str, Any]) -> HookAnsw
                     stderr=err,
                     env=dict(env.variables),
                     start_new_session=True,
+                    preexec_fn=dying_with_parent(),
                 )
             except OSError as error:
                 raise HookFailed(f"{path} cannot run: {error.strerror}", hook=path.name) from error
             try:
-                status = hook.wait()
+                status = hook.wait(timeout)
+            except subprocess.TimeoutExpired:
+                late = f"{path} took longer than {timeout:g} seconds"
+                raise HookFailed(late, hook=path.name) from None
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(hook.pid, signal.SIGKILL)

@@ -50,6 +50,17 @@ class Ending(NamedTuple):
     text: str = ""
     aborted: str = ""
 
+    @classmethod
+    def of_record(cls, event: str, data: dict[str, Any]) -> Ending | None:
+        """Return what a record of a turn says of its end; None for one that says nothing of it."""
+        if event == "turn.complete":
+            return cls(text=str(data.get("response")))
+        if event == "turn.error":
+            return cls(str(data.get("kind")), str(data.get("message")))
+        if event == "turn.aborted":
+            return cls(aborted=str(data.get("reason")))
+        return None
+
     @property
     def is_success(self) -> bool:
         """Whether the turn was completed."""

@@ -138,12 +138,8 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
                 messages[data["message_id"]] = waiting_message(data, record.ts)
         elif data.get("turn_id") != turn_id:
             continue
-        elif event == "turn.complete":
-            ending = Ending(text=str(data.get("response")))
-        elif event == "turn.error":
-            ending = Ending(str(data.get("kind")), str(data.get("message")))
-        elif event == "turn.aborted":
-            ending = Ending(aborted=str(data.get("reason")))
+        elif (ended := Ending.of_record(event, data)) is not None:
+            ending = ended
         elif event == "block" and isinstance(block := data.get("block"), dict):
             blocks.add(block_key(block))
             if block.get("type") in ("tool_use", "subagent") and not is_spawned(block):

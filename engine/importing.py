@@ -198,6 +198,9 @@ class _Conversion:
         self._agent_id = agent_id
         self._login = login
         self._old: str = reading.state.native["id"]
+        turn = reading.state.open_turn
+        self._undone = {message["messageId"] for message in reading.state.pending}
+        self._undone.update(turn["messageIds"] if turn else ())
         self._current = ""
         self._stored: dict[str, list[dict[str, Any]]] = {}
         self.native = {**reading.state.native, "id": ids.dashed(session_id)}
@@ -228,6 +231,9 @@ class _Conversion:
             return self._created(data)
         if record.event == "native.changed":
             return {**data, "native": self._renamed(data["native"])}
+        if record.event == "message.enqueued" and data.get("message_id") in self._undone:
+            # Who waits for its answer waits for that of the agent which was exported.
+            return {name: value for name, value in data.items() if name not in ("sync", "spawn")}
         if record.event == "agent.renamed":
             return None  # it is made with the name it has, if that is free here
         if record.event == "session.state":

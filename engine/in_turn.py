@@ -8,11 +8,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from agentsdir.engine.inbox import Message, enqueue
+from agentsdir.engine.running import check_can_run
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import AgentWriter, write_agent
+from agentsdir.formats.directory.agent import AgentWriter, read_agent, write_agent
 from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.errors import SessionStateError
+from agentsdir.formats.errors import SessionStateError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,8 +57,12 @@ def send_from_turn(
 
     Raises what `turn_writer` and `enqueue` raise.
     """
-    message_id = queue_from_turn(world, sender, turn_id, target, message)
-    data = {"message_id": message_id, "to": target.id, "turn_id": turn_id}
+    if message.sync and target.id == sender.id:
+        raise UsageError("an agent cannot wait for its own answer", hint="leave --sync out")
+    check_can_run(read_agent(target).state)
+    message = message._replace(id=message.id or world.ids.agent())
+    data = {"message_id": message.id, "to": target.id, "turn_id": turn_id}
+    # First, so that what is refused because the turn is over was not sent either.
     with turn_writer(world, sender, turn_id) as writer:
         writer.append("message.sent", data | ({"sync": True} if message.sync else {}), world.now())
-    return message_id
+    return enqueue(world, target, message)

@@ -117,15 +117,10 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
         if record.data.get("message_id") != message_id:
             continue
         if record.event == "message.enqueued":
-            with suppress(*BROKEN):  # then it never was in the inbox
-                data = waiting_message(record.data, record.ts)
-                said = Message(
-                    data["content"],
-                    data["sender"],
-                    sync=data.get("sync", False),
-                    spawn=data.get("spawn", False),
-                    retry_of=message_id,
-                )
+            with suppress(*BROKEN):  # what the inbox could not take cannot be said again
+                had = waiting_message(record.data, record.ts)
+                flags = {flag: had.get(flag, False) for flag in ("sync", "spawn")}
+                said = Message(had["content"], had["sender"], retry_of=message_id, **flags)
         elif record.event == "message.delivered":
             outcome = str(record.data.get("outcome"))
     if said is None:

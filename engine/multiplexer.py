@@ -53,25 +53,37 @@ class SessionMultiplexer:
         """Tell whether the agent's session is in use: `active`, with a slot."""
         return self._slots.has(paths.id) and _is_active(paths)
 
-    def put(self, paths: AgentPaths, state: AgentState, *, wait: float = 0) -> AgentState:
+    def put(
+        self, paths: AgentPaths, state: AgentState, held: locks.Held, *, wait: float = 0
+    ) -> AgentState:
         """Give a session that was just made a slot (arguments and errors of `acquire`)."""
-        state = self.acquire(paths, state, reason="create", wait=wait).state
+        state = self.acquire(paths, state, held, reason="create", wait=wait).state
         self.release(paths)
         return state
 
     def acquire(
-        self, paths: AgentPaths, state: AgentState, *, reason: str = "send", wait: float = 0
+        self,
+        paths: AgentPaths,
+        state: AgentState,
+        held: locks.Held,
+        *,
+        reason: str = "send",
+        wait: float = 0,
     ) -> Acquired:
         """Return a session in use: as it is, or begun, or taken up from its suspension.
 
         Args:
+            held: the agent's `.turn`.
             reason: what the log is told of the transition.
             wait: seconds to wait for a slot; negative waits for ever, 0 does not wait.
 
         Raises `SlotsHeld` when every slot is held until then, and `SessionStateError`.
         """
         if state.session.state is SessionState.ACTIVE and self._slots.has(paths.id):
-            return Acquired(state, b"")
+            if len(self._slots) <= self._world.settings.max_slots:
+                return Acquired(state, b"")
+            # There are fewer slots than there were: who would keep one has to compete for it.
+            state = suspend_held(self._world, paths, state, held, "evicted")
         waited = 0.0
         stuck: set[str] = set()
         while True:
@@ -93,6 +105,9 @@ class SessionMultiplexer:
                 )
             self._world.sleep(_PAUSE)
             waited += _PAUSE
+            state = read_agent(paths, known=state).state
+            if state.session.state is SessionState.TERMINATED:  # closed while it waited
+                check_transition(SessionState.TERMINATED, SessionState.ACTIVE, paths.id)
 
     def release(self, paths: AgentPaths) -> None:
         """Let others have the slot, once `.turn` is free; this is the clock of eviction."""

@@ -15,6 +15,7 @@ from agentsdir.engine.crashes import crash_steps, spent_streams
 from agentsdir.engine.holding import has_leftovers, hold_turn
 from agentsdir.engine.routing.outbox import hand_out
 from agentsdir.engine.spawning.ephemeral import is_spent_but_for_a_turn, remove_spent
+from agentsdir.engine.spawning.missed import missed_steps
 from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
@@ -152,7 +153,11 @@ def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
     reading = read_agent(paths, whole=True)
     findings = (*without_live_tail(paths, reading.findings), *_compare_descriptor(paths, reading))
     ending = unfinished_steps(layout, paths, reading.state)
-    steps = [*crash_steps(layout, paths, reading.state), *(ending or _suspension(reading))]
+    steps = [
+        *crash_steps(layout, paths, reading.state),
+        *missed_steps(layout, paths, reading.state),
+        *(ending or _suspension(reading)),
+    ]
     losses = loss_steps(reading)
     ends_tail = reading.torn and tail_is_record(paths.log, reading.state.position)
     if reading.torn and not (

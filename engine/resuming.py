@@ -25,12 +25,12 @@ def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     Raises `SessionStateError` for an active or terminated session, `Busy`, `SlotsHeld`, and what
     `place_missing` raises; the session stays suspended then.
     """
-    with hold_turn(paths, wait=wait), world.disk.settled():
+    with hold_turn(paths, wait=wait) as held, world.disk.settled():
         state = close_crashed_turn(world, paths)
         check_transition(state.session.state, SessionState.ACTIVE, paths.id)
         _give_back(world, paths, state)
         mux = SessionMultiplexer(world)
-        state = mux.acquire(paths, state, reason="resume", wait=wait).state
+        state = mux.acquire(paths, state, held, reason="resume", wait=wait).state
         mux.release(paths)
         return state
 

@@ -58,7 +58,7 @@ class TurnScheduler:
         paths = self.world.layout.agent(create_agent(self.world, wanted))
         with hold_turn(paths) as held, self.world.disk.settled():
             state = self.current(paths, held)
-            self._known[paths.id] = self.mux.put(paths, state, wait=self.slot_wait)
+            self._known[paths.id] = self.mux.put(paths, state, held, wait=self.slot_wait)
         return paths
 
     def send_turn(
@@ -127,7 +127,7 @@ class TurnScheduler:
         """
         check_can_run(state)
         self._sweep()
-        acquired = self.mux.acquire(paths, state, wait=self.slot_wait)
+        acquired = self.mux.acquire(paths, state, held, wait=self.slot_wait)
         slot = Slot(acquired.blob, lambda: self.mux.release(paths))
         turn = Turn(self.world, paths, acquired.state, held, message, sender, slot)
         try:

@@ -48,7 +48,9 @@ def _tell(world: World, paths: AgentPaths, step: Step) -> None:
             _add(world, writer, step)
     except Invalid as error:
         if error.kind not in ("log-shorter", "creation-lost"):
-            raise
+            # Its own trouble, and nobody else's; `restore` catches up once it can be written to.
+            world.tell(f"agent {paths.id} was not told: {error.message}")
+            return
         with write_agent(paths, disk=world.disk, whole=True) as writer:
             for loss in loss_steps(writer.reading):
                 writer.append(loss.event, loss.data or {}, world.now())

@@ -95,6 +95,8 @@ def run(
         provider=provider, model=model, system=system, option=tuple(option or ()),
     )  # fmt: skip
     manner = sending.Manner(events, record, permission_mode, timeout, wait, alone, as_json)
+    if no_message and env.turn is not None:
+        raise UsageError("--no-message runs turns, and within a turn none is: it would wait for it")
     prompt = chosen.agent_and_prompt(env)[1]
     if (messages is not None or no_message or retry) and prompt != "-":
         raise UsageError("give one of: a prompt, --messages, --retry, --no-message")

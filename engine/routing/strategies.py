@@ -56,7 +56,8 @@ def resolve(layout: Layout, strategy: str, *, but: str = "") -> Resolved:
             found.append((age(listed.paths.id, listed.reading.state), listed.paths))
     if not found:
         raise NoSuchAgent(
-            f"no live {kind} agent in {layout.root}", hint="`agentsdir new` makes one"
+            f"no live {kind} agent in {layout.root}",
+            hint=f"`agentsdir new --type {kind}` makes one",
         )
     return Resolved(min(found, key=lambda one: one[0])[1], unreadable)
 

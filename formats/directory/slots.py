@@ -51,13 +51,18 @@ class Slots:
                 _write(held.descriptor, self._lock, _WHOLE)
             yield
 
+    def __len__(self) -> int:
+        return len(self._names())
+
     def entries(self) -> dict[str, str]:
         """Return when each was last released, by agent; empty for one that never was."""
+        return {name: self._released(name) for name in self._names()}
+
+    def _names(self) -> list[str]:
         try:
-            names = [path.name for path in self._folder.iterdir() if ids.is_agent_id(path.name)]
+            return [path.name for path in self._folder.iterdir() if ids.is_agent_id(path.name)]
         except FileNotFoundError:
-            return {}
-        return {name: self._released(name) for name in names}
+            return []
 
     def has(self, agent_id: str) -> bool:
         """Tell whether the agent has an entry; what nobody could write to is none."""

@@ -56,7 +56,9 @@ def test_resolve_prints_one_id_or_says_that_there_is_none(shell: Any) -> None:
     """A task is no foreground agent; the row is that of `list`."""
     shell.new("--type", "cron", "--cron", "nightly")
     assert shell("resolve", "most-recent-foreground").code == 10
-    assert shell("resolve", "heartbeat", "--json").error["kind"] == "no-such-agent"
+    missing = shell("resolve", "heartbeat", "--json").error
+    assert missing["kind"] == "no-such-agent"
+    assert "`agentsdir new --type heartbeat`" in missing["hint"]
     assert shell("resolve", "oldest").code == 2
     one, two = shell.new(), shell.new()
     pulse = shell.new("--type", "heartbeat")
@@ -351,6 +353,29 @@ def test_a_renamed_agent_that_is_imported_twice_has_its_name_once(shell: Any) ->
     assert shell("validate").out == ""
 
 
+def test_a_copy_answers_nobody_who_waits_for_the_first_agent(shell: Any) -> None:
+    """What waits in it is run, and its answer is its own; so is that of a task."""
+    asker = shell.new()
+    helper = shell.new("--type", "subagent", "--parent", asker, "--name", "helper")
+    data = {"sender": asker, "content": [{"type": "text", "text": "how much?"}], "sync": True}
+    for number, rest in enumerate(({"kind": "system"}, {"kind": "user", "spawn": True})):
+        with write_agent(AgentPaths(shell.folder(helper), helper)) as writer:
+            message = {"message_id": f"m{number:023}", **data, **rest}
+            writer.append("message.enqueued", message, NOW)
+    shell.ok("export", "--bundle", helper, "bundle.tar")
+    copy = shell("import", "bundle.tar").out.strip()
+    before = (shell.folder(asker) / "events.jsonl").read_bytes()
+
+    assert "how much?" in shell("send", "--no-message", copy).out
+
+    assert (shell.folder(asker) / "events.jsonl").read_bytes() == before
+    shell.ok("send", "--no-message", helper)
+    told = lines(shell.folder(asker) / "events.jsonl")
+    answers = [one["data"]["reply_to"] for one in told if one["event"] == "message.enqueued"]
+    assert answers == [f"m{number:023}" for number in range(2)]
+    assert shell("validate").out == ""
+
+
 @pytest.mark.feature("T-03", "G-06")
 def test_messages_of_one_conversation_sent_at_once_are_one_agents_in_order(shell: Any) -> None:
     """The agent is made once; each process gets its own answer, and none is lost."""
@@ -433,6 +458,16 @@ def test_in_a_turn_nobody_speaks_for_another_agent(shell: Any) -> None:
     done = shell("send", "--from", other, target, "hello", "--json")
     assert (done.code, done.error["kind"]) == (2, "usage")
     assert shell.ok("inspect", target).json["pending"] == []
+
+
+def test_in_a_turn_no_turn_is_run(shell: Any) -> None:
+    """Its own would be waited for by what it waits for."""
+    agent = shell.new()
+    shell.ok("queue", agent, "later")
+    shell.variables = {"AGENTSDIR_AGENT": agent, "AGENTSDIR_TURN": "t" * 24}
+    with locks.hold(AgentPaths(shell.folder(agent), agent).turn):
+        done = shell("send", "--no-message", "--to", agent, "--wait", "0.1", "--json")
+    assert (done.code, "within a turn none is" in done.error["message"]) == (2, True)
 
 
 def test_a_message_from_within_parents_that_go_round_is_refused_by_name(shell: Any) -> None:

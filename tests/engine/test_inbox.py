@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.engine.inbox import Message, enqueue, presented, retry_of, text_message
+from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.durability import Disk
+from agentsdir.formats.directory.journal import append_record
 from agentsdir.formats.errors import ProviderError, SessionStateError, UsageError
 
 TAG = re.compile(r"<\s*/?\s*system_message", re.IGNORECASE)
@@ -49,6 +52,18 @@ def test_what_failed_can_be_said_again_and_nothing_else_can(stage: Any) -> None:
     assert stage.log(paths)[-1]["data"]["retry_of"] == failed["message_id"]
     with pytest.raises(SessionStateError, match="has not ended"):
         retry_of(paths, waiting)
+    with pytest.raises(UsageError, match="has no message"):
+        retry_of(paths, "n" * 24)
+
+
+def test_a_record_that_says_no_message_cannot_be_said_again(stage: Any) -> None:
+    """Another program may have written anything."""
+    paths = stage.new()
+    state = read_agent(paths).state
+    broken = {"message_id": "n" * 24, "sender": "cli"}
+    append_record(
+        paths.log, state.position, "message.enqueued", broken, stage.now(), state.session.id, Disk()
+    )
     with pytest.raises(UsageError, match="has no message"):
         retry_of(paths, "n" * 24)
 

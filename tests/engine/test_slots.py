@@ -33,10 +33,10 @@ def world_of(stage: Any, slots: int, idle: float = 0) -> Any:
 
 def take(mux: SessionMultiplexer, paths: Any, **options: Any) -> Any:
     """Acquire and release a slot, as a turn does."""
-    with hold_turn(paths):
+    with hold_turn(paths) as held:
         with write_agent(paths) as writer:
             state = writer.state
-        acquired = mux.acquire(paths, state, **options)
+        acquired = mux.acquire(paths, state, held, **options)
         mux.release(paths)
     return acquired
 
@@ -279,3 +279,35 @@ def test_an_answer_outlives_the_entry_of_its_slot(
 
     assert spoilt
     assert "turn.complete" in stage.events(paths)
+
+
+@pytest.mark.feature("S-07")
+def test_fewer_slots_than_there_were_hold_for_sessions_in_use_too(stage: Any) -> None:
+    """Whoever wants another turn has to get a slot anew."""
+    before = SessionMultiplexer(world_of(stage, 3))
+    agents = [stage.new() for _ in range(3)]
+    for paths in agents:
+        take(before, paths)
+    after = SessionMultiplexer(world_of(stage, 1))
+
+    with hold_turn(agents[0]), pytest.raises(SlotsHeld):
+        take(after, agents[1])
+    take(after, agents[2])
+
+    assert [after.contains(paths) for paths in agents] == [False, False, True]
+
+
+@pytest.mark.feature("S-07", "A-04")
+def test_who_waits_for_a_slot_hears_that_its_agent_was_closed(stage: Any) -> None:
+    """Instead of waiting for what it may not use any more."""
+    one, two = stage.new(), stage.new()
+    world = world_of(stage, 1)
+    take(SessionMultiplexer(world), one)
+
+    def closing(_seconds: float) -> None:
+        change = {"from": "created", "to": "terminated", "reason": "close"}
+        stage.append(two, "session.state", change)
+
+    mux = SessionMultiplexer(world._replace(sleep=closing))
+    with hold_turn(one), pytest.raises(SessionStateError, match=r"terminated.*active"):
+        take(mux, two, wait=-1)

@@ -1,0 +1,67 @@
+"""What a parent's log lacks of its subagents, because it could not be told at the time.
+
+It was archived when one ended, or could not be written to; or one was removed before it ended.
+`restore` catches up with it (SPEC.md, "Spawning").
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from agentsdir.engine.aftermath import Ending, aftermath
+from agentsdir.engine.spawning.telling import Subagent, find_child
+from agentsdir.engine.steps import Step
+from agentsdir.formats.directory.fold import BROKEN, AgentState, waiting_message
+from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.log import read_records
+from agentsdir.formats.directory.states import SessionState
+
+GONE = "it was removed before it ended"
+
+
+def missed_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Return what brings a parent's log level with its subagents; nothing for a closed parent."""
+    steps: list[Step] = []
+    for child_id, known in state.children.items():
+        if state.session.state is SessionState.TERMINATED or _is_somewhere(layout, child_id):
+            continue
+        one = Subagent(child_id, known["name"])
+        block = {"turn_id": None, "block": one.block(state, "error", f"Removed: {GONE}.")}
+        steps.append(Step(f"marked subagent {child_id}: {GONE}", "block", block))
+        said = {"child": child_id, "name": one.name, "status": "error", "detail": GONE}
+        steps.append(Step(f"said that subagent {child_id} is gone", "agent.spawned", said))
+    for child_id in state.children:
+        child = find_child(layout, state, child_id)
+        if child is not None and state.session.state is not SessionState.TERMINATED:
+            steps += _untold(layout, paths, *child)
+    return steps
+
+
+def _is_somewhere(layout: Layout, agent_id: str) -> bool:
+    return any(
+        os.path.lexists(layout.folder(archived=archived) / agent_id) for archived in (False, True)
+    )
+
+
+def _untold(layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentState) -> list[Step]:
+    """Return what the parent was to be told when the subagent's first prompt ended, if it has."""
+    prompt = None
+    turn_id, ending, is_over = "", Ending(aborted="close"), False
+    for record in read_records(paths.log):
+        data = record.data
+        if record.event == "message.enqueued" and data.get("spawn") is True and prompt is None:
+            with suppress(*BROKEN):
+                prompt = waiting_message(data, record.ts)
+        elif prompt is None:
+            continue
+        elif record.event == "turn.start" and prompt["messageId"] in data.get("message_ids", ()):
+            turn_id = str(data.get("turn_id"))
+        elif record.event == "message.delivered" and data.get("message_id") == prompt["messageId"]:
+            is_over = True  # until then whoever runs it may still tell the parent
+        elif turn_id and data.get("turn_id") == turn_id and not is_over:
+            ending = Ending.of_record(record.event, data) or ending
+    if not is_over:
+        return []
+    steps = aftermath(layout, child, turn_id or child.agent_id, prompt, ending, again=True)
+    return [step._replace(to=None) for step in steps if step.to and step.to.id == parent.id]

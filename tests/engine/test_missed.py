@@ -1,0 +1,95 @@
+"""A parent that could not be told at the time is told by its restoration, once (T-10)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from agentsdir.engine.archiving import archive_agent, unarchive_agent
+from agentsdir.engine.removal import remove_agent
+from agentsdir.engine.restoring import restore_agent
+
+pytestmark = pytest.mark.feature("T-10")
+
+
+def spawned(stage: Any, parent: Any, text: str = "task") -> Any:
+    """Return a subagent whose first prompt waits, as its parent's log knows it."""
+    child = stage.new(kind="subagent", parent=parent.id, name="child")
+    stage.append(
+        child,
+        "message.enqueued",
+        {
+            "message_id": stage.ids.agent(),
+            "sender": parent.id,
+            "kind": "user",
+            "content": [{"type": "text", "text": text}],
+            "spawn": True,
+            "sync": True,
+        },
+    )
+    stage.append(parent, "agent.spawned", {"child": child.id, "name": "child", "status": "running"})
+    return child
+
+
+def told(stage: Any, parent: Any) -> list[tuple[str, str]]:
+    """Return what the parent knows: how the subagent ended, and what it was sent."""
+    said = [
+        ("ended", r["data"]["status"])
+        for r in stage.log(parent)
+        if r["event"] == "agent.spawned" and r["data"]["status"] != "running"
+    ]
+    return said + [("sent", m["content"][0]["text"]) for m in stage.state(parent).pending]
+
+
+def test_an_archived_parent_is_told_when_it_is_back(stage: Any) -> None:
+    """The block, the event and the answer, from the subagent's own log; and only once."""
+    parent = stage.new()
+    child = spawned(stage, parent)
+    archive_agent(stage.world, parent)
+    stage.send(child, "and more")
+    unarchive_agent(stage.world, stage.world.layout.agent(parent.id, archived=True))
+    assert told(stage, parent) == []
+
+    for _ in range(2):
+        restore_agent(stage.world, parent)
+
+    assert told(stage, parent) == [("ended", "success"), ("sent", "task")]
+    (block,) = [r["data"]["block"] for r in stage.log(parent) if r["event"] == "block"]
+    assert (block["status"], block["output"]) == ("success", "task")
+
+
+def test_a_parent_that_cannot_be_written_to_keeps_nobody_from_ending(stage: Any) -> None:
+    """The subagent's turn is settled, and goes on; the parent hears of it when it is mended."""
+    parent = stage.new()
+    child = spawned(stage, parent)
+    second = parent.folder / "second name"
+    os.link(parent.log, second)
+
+    stage.send(child, "more")
+    second.unlink()
+
+    assert stage.state(child).open_turn is None
+    assert told(stage, parent) == []
+    restore_agent(stage.world, parent)
+    assert told(stage, parent) == [("ended", "success"), ("sent", "task")]
+
+
+def test_a_subagent_that_was_removed_has_ended(stage: Any) -> None:
+    """With an error that says so; one that still has to run, or is archived, has not."""
+    parent = stage.new()
+    child = spawned(stage, parent)
+    restore_agent(stage.world, parent)
+    assert told(stage, parent) == []
+    archive_agent(stage.world, child)
+    restore_agent(stage.world, parent)
+    assert told(stage, parent) == []
+    unarchive_agent(stage.world, stage.world.layout.agent(child.id, archived=True))
+
+    remove_agent(stage.world, child)
+    for _ in range(2):
+        restore_agent(stage.world, parent)
+
+    assert told(stage, parent) == [("ended", "error")]
+    assert stage.state(parent).children == {}
