@@ -88,6 +88,17 @@ def send_in_turn(env: Environment, world: World, paths: AgentPaths, message: Mes
     )
 
 
+def queue_in_turn(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
+    """Queue from the turn that this command runs in; return the message's id."""
+    from agentsdir.engine.in_turn import queue_from_turn
+
+    assert env.turn is not None
+    sender = world.layout.agent(env.turn.agent_id)
+    return queue_from_turn(
+        world, sender, env.turn.turn_id, paths, message._replace(sender=sender.id)
+    )
+
+
 def send_away(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
     """Have a process of its own run a message, and return the message's id at once."""
     from agentsdir.engine.inbox import enqueue
@@ -103,7 +114,7 @@ def start_away(env: Environment, world: World, paths: AgentPaths, message_id: st
     """Start a process that runs a message, and outlives this one."""
     from agentsdir.cli.starting import Starting
 
-    Starting(env, world.layout.root, detached=True)(paths, message_id, alone=False)
+    Starting(env, world.layout.root)(paths, message_id, alone=False)
 
 
 def send_and_wait(

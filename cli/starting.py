@@ -19,19 +19,19 @@ MARKS = ("AGENTSDIR_AGENT", "AGENTSDIR_TURN")
 
 
 class Starting:
-    """Starts `agentsdir send` for messages that wait in an inbox.
+    """Starts `agentsdir send` for messages that wait in an inbox."""
 
-    Args:
-        detached: let it outlive this process, its terminal, and whatever is said to both.
-    """
-
-    def __init__(self, env: Environment, root: Path, *, detached: bool = False) -> None:
+    def __init__(self, env: Environment, root: Path) -> None:
         self._env = env
         self._root = root
-        self._detached = detached
 
     def __call__(self, paths: AgentPaths, message_id: str, *, alone: bool) -> StartedProcess:
-        """Start one. Raises `OSError`."""
+        """Start one. Raises `OSError`.
+
+        Args:
+            alone: somebody waits for it here, and looks after what follows; else it outlives this
+                process, its terminal, and whatever is said to both.
+        """
         import subprocess
 
         program = "from agentsdir.cli.main import main; main()"
@@ -41,9 +41,9 @@ class Starting:
             [sys.executable, "-c", program, *given],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL if self._detached else None,
+            stderr=None if alone else subprocess.DEVNULL,
             env={k: v for k, v in self._env.variables.items() if k not in MARKS},
-            start_new_session=self._detached,
+            start_new_session=not alone,
         )
         return StartedProcess(process)
 

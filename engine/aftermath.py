@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from agentsdir.engine.agents import find_readable
 from agentsdir.engine.inbox import Message, find_message, text_message
+from agentsdir.engine.routing.lineage import ancestors
 from agentsdir.engine.spawning.telling import Subagent, ended_steps, find_child
 from agentsdir.engine.steps import Step
 from agentsdir.formats.digest import derived_id
 from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.states import SessionState
+from agentsdir.formats.errors import AgentsdirError
 
 INTERNAL_ERROR = "Internal error."
 NO_PROVIDER = "No inference provider available."
@@ -219,6 +221,16 @@ def give_up_steps(
     return steps
 
 
+def _goes_round(layout: Layout, state: AgentState) -> bool:
+    if state.parent == state.agent_id:
+        return False  # nobody is told by themselves
+    try:
+        ancestors(layout, state)
+    except AgentsdirError as error:
+        return error.kind == "parent-cycle"
+    return False
+
+
 class _Telling:
     """Puts together what other agents' logs are told."""
 
@@ -229,7 +241,10 @@ class _Telling:
     def parent(
         self, state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
     ) -> list[Step]:
-        """Tell the parent that its subagent failed, once."""
+        """Tell the parent that its subagent failed, once; nobody where the parents go round."""
+        if _goes_round(self._layout, state):
+            # Each failure would cause the next one, for ever.
+            return [Step(f"its parents go round, and {state.parent} was not told")]
         answers = message is not None and message["sender"] == state.parent
         reply_to = message["messageId"] if message is not None and answers else ""
         notice = Message(
@@ -250,7 +265,8 @@ class _Telling:
             text_message(failure_text(state, ending.reason) if failed else ending.text),
             state.agent_id,
             notice=failed,
-            id=derived_id(message["messageId"], "reply"),
+            # Two agents may have been sent messages of one id.
+            id=derived_id(f"{state.agent_id}:{message['messageId']}", "reply"),
             reply_to=message["messageId"],
         )
         return self._tell(message["sender"], "the sender", state.agent_id, reply)

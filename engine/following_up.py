@@ -58,6 +58,7 @@ class FollowingUp:
         self._world = world
         self._scheduler = scheduler
         self._alone = alone
+        self._hands_over = False
         self._listeners: dict[str, Sender] = {}
 
     def listen(self, paths: AgentPaths, sender: Sender) -> None:
@@ -77,8 +78,8 @@ class FollowingUp:
         """
         own = self._run_until(paths, message_id, sender, wait, recorded=True)
         assert own is not None
-        if isinstance(own.error, AskedToEnd):
-            raise own.error  # what it left to be done waits for others
+        # Whose turn was ended from elsewhere is to be gone soon; others do what is left.
+        self._hands_over = isinstance(own.error, AskedToEnd)
         self._drain()
         if own.error is not None:
             raise own.error
@@ -199,6 +200,11 @@ class FollowingUp:
 
     def _answer(self, told: Told) -> None:
         """Have an agent look at a message of ours; how that goes is its own affair."""
+        if self._hands_over:
+            with suppress(OSError):  # then it waits for whoever comes by
+                if self._world.start is not None:
+                    self._world.start(told.paths, told.message_id, alone=False)
+            return
         sender = self._listeners.get(told.paths.id, QUIET)
         try:
             self._run_until(told.paths, told.message_id, sender, locks.FOREVER)
@@ -219,7 +225,7 @@ class FollowingUp:
         here = deque(Told(*prompt) for prompt in prompts)
         started: list[StartedTurn] = []
         try:
-            if self._world.start is not None and len(here) > 1:
+            if self._world.start is not None and len(here) > 1 and not self._hands_over:
                 with suppress(OSError):  # the rest is run here, if the system lets us have no more
                     while here:
                         started.append(self._world.start(*here[0], alone=True))

@@ -38,6 +38,18 @@ def turn_writer(world: World, paths: AgentPaths, turn_id: str) -> Iterator[Agent
         yield writer
 
 
+def queue_from_turn(
+    world: World, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
+) -> str:
+    """Put a message from an agent's turn into an inbox, and no more; return its id.
+
+    Raises what `turn_writer` and `enqueue` raise.
+    """
+    with turn_writer(world, sender, turn_id):
+        pass  # nothing is said for a turn that is over
+    return enqueue(world, target, message)
+
+
 def send_from_turn(
     world: World, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
 ) -> str:

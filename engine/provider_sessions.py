@@ -88,8 +88,9 @@ def session_spec(
     options = created.get("options", {}) if own else {}  # who stands in has none of its own
     # A log may have come with a bundle: what is no option of ours could make a program do anything.
     if type(options) is not dict or not set(options) <= set(provider.option_names):
+        names = options if isinstance(options, dict) else [options]
         raise ProviderError(
-            f"the log has options that the provider does not: {', '.join(map(str, options))}",
+            f"the log has options that the provider does not: {', '.join(map(str, names))}",
             hint="nothing was started; the log is not of this program's making",
             kind="bad-options",
         )

@@ -61,7 +61,7 @@ class Start(Protocol):
         *,
         alone: bool,
     ) -> StartedTurn:
-        """Start one. Raises `OSError`."""
+        """Start one, which outlives this process unless it is `alone`. Raises `OSError`."""
 
 
 class World(NamedTuple):

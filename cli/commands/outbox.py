@@ -83,6 +83,7 @@ def _deliver(env: Environment, agent: str) -> Exit:
     from agentsdir.engine.routing.outbox import deliver
 
     world, code, nobody = env.world, Exit.OK, False
+    world.check_trust()  # whoever brought the root along would speak as the user's connectors
     for listed in _chosen(env, agent):
         if listed.reading is None or not listed.reading.state.undelivered:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,7 @@ def run(
     The next `send` runs what waits before its own message; `send --no-message` runs all of it.
     """
     from agentsdir.cli.prompts import read_messages, read_prompt
-    from agentsdir.cli.sending import print_message
+    from agentsdir.cli.sending import print_message, queue_in_turn
     from agentsdir.engine.agents import find_agent
     from agentsdir.engine.inbox import Message, enqueue
 
@@ -46,5 +47,6 @@ def run(
     content = read_messages(env, messages) if messages else read_prompt(env, prompt)
     world = env.world
     with world.disk.settled():
-        there = enqueue(world, paths, Message(content, id=message_id))
+        put = enqueue if env.turn is None else partial(queue_in_turn, env)
+        there = put(world, paths, Message(content, id=message_id))
     print_message(env, world, paths, there, as_json=as_json)

@@ -43,6 +43,7 @@ class Undelivered(NamedTuple):
         }
 
 
+_ADDRESS = ("connector", "userId", "channelId")
 _FIELDS = ("message_id", "connector", "userId", "channelId", "text", "in_reply_to")
 
 
@@ -95,6 +96,8 @@ def hand_out(
     for one in undelivered(paths, state, since):
         message_id = one.data["message_id"]
         document = {name: one.data.get(name) for name in _FIELDS}
+        # A log may have come with a bundle: where a text goes is not for a record of it to say.
+        document |= {name: state.descriptor.get(name) for name in _ADDRESS}
         whose = {"agent_id": paths.id, "session_id": state.session.id, "name": state.name}
         try:
             if not world.hand_out({**whose, **document}):

@@ -50,6 +50,7 @@ def read_agent_file(path: Path, given: Mapping[str, str]) -> AgentFile:
 
     try:
         said = tomllib.loads(data.decode())
+        str(said)  # hexadecimal integers may be longer than Python shows
     except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or too much of it
         raise _bad(path, f"is not TOML: {error}") from error
     if unknown := sorted(said.keys() - set(_KEYS)):

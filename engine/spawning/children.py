@@ -113,6 +113,9 @@ def _creation(
     own = wanted.provider or state.session.provider_name
     # Another provider would know neither the model nor the options.
     same = own == state.session.provider_name
+    inherited = record.data.get("options", {}) if same else {}
+    if not isinstance(inherited, dict):
+        raise Invalid(f"{parent.log} has options of the provider that are no object")
     provider = registry.get(own).provider
     new = NewAgent(
         kind="subagent",
@@ -124,7 +127,7 @@ def _creation(
         profile=wanted.profile or state.profile,
         permission_mode=recorded_mode(record) if provider and provider.runs_program else "",
         cwd=wanted.cwd or state.cwd,
-        options={**(record.data.get("options", {}) if same else {}), **wanted.options},
+        options={**inherited, **wanted.options},
         fallbacks=tuple(state.fallbacks) if same else (),
         max_ticks=wanted.max_ticks or asked_limit(state.limits) or 0,
         # What an agent leaves that goes with its work, nobody would find.

@@ -182,16 +182,33 @@ def _check_shape(document: dict[str, Any]) -> None:
         isinstance(entry, dict) for entry in entries
     ):
         raise TypeError("counters, usage, pending or transcripts")
-    _ = document["usage"]["exact"], document["native"]["id"]
-    _ = [message["messageId"] for message in document["pending"]]
+    _ = document["usage"]["exact"]
     _ = [entry["role"] for entry in document["transcripts"].values()]
+    texts = [document["native"]["id"], document["descriptor"]["type"]]
+    texts += [*document["tags"], *document["fallbacks"], *document["undelivered"]]
+    for message in document["pending"]:
+        texts += message["messageId"], message["sender"], message["kind"]
+        if not all(isinstance(part, dict) for part in _list(message["content"])):
+            raise TypeError("content")
+    for child in document["children"].values():
+        texts += child["name"], child["status"]
     if (turn := document["openTurn"]) is not None:
-        _ = turn["turnId"], turn["ended"], turn["aborted"], [*turn["messageIds"]]
-        _ = [dict(one) for one in turn["deferred"]]
-    texts = [*document["tags"], *document["fallbacks"], *document["undelivered"]]
+        texts += [turn["turnId"], *_list(turn["messageIds"])]
+        _ = turn["ended"], turn["aborted"]
+        for one in _list(turn["deferred"]):
+            texts += [one[name] for name in (_CHILD if "child" in one else _SENT)]
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError("tags, fallbacks or undelivered")
-    _ = [child["status"] for child in document["children"].values()]
+        raise TypeError("text")
+
+
+_CHILD = ("child", "name")
+_SENT = ("to", "messageId")
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("list")
+    return value
 
 
 def manifest_document(state: AgentState) -> dict[str, Any]:

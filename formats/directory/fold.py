@@ -77,21 +77,21 @@ def begin(record: Record) -> AgentState:
     """Return the state after a `session.created` record."""
     data = jsontext.clean(record.data, set(), _LEVEL)
     return AgentState(
-        agent_id=data["agent_id"],
+        agent_id=_text(data["agent_id"]),
         session=Session(
             id=record.session_id,
-            provider_name=data["provider"],
-            model=data["model"],
+            provider_name=_text(data["provider"]),
+            model=_text(data["model"]),
             created_at=record.ts,
         ),
-        architecture=data["native"]["architecture"],
-        descriptor=data["descriptor"],
-        native=data["native"],
-        name=data.get("name"),
-        profile=data["profile"],
-        cwd=data["cwd"],
+        architecture=_text(data["native"]["architecture"]),
+        descriptor=_with_texts(data["descriptor"], "type"),
+        native=_with_texts(data["native"], "id"),
+        name=None if data.get("name") is None else _text(data["name"]),
+        profile=_text(data["profile"]),
+        cwd=_text(data["cwd"]),
         title=title if isinstance(title := data.get("title"), str) else None,
-        limits=dict(data.get("limits", {})),
+        limits=_table(data.get("limits", {})),
         fallbacks=_texts(data.get("fallbacks", [])),
         ephemeral=data.get("ephemeral") is True,
     )
@@ -133,13 +133,14 @@ def waiting_message(data: dict[str, Any], ts: str) -> dict[str, Any]:
 
     Raises one of `BROKEN`.
     """
-    if not all(isinstance(part, dict) for part in data["content"]):
+    content = data["content"]
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise TypeError("content, which is no list of parts")
     return {
         "messageId": _text(data["message_id"]),
         "sender": _text(data["sender"]),
         "kind": _text(data["kind"]),
-        "content": data["content"],
+        "content": content,
         "replyTo": data.get("reply_to"),
         "enqueuedAt": ts,
         **{flag: True for flag in MESSAGE_FLAGS if data.get(flag) is True},
@@ -159,10 +160,10 @@ def title_of(content: list[dict[str, Any]]) -> str | None:
 
 
 def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
-    taken = set(data["message_ids"])
+    taken = set(_texts(data["message_ids"]))
     state.pending = [m for m in state.pending if m["messageId"] not in taken]
     state.open_turn = {
-        "turnId": data["turn_id"],
+        "turnId": _text(data["turn_id"]),
         "messageIds": data["message_ids"],
         "attempt": data["attempt"],
         "startedAt": ts,
@@ -250,11 +251,11 @@ def _spawn_requested(state: AgentState, data: dict[str, Any], _ts: str) -> None:
 
 
 def _spawned(state: AgentState, data: dict[str, Any], _ts: str) -> None:
-    if data["status"] in ("success", "error"):
-        state.children.pop(data["child"], None)
+    child, name, status = (_text(data[field]) for field in ("child", "name", "status"))
+    if status in ("success", "error"):
+        state.children.pop(child, None)
     else:
-        known = {"name": _text(data["name"]), "status": _text(data["status"])}
-        state.children[_text(data["child"])] = known
+        state.children[child] = {"name": name, "status": status}
 
 
 def _spawn_dropped(state: AgentState, data: dict[str, Any], _ts: str) -> None:
@@ -278,6 +279,19 @@ def _tagged(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     state.tags = _texts(data["tags"])
 
 
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("object")
+    return value
+
+
+def _with_texts(value: Any, *fields: str) -> dict[str, Any]:
+    table = _table(value)
+    for field_name in fields:
+        _text(table[field_name])
+    return table
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("text")
@@ -294,7 +308,7 @@ def _block(state: AgentState, data: dict[str, Any], _ts: str) -> None:
 
 
 def _native(state: AgentState, data: dict[str, Any], _ts: str) -> None:
-    native = data["native"]
+    native = _with_texts(data["native"], "id", "cwd", "architecture")
     state.cwd, state.architecture = native["cwd"], native["architecture"]
     state.native = native
     if data.get("reason") == FALLBACK:

@@ -43,6 +43,7 @@ def read_settings(layout: Layout) -> Settings:
 
     try:
         found = tomllib.loads(data.decode())
+        str(found)  # hexadecimal integers may be longer than Python shows
     except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or too much of it
         raise _refused(layout, f"is not TOML: {error}") from error
     durability = found.get("durability", Durability.ALWAYS.value)

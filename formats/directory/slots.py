@@ -8,6 +8,7 @@ this folder alone. Where the folder was lost, the agents themselves are looked t
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import contextmanager, suppress
 
 from agentsdir.formats.directory import documents, ids, locks
@@ -64,8 +65,12 @@ class Slots:
             return []
 
     def has(self, agent_id: str) -> bool:
-        """Tell whether the agent has an entry."""
-        return (self._folder / agent_id).is_file()
+        """Tell whether the agent has an entry; what nobody could write to is none."""
+        try:
+            status = (self._folder / agent_id).lstat()
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
     def enter(self, agent_id: str) -> None:
         """Make an agent's entry, if there is none. Raises `NotRecorded`."""
@@ -83,8 +88,8 @@ class Slots:
 
     def leave(self, agent_id: str) -> None:
         """Remove an agent's entry, if it has one and the system lets us: it does not count."""
-        with suppress(FileNotFoundError, NotRecorded):
-            documents.remove(self._folder / agent_id)
+        with suppress(OSError):
+            (self._folder / agent_id).unlink()
 
     def _released(self, agent_id: str) -> str:
         try:

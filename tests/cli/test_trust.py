@@ -62,6 +62,24 @@ def test_a_root_that_was_found_by_search_starts_no_provider(project: Any, where:
     assert project.ok("send", "demo", "hi").out == "hi\n"
 
 
+def test_a_root_that_was_found_by_search_hands_no_text_to_a_hook(project: Any) -> None:
+    """It came with what it says, and the hook speaks for the user."""
+    hook = project.home / ".config" / "agentsdir" / "hooks" / "outgoing"
+    hook.parent.mkdir(parents=True)
+    talk = ("--connector", "chat", "--user", "u", "--channel", "c")
+    project.ok("--root", str(project.root), "send", *talk, "hi")
+    hook.write_text(f"#!/bin/sh\ntouch {project.home}/spoken\n")
+    hook.chmod(0o755)
+
+    done = project("outbox", "--deliver", "--json")
+
+    assert (done.code, done.out, done.error["kind"]) == (14, "", "untrusted-root")
+    assert not (project.home / "spoken").exists()
+    project.ok("trust")
+    project("outbox", "--deliver")
+    assert (project.home / "spoken").exists()
+
+
 def test_without_a_folder_the_root_in_force_is_trusted(project: Any) -> None:
     """The one that a command here would use, from anywhere in the project."""
     assert project.ok("trust").out == f"{project.root}\n"

@@ -61,7 +61,7 @@ def trapped(mould: Mould, tmp_path: Path) -> Arena:
         plant(place, arena.outside / "ran")
     command = f"touch '{arena.outside / 'ran'}'"
     (arena.root / "settings.toml").write_text(
-        f'[hooks]\nafter-send = "{command}"\n[provider]\ncommand = "{command}"\n'
+        f'[hooks]\nafter-send = "{command}"\n[providers.echo]\ncommand = "{command}"\n'
     )
     shutil.copy(FIXTURES / "claude" / "hello-2.1.98.jsonl", arena.work / "t.jsonl")
     return arena
