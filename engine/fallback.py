@@ -32,6 +32,8 @@ _FINAL = frozenset(
         "use-reset",
     }
 )
+MOST = 10
+"""How many providers stand in at most, whatever a list says."""
 # Nothing was tried: the provider is not there.
 _ABSENT = frozenset({"no-client", "no-provider"})
 
@@ -44,7 +46,8 @@ def may_stand_in(error: BaseException) -> bool:
 def stand_ins(world: World, state: AgentState) -> list[str]:
     """Return who stands in for an agent's provider, in order: its own list, else the root's."""
     names = state.fallbacks or world.settings.fallbacks
-    return [name for name in dict.fromkeys(names) if name != state.session.provider_name]
+    others = [name for name in dict.fromkeys(names) if name != state.session.provider_name]
+    return others[:MOST]
 
 
 def worst(errors: list[AgentsdirError]) -> AgentsdirError:

@@ -63,6 +63,7 @@ def interrupt(
     paths: AgentPaths,
     reason: str = "",
     content: list[dict[str, Any]] | None = None,
+    sender: str = "cli",
 ) -> Interrupted:
     """Ask the running turns of an agent, and of all below it, to end; waits for none of them.
 
@@ -71,6 +72,7 @@ def interrupt(
     Args:
         reason: why, for the record.
         content: a message for the agent, which stays queued for its next turn.
+        sender: who leaves it: an agent, or `cli`.
 
     Raises `SessionStateError` for a closed agent, and (kind ``not-running``) where no turn runs and
     no message is left: then nothing is recorded; and what `write_agent` and `check_trust` raise.
@@ -83,7 +85,7 @@ def interrupt(
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
         if content:
             # First, so that whoever runs the agent's turns finds it there.
-            message_id = put(writer, world, Message(content))
+            message_id = put(writer, world, Message(content, sender))
         own = request_end(world, writer, "interrupt", reason)
     asked, refused = interrupt_descendants(world, paths, reason)
     asked = [*([own] if own else []), *asked]

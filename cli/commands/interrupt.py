@@ -43,7 +43,8 @@ def run(
     content = read_prompt(env, message) if message else None
     world = env.world
     with world.disk.settled():
-        done = interrupt(world, paths, reason, content)
+        sender = env.turn.agent_id if env.turn else "cli"
+        done = interrupt(world, paths, reason, content, sender)
     ours = env.turn  # what asks for its own end is ended with it
     waited = [one for one in done.asked if ours is None or one.turn_id != ours.turn_id]
     died = [] if no_wait else wait_for_ends(world, waited)

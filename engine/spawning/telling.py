@@ -157,11 +157,7 @@ def _block_step(paths: AgentPaths, block: Block) -> Step:
 
 
 def _asking_parent(layout: Layout, child: AgentState) -> tuple[AgentPaths, AgentState] | None:
-    """Return the parent if it can be told: it knows of the subagent, and not yet how it ended.
-
-    A subagent that its parent's log does not name may have come with a bundle, and is told of to
-    nobody.
-    """
+    """Return the parent if it can be told, and does not know yet how the subagent ended."""
     if child.parent is None or child.parent == child.agent_id:
         return None
     found = find_readable(layout, child.parent)
@@ -170,4 +166,15 @@ def _asking_parent(layout: Layout, child: AgentState) -> tuple[AgentPaths, Agent
     paths, state = found
     if state.session.state is SessionState.TERMINATED:
         return None
-    return found if child.agent_id in state.children else None
+    knows = child.agent_id not in state.children and _knows(paths, child.agent_id)
+    return None if knows else found
+
+
+def _knows(paths: AgentPaths, child_id: str) -> bool:
+    """Tell whether a log says how a subagent ended; it need not say that it began."""
+    return any(
+        record.event == "spawn.dropped"
+        or (record.event == "agent.spawned" and record.data.get("status") != "running")
+        for record in read_records(paths.log)
+        if record.data.get("child") == child_id
+    )
