@@ -34,6 +34,7 @@ CODES: dict[type[errors.AgentsdirError], Exit] = {
     errors.Invalid: Exit.INVALID,
     errors.SessionStateError: Exit.STATE,
     errors.ProviderError: Exit.PROVIDER,
+    errors.Interruption: Exit.INTERRUPTED,
     errors.NotRecorded: Exit.NOT_RECORDED,
     errors.Uncertain: Exit.NOT_RECORDED,
 }

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit, code_of
 from agentsdir.cli.output import print_error
-from agentsdir.formats.errors import AgentsdirError, UsageError
+from agentsdir.formats.errors import AgentsdirError, Interruption, UsageError
 from agentsdir.formats.version import VERSION
 
 # Each command is a module of its own, imported when it is called; the text is for --help.
@@ -112,7 +112,9 @@ def run(arguments: list[str], env: Environment) -> int:
         env.stdout.flush()
     except BrokenPipeError:
         return Exit.CLOSED_PIPE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
+        if said := _why_interrupted(stopped, as_json="--json" in arguments):
+            print_error(env, said, as_json="--json" in arguments)
         return Exit.INTERRUPTED
     except AgentsdirError as error:
         failure = error
@@ -131,6 +133,14 @@ def run(arguments: list[str], env: Environment) -> int:
         env.stdout.flush()
     print_error(env, failure, as_json="--json" in arguments)
     return code_of(failure)
+
+
+def _why_interrupted(stopped: KeyboardInterrupt, *, as_json: bool) -> AgentsdirError | None:
+    """Return what is said of an interruption; a person who pressed Ctrl-C knows."""
+    if stopped.args:  # another command asked for it
+        why = f"the turn was ended by another command ({stopped.args[0]})"
+        return Interruption(why, kind="turn-aborted")
+    return Interruption("interrupted", kind="interrupted") if as_json else None
 
 
 def _invoke(arguments: list[str], env: Environment) -> int:

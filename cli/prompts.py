@@ -27,7 +27,7 @@ def read_prompt(env: Environment, argument: str) -> list[dict[str, Any]]:
     else:
         check_text(text)
     if not text.strip():
-        raise UsageError("the prompt is empty")
+        raise UsageError("the prompt is empty", hint="first the AGENT, then the prompt")
     return [{"type": "text", "text": text}]
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import note, print_document, print_json, print_text
 from agentsdir.formats.directory import locks
+from agentsdir.formats.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +37,32 @@ class Manner(NamedTuple):
         if self.wait is None:
             return Waiting(locks.FOREVER, 0)
         return Waiting(self.wait, self.wait)
+
+    def told_with(self, message: Message) -> Message:
+        """Return a message that says in which mode it is to be run, where a log may ask for it."""
+        from agentsdir.adapters.contract import RECORDABLE_MODES
+
+        if self.permission_mode not in RECORDABLE_MODES:
+            return message  # it goes for the turn that this command runs, and for no other
+        return message._replace(permission_mode=self.permission_mode)
+
+
+def check_unwatched(manner: Manner) -> None:
+    """Refuse what nobody would heed of a turn that this command does not run itself."""
+    from agentsdir.adapters.contract import RECORDABLE_MODES
+
+    watched = {
+        "--timeout": manner.timeout,
+        "--events": manner.events,
+        "--record": manner.record,
+        "--wait": manner.wait is not None,
+        "--permission-mode": manner.permission_mode not in ("", *RECORDABLE_MODES),
+    }
+    for name in (name for name, given in watched.items() if given):
+        raise UsageError(
+            f"{name} is for a turn that is waited for; this one is run by somebody else",
+            hint="without --no-wait, outside of a turn, it is",
+        )
 
 
 def print_message(

@@ -46,7 +46,10 @@ Option = Annotated[
 
 
 class TargetOptions(NamedTuple):
-    """What a command line says about whom it means; `words` are its positional arguments."""
+    """What a command line says about whom it means; `words` are its positional arguments.
+
+    `promptless` is whether the prompt stands elsewhere, so that a single word is the agent.
+    """
 
     words: tuple[str, ...] = ()
     to: str = ""
@@ -62,6 +65,7 @@ class TargetOptions(NamedTuple):
     model: str = ""
     system: str = ""
     option: tuple[str, ...] = ()
+    promptless: bool = False
 
     @property
     def makes(self) -> bool:
@@ -80,7 +84,8 @@ class TargetOptions(NamedTuple):
         Raises `UsageError` for too many words.
         """
         from_agent = bool(self.sender) or env.turn is not None
-        without = self._named or (from_agent and len(self.words) < 2 and not self.create)
+        only_prompt = len(self.words) < 2 and not (self.create or (self.promptless and self.words))
+        without = self._named or (from_agent and only_prompt)
         if len(self.words) > (1 if without else 2):
             raise UsageError(f"there is one prompt, and this is another: {self.words[-1]!r}")
         agent, *rest = ("", *self.words) if without else (self.words or ("",))

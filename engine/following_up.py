@@ -79,7 +79,7 @@ class FollowingUp:
         assert own is not None
         if isinstance(own.error, AskedToEnd):
             raise own.error  # what it left to be done waits for others
-        self._scheduler.drain()
+        self._drain()
         if own.error is not None:
             raise own.error
         return own
@@ -93,11 +93,16 @@ class FollowingUp:
         ``no-message``) where nothing waits and the provider needs a prompt.
         """
         done = self._run_all(paths, sender, wait)
-        self._scheduler.drain()
+        self._drain()
         failed = [result.error for result in done if result.error is not None]
         if failed:
             raise failed[-1]
         return done
+
+    def _drain(self) -> None:
+        """Run what was put off; it waits for its slots, as nobody else would come to run it."""
+        self._scheduler.slot_wait = locks.FOREVER
+        self._scheduler.drain()
 
     def _run_until(
         self,
@@ -111,7 +116,10 @@ class FollowingUp:
         """Return how the message ended; of one that another process ran only if `recorded`."""
         own = None
         try:
-            queued = f"the message stays queued as {message_id}"
+            queued = (
+                f"the message stays queued as {message_id}; "
+                f"`agentsdir send {paths.id} --no-message` runs it"
+            )
             with (
                 hold_turn(paths, wait=wait, hint=queued) as held,
                 self._world.disk.settled(),
@@ -128,6 +136,10 @@ class FollowingUp:
                     own = _recorded(paths, message_id, sender)
         except SlotsHeld as error:
             raise SlotsHeld(f"{error.message}; {queued}", hint=error.hint) from None
+        except KeyboardInterrupt:
+            if any(one["messageId"] == message_id for one in read_agent(paths).state.pending):
+                self._world.tell(queued)
+            raise
         remove_spent(self._world, paths)
         return own
 

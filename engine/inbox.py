@@ -29,7 +29,8 @@ class Message(NamedTuple):
     `content` are text and image parts. `sender` is the id of the agent that says it, or `cli`.
     `sync` is whether the sender wants the answer in its own inbox, `spawn` whether it is a spawned
     agent's first prompt, `notice` whether it tells of a failure. `id` is the message's, empty for
-    a fresh one.
+    a fresh one. `permission_mode` is one that a log may ask for: its turn runs in that, whoever
+    runs it.
     """
 
     content: list[dict[str, Any]]
@@ -40,6 +41,7 @@ class Message(NamedTuple):
     id: str = ""
     reply_to: str = ""
     retry_of: str = ""
+    permission_mode: str = ""
 
     def as_data(self, message_id: str) -> dict[str, Any]:
         """Return the data of its `message.enqueued` record."""
@@ -56,7 +58,7 @@ class Message(NamedTuple):
         return data
 
 
-_NAMES = ("reply_to", "retry_of")
+_NAMES = ("reply_to", "retry_of", "permission_mode")
 _FRAME = re.compile(r"<(?=\s*/?\s*system_message)", re.IGNORECASE)
 
 
@@ -108,9 +110,14 @@ def find_message(paths: AgentPaths, message_id: str) -> Record | None:
 def retry_of(paths: AgentPaths, message_id: str) -> Message:
     """Return a message that says again what one said whose turn failed or was aborted (D16).
 
+    Args:
+        message_id: the message's, or `last` for the last that failed or was aborted.
+
     Raises `UsageError` for one that is not there, and `SessionStateError` (kind ``not-failed``) for
     one that waits, runs, or was answered.
     """
+    if message_id == "last":
+        message_id = _last_failed(paths)
     said: Message | None = None
     outcome = ""
     for record in read_records(paths.log):
@@ -129,6 +136,17 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
         state = "was answered" if outcome else "has not ended"
         raise SessionStateError(f"message {message_id} {state}", kind="not-failed")
     return said
+
+
+def _last_failed(paths: AgentPaths) -> str:
+    failed = [
+        str(record.data.get("message_id"))
+        for record in read_records(paths.log)
+        if record.event == "message.delivered" and record.data.get("outcome") != "completed"
+    ]
+    if not failed:
+        raise UsageError(f"no message of agent {paths.id} failed", kind="no-such-message")
+    return failed[-1]
 
 
 def presented(message: dict[str, Any]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
-from agentsdir.adapters.contract import Content, Provider
+from agentsdir.adapters.contract import RECORDABLE_MODES, Content, Provider
 from agentsdir.engine import fallback
 from agentsdir.engine.aftermath import Ending, Told, aftermath, told_by
 from agentsdir.engine.attempts import Attempt, Runner, Said
@@ -193,13 +193,19 @@ class Turn:
         """Return the agent's own provider, its session brought level with the log."""
         turn = self._turn
         architecture, provider = find_provider(turn.state)
-        host = turn.host(self._sender.permission_mode)
+        host = turn.host(self._mode)
         spec = session_spec(turn.world, turn.paths, turn.state, provider, host)
         self._apply_profile(provider)
         turn.state, spec = catch_up(
             turn.world, turn.paths, turn.state, architecture, provider, spec
         )
         return Runner(architecture, provider, spec)
+
+    @property
+    def _mode(self) -> str:
+        """What goes before the agent's own mode; no log can grant more than a client's default."""
+        asked = self._message.get("permissionMode") if self._message else None
+        return self._sender.permission_mode or (asked if asked in RECORDABLE_MODES else "")
 
     def _start(self) -> None:
         turn = self._turn
@@ -221,7 +227,7 @@ class Turn:
         turn = self._turn
         architecture, provider = provider_of(name)
         state = fallback.as_run_by(turn.state, architecture, provider)
-        host = turn.host(fallback.mode_abroad(self._sender.permission_mode))
+        host = turn.host(fallback.mode_abroad(self._mode))
         spec = session_spec(turn.world, turn.paths, state, provider, host)
         self._apply_profile(provider, anew=True)
         return Runner(architecture, provider, spec._replace(turn=state.counters["turns"]))

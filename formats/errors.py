@@ -12,6 +12,7 @@
     ├── SessionStateError     the state machine does not allow it
     ├── ProviderError         the provider failed, or is missing
     ├── HookFailed            a hook of the user's gave no answer
+    ├── Interruption          somebody ended what was being done
     ├── NotRecorded           the disk refused; nothing was changed
     └── Uncertain             the disk may or may not hold it
 
@@ -110,6 +111,12 @@ class HookFailed(AgentsdirError):
     ) -> None:
         super().__init__(message, hint=hint, kind=kind)
         self.hook = hook
+
+
+class Interruption(AgentsdirError):
+    """Somebody ended what was being done: at the terminal, or by another command."""
+
+    kind = "interrupted"
 
 
 class NotRecorded(AgentsdirError):

@@ -57,6 +57,14 @@ def run(
     return Exit.PARTIAL if any(f["severity"] != "info" for f in seen["findings"]) else Exit.OK
 
 
+def _open_turn(seen: dict[str, Any]) -> str | None:
+    turn = seen["openTurn"]
+    if turn is None:
+        return None
+    died = "" if seen["status"] == "running" else "; its process died, and `restore` ends it"
+    return f"{turn['turnId']} since {turn['startedAt']}{died}"
+
+
 def _page(seen: dict[str, Any]) -> str:
     counters, usage = seen["counters"], seen["usage"]
     native = seen["native"]
@@ -72,6 +80,7 @@ def _page(seen: dict[str, Any]) -> str:
         ("native", f"{native['architecture']} {native['id']}"),
         ("mode", seen["permissionMode"]),
         ("process", seen["process"] and seen["process"]["pid"]),
+        ("turn", _open_turn(seen)),
         ("cwd", seen["cwd"]),
         ("created", seen["createdAt"]),
         ("last turn", seen["lastActivity"]),

@@ -48,7 +48,10 @@ def run(
         str, typer.Option(metavar="ID", help="The message's id: said again, it is not sent again")
     ] = "",
     retry: Annotated[
-        str, typer.Option(metavar="MESSAGE", help="Say again what failed or was aborted")
+        str,
+        typer.Option(
+            metavar="MESSAGE", help="Say again what failed or was aborted; `last`: the last"
+        ),
     ] = "",
     sender: targets.From = "",
     to: targets.To = "",
@@ -93,6 +96,7 @@ def run(
         words=tuple(words or ()), to=to, sender=sender, connector=connector, user=user,
         channel=channel, cron=cron, heartbeat=heartbeat, create=create, ephemeral=ephemeral,
         provider=provider, model=model, system=system, option=tuple(option or ()),
+        promptless=no_message or bool(retry) or messages is not None,
     )  # fmt: skip
     manner = sending.Manner(events, record, permission_mode, timeout, wait, alone, as_json)
     if no_message and env.turn is not None:
@@ -102,8 +106,8 @@ def run(
         raise UsageError("give one of: a prompt, --messages, --retry, --no-message")
     if no_message and (sync or no_wait or messages is not None or retry):
         raise UsageError("--no-message sends none; nothing else goes with it")
-    if no_wait and timeout:
-        raise UsageError("--timeout is for a turn that is waited for; --no-wait waits for none")
+    if no_wait or env.turn is not None:
+        sending.check_unwatched(manner)
     # What can be refused is refused before an agent is made.
     content = None if no_message or retry else _content(env, prompt, messages)
     if sync and not (sender or retry or env.turn):
@@ -118,7 +122,7 @@ def run(
         sending.run_waiting(env, world, paths, message_id, manner)
         return
     said = retry_of(paths, retry) if content is None else Message(content)
-    said = said._replace(sync=sync or said.sync, id=message_id)
+    said = manner.told_with(said._replace(sync=sync or said.sync, id=message_id))
     if from_agent:
         said = said._replace(sender=from_agent)
     if sync and said.sender == "cli" and env.turn is None:

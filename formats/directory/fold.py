@@ -143,6 +143,9 @@ def waiting_message(data: dict[str, Any], ts: str) -> dict[str, Any]:
         "replyTo": data.get("reply_to"),
         "enqueuedAt": ts,
         **{flag: True for flag in MESSAGE_FLAGS if data.get(flag) is True},
+        **(
+            {"permissionMode": mode} if isinstance(mode := data.get("permission_mode"), str) else {}
+        ),
     }
 
 

@@ -33,7 +33,8 @@ def check_transition(old: SessionState, new: SessionState, agent: str = "") -> N
     """Raise `SessionStateError`, naming both states, unless `old` may become `new`."""
     if new not in TRANSITIONS[old]:
         whose = f"agent {agent}: " if agent else ""
-        raise SessionStateError(f"{whose}a session cannot go {old} → {new}")
+        hint = "it was closed for good" if old is SessionState.TERMINATED else None
+        raise SessionStateError(f"{whose}a session cannot go {old} → {new}", hint=hint)
 
 
 @dataclass(slots=True)

@@ -92,6 +92,19 @@ def test_text_that_the_transcript_does_not_keep_is_logged_as_far_as_it_came(
     assert logged(stage, paths)["a"]["content"] == "so far"
 
 
+def test_a_person_is_sent_nothing_of_a_turn_that_was_interrupted(stage: Any, program: Any) -> None:
+    """Whoever stopped it knows; the answer to the next message goes out as ever (D25)."""
+    person = {"connector": "irc", "user": "ada", "channel": "#c"}
+    paths = stage.new(provider=program(body=CALLS), **person)
+    with pytest.raises(KeyboardInterrupt):
+        stage.send(paths, "go")
+    assert stage.events(paths)[-2:] == ["turn.aborted", "message.delivered"]
+    assert "outgoing" not in stage.events(paths)
+    program()
+    stage.send(paths, "go on")
+    assert stage.events(paths).count("outgoing") == 1
+
+
 def test_a_second_interrupt_stops_the_program_at_once(stage: Any, program: Any) -> None:
     """It is stopped, not asked again; the turn is recorded all the same."""
     name = program(

@@ -148,3 +148,24 @@ def test_a_spawner_killed_at_any_record_leaves_nobody_in_doubt(
         assert len(delivered) == len(enqueued), number
     assert number > 20
     assert ends == ({*right} if work is in_a_turn else {"success", "error"})
+
+
+@pytest.mark.feature("T-10")
+def test_a_parent_that_went_on_with_a_notice_before_the_boot_has_it_once(stage: Any) -> None:
+    """Killed between telling it and its own last record, the child's process left that to do."""
+    parent = stage.new()
+    child = spawn(stage, parent, "failing", None)
+    with pytest.raises(AgentsdirError):
+        catch_up_to(stage.world, child.paths, child.message_id, QUIET)
+    *before, last = child.paths.log.read_bytes().splitlines(keepends=True)
+    assert b"message.delivered" in last
+    child.paths.log.write_bytes(b"".join(before))
+    for derived in (child.paths.state, child.paths.session):
+        derived.unlink()
+    assert (stage.state(parent).pending, stage.state(parent).counters["turns"]) == ([], 1)
+
+    settle(stage)
+
+    assert heard(stage, parent, child.paths.id) == (["error"], ["error"], ["notice"])
+    assert stage.state(parent).counters["turns"] == 1
+    assert stage.events(child.paths)[-2:] == ["message.delivered", "session.state"]

@@ -72,6 +72,42 @@ def test_a_session_is_suspended_before_another_gets_its_slot(stage: Any) -> None
 
 
 @pytest.mark.feature("S-07")
+def test_a_session_whose_provider_fails_to_suspend_is_put_away_all_the_same(
+    stage: Any, plugin: Callable[..., str]
+) -> None:
+    """Its blob is only a short cut: nothing that was said is lost, and it is taken up again."""
+    mux = SessionMultiplexer(world_of(stage, 1))
+    one = stage.new(provider=plugin("brittle", suspend="raise ValueError('no')"))
+    stage.send(one, "first")
+    take(mux, stage.new())
+
+    assert reasons(stage, one) == ["send", "evicted"]
+    assert stage.state(one).session.provider_state == b""
+    assert stage.send(one, "second").outcome == "completed"
+    assert stage.state(one).counters["turns"] == 2
+
+
+@pytest.mark.feature("S-07")
+def test_a_session_that_cannot_be_suspended_keeps_its_slot_and_the_next_one_goes(
+    stage: Any,
+) -> None:
+    """It is in use as before: no slot is taken from it before its suspension is on record."""
+    world = world_of(stage, 2)
+    mux = SessionMultiplexer(world)
+    one, two, three = stage.new(), stage.new(), stage.new()
+    stage.send(one)
+    stage.send(two)
+    (transcript,) = one.transcripts.glob("*.jsonl")
+    transcript.write_bytes(b"{}\n")
+    before = one.log.read_bytes()
+
+    take(mux, three)
+
+    assert one.log.read_bytes() == before
+    assert [mux.contains(paths) for paths in (one, two, three)] == [True, False, True]
+
+
+@pytest.mark.feature("S-07")
 def test_held_sessions_are_not_evicted_and_all_held_is_an_error(stage: Any) -> None:
     """A RuntimeError, as the seed says, that says how many; nothing is begun."""
     mux = SessionMultiplexer(world_of(stage, 1))

@@ -7,6 +7,8 @@ from house import House, Line, fail, say, shell, sleep, until
 from oracle import faults
 from story import check_golden, story
 
+from agentsdir.formats.directory import locks
+
 ENDINGS: dict[str, list[Line]] = {
     "success": [say("done")],
     "error": [say("so far"), fail()],
@@ -82,6 +84,29 @@ def test_a_child_that_is_spawned_in_a_turn_runs_after_it(house: House, ending: s
     assert house.end(running).code == 0
     assert house.said(parent) == ["it is heard"]
     settled(house, f"deferred-spawn-{ending}")
+
+
+@pytest.mark.feature("S-09")
+def test_a_child_waits_for_a_slot_that_somebody_was_quicker_to_take(house: House) -> None:
+    """The sender of its parent's message was not to wait; what follows from the turn is."""
+    house.settle(max_slots=1)
+    played = house.script("child", [say("done")])
+    command = f"agentsdir spawn --name child --provider counted -o {played} 'work'"
+    parent = house.new("parent", "actor", [shell("spawn", command), sleep(1)], [say("heard")])
+    busy = house.new("busy", "counted", [say("busy"), sleep(600)])
+    running = house.start("send", parent, "go")
+    child = house.wait_for(parent, "spawn.requested")["child"]
+    turn = house.folder_of(child) / ".turn"
+    with locks.hold(turn):
+        house.wait_for(parent, "message.delivered")
+        quicker = house.start("send", busy, "--wait", "-1", "go")
+        house.wait_said(busy, "busy")
+    until(lambda: locks.is_held(turn) or running.poll() is not None, "that the child is looked at")
+    house.ok("interrupt", busy)
+    assert (house.end(running).code, house.end(quicker).code) == (0, 130)
+    assert (house.said(child), house.said(parent)) == (["done"], ["heard"])
+    house.quiet()
+    assert faults(house, slots=1) == []
 
 
 @pytest.mark.parametrize("ending", ["error", "abort"])

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine import agents, session_data
+from agentsdir.engine import agents, inspecting, session_data
 from agentsdir.engine.creation import NewAgent, create_agent
 from agentsdir.engine.parsing import ParseReport, find_sessions, parse_all
 from agentsdir.engine.replaying import replay
@@ -181,6 +181,7 @@ EVENT_DATA = {
         spawn=st.booleans(),
         notice=st.booleans(),
         retry_of=AGENT_ID,
+        permission_mode=st.sampled_from(["default", "plan"]),
     ),
     "message.delivered": data({"message_id": AGENT_ID, "outcome": OUTCOME}),
     "message.sent": data(
@@ -484,7 +485,7 @@ def outputs_are_valid(world: World, paths: Any) -> None:
     """Check every document that commands print about an agent."""
     reading = read_agent(paths)
     assert check("session-list", agents.list_row(paths, reading.state)) == []
-    assert check("inspection", agents.inspection(paths, reading)) == []
+    assert check("inspection", inspecting.inspection(paths, reading)) == []
     assert check("session-saved", session_data.saved_session(paths, reading.state)) == []
     assert check("session-runtime", session_data.runtime_session(paths, reading.state)) == []
     for event in replay(paths, lambda _: None):
