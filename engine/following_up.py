@@ -138,8 +138,9 @@ class FollowingUp:
         except SlotsHeld as error:
             raise SlotsHeld(f"{error.message}; {queued}", hint=error.hint) from None
         except KeyboardInterrupt:
-            if any(one["messageId"] == message_id for one in read_agent(paths).state.pending):
-                self._world.tell(queued)
+            with suppress(AgentsdirError):
+                if any(one["messageId"] == message_id for one in read_agent(paths).state.pending):
+                    self._world.tell(queued)
             raise
         remove_spent(self._world, paths)
         return own
