@@ -109,7 +109,7 @@ def deeper_than(value: Any, limit: int) -> bool:
         if type(child) in CONTAINERS:
             break
     else:
-        return False  # as most are
+        return limit < 1  # as most are
     level = [value]
     for _ in range(limit + 1):
         if not level:

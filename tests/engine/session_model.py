@@ -61,6 +61,9 @@ class Session:
             self.ends += 1
         elif event == "message.delivered":
             message = self.messages[data["message_id"]]
+            if not message.starts:
+                assert self.state == "terminated"
+                message.ended = "aborted"
             assert data["outcome"] == message.ended
             message.delivered.append(data["outcome"])
         elif event == "block":
@@ -68,8 +71,8 @@ class Session:
 
     @property
     def queued(self) -> list[Message]:
-        """The messages that no turn has taken."""
-        return [message for message in self.messages.values() if not message.starts]
+        """The messages that wait."""
+        return [m for m in self.messages.values() if not (m.starts or m.delivered)]
 
     @property
     def open(self) -> list[Message]:
@@ -88,6 +91,13 @@ class Session:
         for message in self.open:
             message.ended = message.ended or "failed"
             message.delivered.append(message.ended)
+
+    def end(self) -> None:
+        """Close the session for good, and all that waits with it."""
+        for message in self.queued:
+            message.ended = "aborted"
+            message.delivered.append("aborted")
+        self.state = "terminated"
 
     def go(self, state: str) -> bool:
         """Make a transition; tell whether there is such a one."""

@@ -30,6 +30,7 @@ from session_model import Message, Session, seen
 
 from agentsdir.cli.exits import Exit, code_of
 from agentsdir.engine.agents import each_agent, list_row
+from agentsdir.engine.closing import close
 from agentsdir.engine.inspecting import inspection
 from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent, sweep_root
@@ -148,12 +149,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def terminate(self, which: int) -> None:
-        """Close a session, as a later release's command would."""
+        """Close a session for good."""
         agent = self.agents[which % len(self.agents)]
-        before = agent.model.state
-        if not agent.model.open and len(agent.model.messages) > 2 and agent.model.go("terminated"):
-            change = {"from": before, "to": "terminated", "reason": "close"}
-            self.stage.append(agent.paths, "session.state", change)
+        model = agent.model
+        if not model.open and len(model.messages) > 2 and model.state != "terminated":
+            close(self.stage.world, agent.paths)
+            model.end()
             self.check(agent)
 
     @rule(which=WHICH, verb=VERBS, text=TEXTS, where=st.integers(0, 30), cut=st.integers(0, 2000))
