@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what several folders share
 
 FORBID_SKIPS = bool(os.environ.get("AGENTSDIR_FORBID_SKIPS"))
 """Set by `.ci/run`: there, whatever a test needs is installed, so a skip is a failure."""

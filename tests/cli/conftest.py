@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import commands
 import orjson
 import pytest
 from hypothesis import settings
@@ -54,27 +55,12 @@ class Input(io.BytesIO):
         return self.tty
 
 
-@dataclass(frozen=True)
-class Done:
-    """What one command left."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Return stdout as one JSON document."""
-        return orjson.loads(self.out)
-
-    @property
-    def rows(self) -> list[Any]:
-        """Return stdout as JSON Lines."""
-        return [orjson.loads(line) for line in self.out.splitlines()]
+class Done(commands.Done):
+    """What one command left in this process."""
 
     @property
     def error(self) -> Any:
-        """Return stderr as one JSON object."""
+        """Return all of stderr as one JSON object."""
         return orjson.loads(self.err)
 
 

@@ -7,32 +7,20 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
+from commands import PATIENCE, Done, until
 from counted import COUNTS
 from indoors import agentsdir
 
 from agentsdir.adapters import processes
 
-PATIENCE = 60.0
-"""Seconds after which something that should come to pass is taken never to."""
-
 Record = dict[str, Any]
 Line = dict[str, Any]
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Poll until `condition` gives something, and return it."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"it never came to pass: {what}"
-        time.sleep(0.01)
-    return found
 
 
 def say(text: str) -> Line:
@@ -56,30 +44,6 @@ def shell(name: str, command: str) -> Line:
     block = {"type": "tool_use", "id": name, "toolUseId": name, "toolName": "shell",
              "input": {"command": command}, "status": "running"}  # fmt: skip
     return {"type": "block_complete", "blockId": name, "block": block}
-
-
-@dataclass(frozen=True)
-class Done:
-    """What one command left."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Return stdout as one JSON document."""
-        return orjson.loads(self.out)
-
-    @property
-    def rows(self) -> list[Any]:
-        """Return stdout as JSON Lines."""
-        return [orjson.loads(line) for line in self.out.splitlines()]
-
-    @property
-    def error(self) -> Any:
-        """Return the last line of stderr as a JSON object."""
-        return orjson.loads(self.err.strip().rpartition("\n")[2])
 
 
 @dataclass

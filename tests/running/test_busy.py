@@ -6,7 +6,8 @@ import time
 from datetime import datetime
 
 import pytest
-from house import House, Record, say, sleep, until
+from commands import until
+from house import House, Record, say, sleep
 from oracle import faults
 
 WITHIN = 1.0

@@ -7,7 +7,8 @@ import signal
 
 import orjson
 import pytest
-from house import House, fail, say, shell, sleep, until
+from commands import until
+from house import House, fail, say, shell, sleep
 from oracle import faults
 
 CHAT = ("--connector", "chat", "--user", "ann", "--channel", "home")

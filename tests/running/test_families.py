@@ -6,7 +6,8 @@ import os
 import signal
 
 import pytest
-from house import House, say, shell, sleep, until
+from commands import until
+from house import House, say, shell, sleep
 from oracle import faults
 
 SLOW = [say("busy"), sleep(600)]

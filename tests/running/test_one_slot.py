@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from house import House, Line, fail, say, shell, sleep, until
+from commands import until
+from house import House, Line, fail, say, shell, sleep
 from oracle import faults
 from story import check_golden, story
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from claude_desk import ClaudeDesk as Desk
-from desk import until
+from commands import until
 
 from agentsdir.adapters import processes
 

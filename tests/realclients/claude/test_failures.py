@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from claude_desk import ClaudeDesk as Desk
-from desk import until
+from commands import until
 
 REFUSALS = [
     ("refused-key", "bad-key"),

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from desk import Desk, Done
+from commands import Done
+from desk import Desk
 from gemini_api import GeminiApi, Request
 
 MODEL = "gemini-2.5-pro"

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from desk import until
+from commands import until
 from gemini_desk import GeminiDesk as Desk
 
 from agentsdir.adapters import processes
