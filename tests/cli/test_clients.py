@@ -275,7 +275,7 @@ def test_a_message_keeps_the_mode_it_was_sent_with_if_a_log_may_ask_for_it(telli
               "content": [{"type": "text", "text": "hi"}], "permission_mode": "yolo"}  # fmt: skip
     with write_agent(AgentPaths(telling.folder(agent), agent)) as writer:
         writer.append("message.enqueued", forged, "2026-01-02T03:04:05.000000Z")
-    (row,) = telling("send", "--no-message", "--json", agent).rows
+    row = telling("send", "--no-message", "--json", agent).json
     assert json.loads(row["response"])["mode"] == ""
 
 
