@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from agentsdir.engine.fallback import mode_abroad
+from agentsdir.engine.fallback import mode_abroad, stand_ins
 from agentsdir.engine.native_changes import own_native
 from agentsdir.engine.recording import TURN_ENDS
 from agentsdir.engine.resetting import reset
@@ -344,3 +345,10 @@ raise ProviderError("the client was ended before it had answered", kind="cut-str
     ]
     delivered = [r["data"]["outcome"] for r in log if r["event"] == "message.delivered"]
     assert delivered == ["completed", "failed", "completed"]
+
+
+def test_a_long_list_of_stand_ins_is_tried_as_far_as_ten(stage: Any) -> None:
+    """A list may have come with a bundle, and name a thousand."""
+    listed = [f"other-{number}" for number in range(50)]
+    state = replace(stage.state(stage.new()), fallbacks=["echo", *listed])
+    assert stand_ins(stage.world, state) == listed[:10]
