@@ -1,30 +1,24 @@
-"""What an agent architecture must offer (seed session-type-system, section 5; SPEC.md, "Adapters").
+"""What is handed to an agent architecture, and what it returns (SPEC.md, "Adapters").
 
-There are two sides, and an adapter may have one or both:
-
-- `TranscriptReader` turns the architecture's own files into blocks. It is handed bytes by name
-  and knows nothing of agents directories.
-- `Provider` runs turns: `create` or `restore` gives a `ProviderSession`, whose `send` streams
-  events, `suspend` gives an opaque blob, and `stop` ends it.
-
+Its two sides, `TranscriptReader` and `Provider`, are described in `agentsdir.adapters.sides`.
 Third parties publish an `Architecture` under the entry-point group ``agentsdir.adapters``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeAlias
 
+    from agentsdir.adapters.sides import ProgramProvider, Provider, TranscriptReader
     from agentsdir.formats.reading.findings import Finding
-    from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
-    from agentsdir.formats.reading.stream import StreamEvent
 
     # Is told of each file or folder that the system does not let be read.
     Refuse = Callable[[OSError], None]
@@ -102,117 +96,6 @@ class Adoptable(NamedTuple):
     model: str
     title: str
     files: tuple[NativeFile, ...]
-
-
-class Translator(Protocol):
-    """Turns a client's standard output into stream events, one line at a time.
-
-    The blocks it completes equal those that the transcript gives (decision D21).
-    """
-
-    def line(self, line: bytes) -> Iterator[StreamEvent]:
-        """Take one line, with or without its LF. Never raises for what the bytes hold."""
-
-    def end(self) -> Iterator[StreamEvent]:
-        """Yield what is left when there will be no more lines: open blocks are completed."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """What was wrong with the lines so far."""
-
-
-class Follower(Protocol):
-    """Reads a growing session: its main transcript and the children that appear beside it."""
-
-    def poll(self) -> Iterator[StreamEvent]:
-        """Yield what was written since the last look: completed blocks, and updates of them.
-
-        A file that is not there yet, or a line that has no end yet, is waited for; one that
-        shrank or was rewritten is read again, and only what changed is told. Never raises for what
-        the bytes hold.
-        """
-
-    def end(self) -> Iterator[StreamEvent]:
-        """Yield what only the end settles: an unterminated last line, calls never answered."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """What was wrong with the files so far."""
-
-
-class TranscriptReader(Protocol):
-    """The parsing side."""
-
-    def detect(self, head: bytes, name: str) -> bool:
-        """Tell from the first 64 KiB (and, at most as a hint, the name) whether the bytes are ours.
-
-        `head` is cut at a byte, not at a line: its last line may be incomplete.
-        """
-
-    def paths(self, home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
-        """Say where the real client keeps its transcripts."""
-
-    def discover(self, sources: Sequence[Source]) -> list[SessionFiles]:
-        """Group transcripts that `detect` accepted, and files beside them, into sessions.
-
-        `sources` are all files handed in, or all files of a folder, in order. A child stands with
-        its main transcript when both are there, so that nothing is printed twice.
-        """
-
-    def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
-        """Read a whole session into `sink`. Never raises for what the bytes hold."""
-
-
-@runtime_checkable
-class StoreReader(TranscriptReader, Protocol):
-    """A reader that knows the client's own store, and reads while the client writes there."""
-
-    def is_storage(self, folder: Path) -> bool:
-        """Tell whether a folder is a client's storage: it holds more than transcripts, and secrets.
-
-        Only what `transcripts` names is to be opened in one.
-        """
-
-    def transcripts(self, storage: Path, refuse: Refuse) -> Iterator[Path]:
-        """Yield every transcript below the client's storage folder, main or child, in order."""
-
-    def sessions(self, storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
-        """Yield the sessions below the storage folder, from head and tail reads only.
-
-        The one written last comes first. What a list need not show is left out.
-        """
-
-    def locate(self, storage: Path, native_id: str) -> list[Path]:
-        """Return the main transcripts of that id below the storage folder, best first.
-
-        `native_id` may be the beginning of ids, from `MIN_NATIVE_PREFIX` characters on.
-        """
-
-    def native_id(self, main: Path) -> str:
-        """Return the id of the session whose main transcript is at `main`; empty for none."""
-
-    def files(self, main: Path) -> SessionFiles:
-        """Return the session whose main transcript is at `main`, with the children beside it."""
-
-    def adoptable(self, main: Path) -> Adoptable:
-        """Return the same session with every file that is its own.
-
-        Raises `Invalid` (kind ``bad-native-id``) when the client would not take its id.
-        """
-
-    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
-        """Return a follower of the session whose main transcript is, or will be, at `main`.
-
-        Blocks marked `hidden` are told if asked for.
-        """
-
-
-@runtime_checkable
-class LiveReader(StoreReader, Protocol):
-    """A reader that also reads what the client prints."""
-
-    def translate_stream(self) -> Translator:
-        """Return a translator for the standard output of one run."""
 
 
 class ToolRequest(NamedTuple):
@@ -297,30 +180,7 @@ class SessionSpec(NamedTuple):
 
 
 # Text and image parts of a prompt, as in UserMessageBlock.content.
-Content = str | list[dict[str, Any]]
-
-
-class ProviderSession(Protocol):
-    """A running session of one provider."""
-
-    def send(self, content: Content) -> Iterator[StreamEvent]:
-        """Run one turn and stream it, the prompt's own `user_message` block included.
-
-        Raises `ProviderError` when the turn fails; what was yielded before still happened. An
-        exception that comes from outside (a signal) leaves the turn to `interrupt` or `stop`.
-        """
-
-    def interrupt(self) -> Iterator[StreamEvent]:
-        """Ask the running turn to end; yield what still comes of it. Nothing runs afterwards."""
-
-    def suspend(self) -> bytes:
-        """Return an opaque blob that speeds up `restore`. Never needed for correctness (D23)."""
-
-    def stop(self) -> None:
-        """End the session and everything it started. Called again, it does nothing."""
-
-    def transcripts(self) -> Sequence[NativeFile]:
-        """Return the native transcript files as they stand now."""
+Content: TypeAlias = "str | list[dict[str, Any]]"
 
 
 class Profile(NamedTuple):
@@ -331,65 +191,6 @@ class Profile(NamedTuple):
     agents: Mapping[str, bytes]
 
 
-class Provider(Protocol):
-    """The running side.
-
-    `default_model` may be empty: the client's own. `runs_program` tells whether sessions run a
-    program of the user's, whose transcripts stand in the client's own store.
-    """
-
-    option_names: tuple[str, ...]
-    default_model: str
-    runs_program: bool
-
-    def create(self, spec: SessionSpec) -> ProviderSession:
-        """Open a new session. Raises `ProviderError`."""
-
-    def restore(self, spec: SessionSpec, state: bytes) -> ProviderSession:
-        """Reopen one with its full context, also when `state` is empty or garbage."""
-
-    def fork(
-        self,
-        transcripts: Mapping[str, Source],
-        old_id: str,
-        new_id: str,
-        report: Callable[[Finding], None],
-    ) -> Iterator[NativeFile]:
-        """Yield a session's saved transcripts as those of a new one that goes on from there.
-
-        `report` is told of each damaged line, which is left out of the copy.
-        """
-
-
-@runtime_checkable
-class ProgramProvider(Provider, Protocol):
-    """A provider whose sessions are those of a real client, in the client's own store."""
-
-    def native_files(self, spec: SessionSpec) -> list[NativeFile]:
-        """Return the session's files as they stand in the client's store now; none is fine."""
-
-    def place(self, spec: SessionSpec) -> list[Path]:
-        """Put the saved transcripts where the client finds them; return what was written.
-
-        This is the seed's `setupSessionTranscripts`. Raises `ProviderError` of kind
-        ``session-open`` when the client has the session open, and `Invalid` of kind
-        ``transcript-differs`` where other bytes stand in a file's place; files that go on from the
-        saved ones are left as they are.
-        """
-
-    def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
-        """Tell whether a file that was written anew may take the place of its saved copy.
-
-        `ours` is whether it was written in a turn of ours.
-        """
-
-    def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
-        """Return what a profile puts into a workspace, by relative path.
-
-        This is the seed's `setupAgentProfile`.
-        """
-
-
 class Architecture(NamedTuple):
     """One adapter: its short name, the seed's architecture name, and its sides."""
 
@@ -398,3 +199,12 @@ class Architecture(NamedTuple):
     summary: str
     reader: TranscriptReader | None = None
     provider: Provider | None = None
+
+
+def program_of(provider: Provider) -> ProgramProvider | None:
+    """Return a provider as one whose sessions are a real client's; None for any other."""
+    if not provider.runs_program:
+        return None
+    from agentsdir.adapters.sides import ProgramProvider
+
+    return provider if isinstance(provider, ProgramProvider) else None

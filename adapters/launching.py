@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Set as AbstractSet
 
-from agentsdir.adapters.contract import Host
 from agentsdir.formats.errors import ProviderError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from agentsdir.adapters.contract import Host
 
 
 def environment_of(host: Host, not_inherited: AbstractSet[str]) -> dict[str, str]:

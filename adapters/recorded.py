@@ -7,33 +7,29 @@ can be read, and played, like any other transcript.
 from __future__ import annotations
 
 import re
-from typing import Any
-
-import orjson
 
 from agentsdir.adapters.contract import (
-    Content,
     NativeFile,
     Paths,
     SessionFiles,
-    SessionSpec,
     Transcript,
 )
 from agentsdir.formats import jsontext
-from agentsdir.formats.digest import short_hash
-from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import MAIN, Block, check_block, make_block
-from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.rows import Row, read_rows
+from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.source import Source
-from agentsdir.formats.reading.usage import as_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 
+    from agentsdir.adapters.contract import (
+        Content,
+        SessionSpec,
+    )
+    from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.stream import StreamEvent
 
@@ -58,9 +54,7 @@ def _file_name(native_id: str) -> str:
 
 
 # How the first line begins when it is so long that the head holds only a part of it.
-_LONG_EVENT = re.compile(
-    rb'\s*\{"type":\s*"block_(?:start|complete)",\s*"blockId":\s*"[^"]*",\s*"block":\s*\{'
-)
+_LONG_EVENT = rb'\s*\{"type":\s*"block_(?:start|complete)",\s*"blockId":\s*"[^"]*",\s*"block":\s*\{'
 
 
 class RecordedTranscript:
@@ -69,9 +63,6 @@ class RecordedTranscript:
     Args:
         spec: its `native_id` names the file and, with `turn`, begins every block id.
         saved: the bytes of earlier turns.
-
-    `prompts` counts the turns it holds. A turn that died before it was saved is not among them,
-    which is why ids go by the session's count of turns.
     """
 
     def __init__(self, spec: SessionSpec, saved: bytes = b"") -> None:
@@ -80,7 +71,15 @@ class RecordedTranscript:
         self._data = bytearray(saved)
         if self._data and not self._data.endswith(b"\n"):
             self._data += b"\n"
-        self.prompts = sum(_is_prompt(line) for line in saved.splitlines())
+
+    @property
+    def prompts(self) -> int:
+        """How many turns it holds.
+
+        One that died before it was saved is not among them, which is why ids go by the session's
+        count of turns.
+        """
+        return sum(_is_prompt(line) for line in bytes(self._data).splitlines())
 
     @property
     def path(self) -> str:
@@ -89,7 +88,6 @@ class RecordedTranscript:
 
     def prompt(self, content: Content, timestamp: str) -> StreamEvent:
         """Begin the next turn; return the event of its `user_message` block."""
-        self.prompts += 1
         block = self.block("user_message", "prompt", timestamp, content=content)
         return self.record(stream.block_complete(block["id"], block))
 
@@ -111,8 +109,8 @@ def _is_prompt(line: bytes) -> bool:
     if b'"user_message"' not in line:
         return False
     try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        event = jsontext.decode(line)
+    except jsontext.JSONDecodeError:
         return False
     return isinstance(event, dict) and is_prompt(event)
 
@@ -136,12 +134,12 @@ class RecordedReader:
         del name
         for line in head.split(b"\n", 20)[:20]:
             try:
-                event = orjson.loads(line)
-            except orjson.JSONDecodeError:
+                event = jsontext.decode(line)
+            except jsontext.JSONDecodeError:
                 continue
             if isinstance(event, dict) and event.get("type") in stream.EVENT_TYPES:
                 return isinstance(event.get("conversationId"), str)
-        return b"\n" not in head and _LONG_EVENT.match(head) is not None
+        return b"\n" not in head and re.match(_LONG_EVENT, head) is not None
 
     def paths(self, home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
         """There is no client of this architecture; its files stand where they are put."""
@@ -154,113 +152,8 @@ class RecordedReader:
 
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
         """Add every completed block, and those that a cut left open."""
+        from agentsdir.adapters.recorded_files import RecordedFile
+
         sink.open_main()
         for transcript in session.transcripts:
-            _Reading(transcript.source, sink).run()
-
-
-class _Reading:
-    """One file: open blocks are reduced, completed ones go to the sink."""
-
-    def __init__(self, source: Source, sink: ParseSink) -> None:
-        self._source = source
-        self._sink = sink
-        self._reducer = Reducer()
-        self._open: dict[tuple[str, str], tuple[Block, Row]] = {}
-        self._handles: dict[tuple[str, str], int] = {}
-
-    def run(self) -> None:
-        tally = self._sink.tally
-        with self._source.open() as opened:
-            for row in read_rows(opened, self._source.name, tally, self._sink.finding):
-                if not _is_event(row.value):
-                    tally.settle_hidden(row)
-                    self._add_unknown(row)
-                elif row.value["type"] == "block_complete":
-                    tally.settle_parsed(row)
-                    self._complete(row)
-                else:
-                    tally.settle_folded(row)
-                    self._fold(row)
-        for block, row in self._open.values():
-            self._add(block, row)
-
-    def _fold(self, row: Row) -> None:
-        event = row.value
-        if event["type"] == "metadata_update":
-            return
-        key = (event["conversationId"], event["blockId"])
-        if event["type"] == "block_start":
-            block = dict(event["block"])
-            self._open[key] = (block, row)
-        elif key in self._open:
-            block = self._open[key][0]
-            if event["type"] == "block_update":
-                block.update(event["updates"])
-            elif isinstance(block.get("content"), str):
-                block["content"] += event["delta"]
-
-    def _complete(self, row: Row) -> None:
-        event = row.value
-        self._open.pop((event["conversationId"], event["blockId"]), None)
-        self._add(dict(event["block"]), row)
-
-    def _add(self, block: Block, row: Row) -> None:
-        block["source"] = _place(self._source, row)
-        if row.lossy:
-            block["lossy"] = sorted({*block.get("lossy", ()), *row.lossy})
-        superseded = block.pop("superseded", False)
-        used = as_usage(block.pop("usage", None))
-        if used:
-            block["usage"] = used
-        key = (block["conversationId"], block["id"])
-        if key in self._handles:
-            self._sink.supersede(self._handles[key])
-        self._handles[key] = handle = self._sink.add(block)
-        if superseded:
-            self._sink.supersede(handle)
-        elif used:
-            self._sink.use(block["conversationId"], used)
-
-    def _add_unknown(self, row: Row) -> None:
-        if not self._sink.wants_hidden:
-            return
-        digest = short_hash(row.raw.removesuffix(b"\n"))
-        fields = {
-            "subtype": "log",
-            "message": "an unknown row",
-            "hidden": True,
-            "metadata": {"rowType": str(row.value.get("type")), "row": row.value},
-        }
-        block_id = f"h{digest}:{row.line}"
-        self._sink.add(
-            make_block("system", block_id, MAIN, "", None, _place(self._source, row), **fields)
-        )
-
-
-def _place(source: Source, row: Row) -> Any:
-    return {"file": source.name, "line": row.line, "offset": row.offset, "length": row.length}
-
-
-def _is_event(event: dict[str, Any]) -> bool:
-    """Tell whether a row has the shape of a stream event, so that nothing below can fail."""
-    kind = event.get("type")
-    if kind not in stream.EVENT_TYPES or not isinstance(event.get("conversationId"), str):
-        return False
-    if kind == "metadata_update":
-        return isinstance(event.get("metadata"), dict)
-    if not isinstance(event.get("blockId"), str):
-        return False
-    if kind == "text_delta":
-        return isinstance(event.get("delta"), str)
-    if kind == "block_update":
-        return isinstance(event.get("updates"), dict)
-    block = event.get("block")
-    if not isinstance(block, dict):
-        return False
-    try:
-        # Counts that make no sense are left out of the block; the rest of it stands.
-        check_block({name: value for name, value in block.items() if name != "usage"})
-    except Invalid:
-        return False
-    return True
+            RecordedFile(transcript.source, sink).read()

@@ -6,12 +6,12 @@ command more than its own work.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from agentsdir.adapters.contract import Architecture
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.smalljson import load_orjson
 
 BUILT_IN = ("claude", "gemini", "script", "echo")
+_SMALL = ("script", "echo")  # see little JSON, and leave its library alone
 ENTRY_POINTS = "agentsdir.adapters"
 
 
@@ -21,8 +21,12 @@ def get(name: str) -> Architecture:
     Raises `UsageError` (kind ``no-such-adapter``) for an unknown name, or a plug-in that breaks
     the contract.
     """
+    if name not in _SMALL:
+        load_orjson()
     if name in BUILT_IN:
-        architecture = import_module(f"agentsdir.adapters.{name}").ARCHITECTURE
+        architecture = __import__(
+            f"agentsdir.adapters.{name}", fromlist=["ARCHITECTURE"]
+        ).ARCHITECTURE
         assert isinstance(architecture, Architecture)
         return architecture
     return _installed(name)

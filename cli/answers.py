@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from agentsdir.cli.environment import Environment
-from agentsdir.cli.output import print_json
-from agentsdir.cli.terminal import inert
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from agentsdir.cli.environment import Environment
     from agentsdir.formats.reading.stream import StreamEvent
 
 
@@ -38,6 +35,8 @@ class AnswerPrinter:
             return
         try:
             if self._events:
+                from agentsdir.cli.output import print_json
+
                 print_json(self._env, event)
             elif event["conversationId"] == "main" and "blockId" in event:
                 self._text(event)
@@ -66,7 +65,14 @@ class AnswerPrinter:
             self._env.stdout.write("\n\n")
         self._written[handle] += text
         self._printed = True
-        self._env.stdout.write(inert(text) if self._env.stdout.isatty() else text)
+        self._env.stdout.write(self._for_reader(text))
+
+    def _for_reader(self, text: str) -> str:
+        if not self._env.stdout.isatty():
+            return text
+        from agentsdir.cli.terminal import inert
+
+        return inert(text)
 
     def break_off(self) -> None:
         """End the line that a turn was cut off in."""
@@ -83,5 +89,5 @@ class AnswerPrinter:
             return
         if not self._printed:
             # Another process may have run the turn: then the answer comes from the log.
-            self._env.stdout.write(inert(response) if self._env.stdout.isatty() else response)
+            self._env.stdout.write(self._for_reader(response))
         self._env.stdout.write("\n")

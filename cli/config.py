@@ -9,10 +9,15 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from agentsdir.cli.environment import Environment
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.tuples import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.cli.environment import Environment
 
 CONFIG_VARIABLE = "XDG_CONFIG_HOME"
 _HINT = "mend or remove it"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import orjson
 
-from agentsdir.adapters.contract import Decision, ToolRequest, deny_all
-from agentsdir.cli.environment import Environment
+from agentsdir.adapters.contract import Decision, deny_all
 from agentsdir.cli.hooks import find_hook, run_hook
 from agentsdir.cli.output import note
 from agentsdir.cli.terminal import inert
@@ -18,7 +16,11 @@ from agentsdir.formats.errors import HookFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentsdir.formats.directory.fold import AgentState
+    from typing import Any
+
+    from agentsdir.adapters.contract import ToolRequest
+    from agentsdir.cli.environment import Environment
+    from agentsdir.formats.directory.states import AgentState
 
 HOOK = "tool-confirmation"
 TERMINAL = Path("/dev/tty")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from agentsdir.cli.environment import Environment
 from agentsdir.cli.hooks import find_hook, run_hook
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.cli.environment import Environment
 
 HOOK = "outgoing"
 PATIENCE = 60.0

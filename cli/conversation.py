@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 INDENT = "    "
 LONG = 2000

@@ -1,4 +1,4 @@
-"""What a command may touch of the world outside: streams, variables, folders, the clock.
+"""What a command may touch of the world outside: streams, variables, folders, the clock, chance.
 
 Everything below `cli` is handed what it needs from here; tests hand in their own.
 """
@@ -6,25 +6,59 @@ Everything below `cli` is handed what it needs from here; tests hand in their ow
 from __future__ import annotations
 
 import os
-import pwd
 import sys
-from dataclasses import dataclass, field
+import time
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, BinaryIO, TextIO
 
-    from agentsdir.engine.world import Client, World
-    from agentsdir.formats.directory.fold import AgentState
+    from agentsdir.engine.world import Client, StartedTurn, World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
 ROOT_NAME = ".agentsdir"
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_CHARACTERS = _LETTERS + "0123456789"
+
+
+class FreshIds:
+    """Random ids: cuid2 for agents, messages and turns, uuid4 for sessions."""
+
+    def agent(self) -> str:
+        """Return a new cuid2: a letter, and 23 letters and digits, 123 bits of chance."""
+        chance = int.from_bytes(os.urandom(20), "big")
+        chance, first = divmod(chance, len(_LETTERS))
+        made = _LETTERS[first]
+        for _ in range(23):
+            chance, one = divmod(chance, len(_CHARACTERS))
+            made += _CHARACTERS[one]
+        return made
+
+    def session(self) -> str:
+        """Return a new uuid4 in 32 hex digits."""
+        import uuid
+
+        return uuid.uuid4().hex
+
+
+def now() -> str:
+    """Return the time in RFC 3339, to the microsecond."""
+    seconds, rest = divmod(time.time_ns(), 10**9)
+    # The calendar of `datetime` takes a start a millisecond.
+    year, month, day, hour, minute, second = time.gmtime(seconds)[:6]
+    date = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+    return f"{date}.{rest // 1000:06}Z"
 
 
 class FoundRoot(NamedTuple):
@@ -41,29 +75,41 @@ class TurnPlace(NamedTuple):
     turn_id: str
 
 
-@dataclass
 class Environment:
     """One invocation's surroundings.
 
     `root` is what `--root` said, or empty; `uid` is the user that files should belong to.
     """
 
-    stdin: BinaryIO
-    stdout: TextIO
-    stderr: TextIO
-    variables: Mapping[str, str]
-    cwd: Path
-    home: Path
-    root: str = ""
-    login: str = field(default="")
-    uid: int = field(default_factory=os.geteuid)
+    def __init__(
+        self,
+        stdin: BinaryIO,
+        stdout: TextIO,
+        stderr: TextIO,
+        variables: Mapping[str, str],
+        cwd: Path,
+        home: Path,
+        root: str = "",
+        login: str = "",
+        uid: int | None = None,
+    ) -> None:
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self.variables = variables
+        self.cwd = cwd
+        self.home = home
+        self.root = root
+        self._login = login
+        self.uid = os.geteuid() if uid is None else uid
+        self._found: FoundRoot | None = None
+        self._layout: Layout | None = None
 
     @classmethod
     def of_process(cls) -> Environment:
         """Return this process's own."""
         variables = os.environ
         home = Path(variables.get("HOME") or "~").expanduser()
-        login = variables.get("USER") or variables.get("LOGNAME") or _login()
         _open_closed_streams()
         if isinstance(sys.stdout.buffer, RawIOBase):
             # PYTHONUNBUFFERED: a raw stream drops the rest of a write that the system cut short.
@@ -77,10 +123,24 @@ class Environment:
             cwd = Path.cwd()
         except FileNotFoundError:
             cwd = Path("/")  # the folder is gone; commands that name their root still work
-        return cls(sys.stdin.buffer, sys.stdout, sys.stderr, variables, cwd, home, login=login)
+        return cls(sys.stdin.buffer, sys.stdout, sys.stderr, variables, cwd, home)
+
+    @property
+    def login(self) -> str:
+        """What the user is called on this machine."""
+        named = self._login or self.variables.get("USER") or self.variables.get("LOGNAME")
+        return named or _login()
 
     def find_root(self) -> FoundRoot:
-        """Return `--root`, `$AGENTSDIR_ROOT`, the nearest `.agentsdir` upwards, or that at home."""
+        """Return `--root`, `$AGENTSDIR_ROOT`, the nearest `.agentsdir` upwards, or that at home.
+
+        What was found first is kept: a root that is made meanwhile is not the one in force.
+        """
+        if self._found is None:
+            self._found = self._find_root()
+        return self._found
+
+    def _find_root(self) -> FoundRoot:
         named = self.root or self.variables.get(ROOT_VARIABLE, "")
         if named:
             if "\0" in named:
@@ -90,13 +150,15 @@ class Environment:
         for folder in (self.cwd, *self.cwd.parents):
             found = folder / ROOT_NAME
             if (found / "agentsdir.json").is_file():
-                return FoundRoot(found, searched=found.resolve() != own.resolve())
+                return FoundRoot(found, searched=found != own and found.resolve() != own.resolve())
         return FoundRoot(own, searched=False)
 
     @property
     def layout(self) -> Layout:
         """The agents directory that `find_root` finds; the way to it may lead through links."""
-        return Layout(self.find_root().folder.resolve())
+        if self._layout is None:
+            self._layout = Layout(self.find_root().folder.resolve())
+        return self._layout
 
     @property
     def turn(self) -> TurnPlace | None:
@@ -109,12 +171,6 @@ class Environment:
     @property
     def world(self) -> World:
         """The engine's surroundings, with the real clock and real fresh ids."""
-        import time
-
-        from agentsdir.cli.fresh import FreshIds, now
-        from agentsdir.cli.output import note
-        from agentsdir.cli.starting import Starting
-        from agentsdir.cli.trust import check_trust
         from agentsdir.engine.world import World
         from agentsdir.formats.directory.durability import Disk
         from agentsdir.formats.directory.settings import read_settings
@@ -127,13 +183,41 @@ class Environment:
             time.sleep,
             FreshIds(),
             Disk(settings.durability),
-            lambda: check_trust(self),
+            self.check_trust,
             self.client,
-            lambda text: note(self, text),
+            self.tell,
             settings,
-            Starting(self, layout.root),
+            self.start,
             self.hand_out,
         )
+
+    def check_trust(self) -> None:
+        """Raise `ProviderError` where the root in force may start no provider (decision D33)."""
+        found = self.find_root()
+        reason = "was found in or above the working directory, and not named"
+        reason = reason if found.searched else ""
+        try:
+            owner = found.folder.stat().st_uid
+        except FileNotFoundError:
+            owner = self.uid
+        if owner != self.uid:
+            reason = "belongs to another user"
+        if reason:
+            from agentsdir.cli.trust import check_listed
+
+            check_listed(self, reason)
+
+    def tell(self, text: str) -> None:
+        """Say something to the person at the terminal."""
+        from agentsdir.cli.output import note
+
+        note(self, text)
+
+    def start(self, paths: AgentPaths, message_id: str, *, alone: bool) -> StartedTurn:
+        """Start a process of this program that runs an agent's message. Raises `OSError`."""
+        from agentsdir.cli.starting import Starting
+
+        return Starting(self, paths.folder.parent.parent)(paths, message_id, alone=alone)
 
     def hand_out(self, document: dict[str, Any]) -> bool:
         """Give an outgoing text to the user's hook; tell whether there is one."""
@@ -161,6 +245,8 @@ class Environment:
 
 
 def _login() -> str:
+    import pwd
+
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container often knows its user by number only

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from agentsdir.cli.conversation import render
-from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
 from agentsdir.formats.reading.book import BlockBook
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Protocol
 
+    from agentsdir.cli.environment import Environment
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.book import Key
     from agentsdir.formats.reading.findings import Finding

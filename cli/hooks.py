@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from pathlib import Path
-from typing import IO, Any
-
-import orjson
 
 from agentsdir.adapters.programs import dying_with_parent
 from agentsdir.cli.config import config_home, foreign
-from agentsdir.cli.environment import Environment
+from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import IO, Any
+
+    from agentsdir.cli.environment import Environment
 
 _SHOWN = 2000
 _READ = 16 * 1024 * 1024
@@ -85,7 +88,7 @@ def run_hook(
 
     # Files, not pipes: what a hook leaves running behind it would keep a pipe open.
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
-        given.write(orjson.dumps(document) + b"\n")
+        given.write(jsontext.encode_as_is(document) + b"\n")
         given.seek(0)
         with tempfile.TemporaryFile() as err:
             try:

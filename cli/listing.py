@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
 from agentsdir.engine.agents import list_row, unreadable_row
@@ -12,7 +9,9 @@ from agentsdir.engine.agents import list_row, unreadable_row
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any
 
+    from agentsdir.cli.environment import Environment
     from agentsdir.engine.agents import Listed
     from agentsdir.engine.native import Store
 

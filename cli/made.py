@@ -16,7 +16,7 @@ def print_made(env: Environment, world: World, made: Made, *, as_json: bool) -> 
     """Print the new agent's id, name what was damaged in its source, and return the exit code."""
     damage = [finding for finding in made.findings if finding.is_damage]
     if as_json:
-        durability = world.disk.durability.value
+        durability = world.disk.durability
         print_json(env, {"type": "agent", "agentId": made.agent_id, "durability": durability})
     else:
         env.stdout.write(made.agent_id + "\n")

@@ -27,8 +27,11 @@ def main() -> NoReturn:
     try:
         # A signal in the middle of an import can find a library half made, and crash in it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        _load_pathlib()
         from agentsdir.cli.environment import Environment
-        from agentsdir.cli.invocation import run
+        from agentsdir.cli.invocation import prepare, run
+
+        prepare(sys.argv[1:])
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
@@ -41,6 +44,31 @@ def main() -> NoReturn:
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else 1
     _leave(code)
+
+
+class _Later(type(sys)):  # type: ignore[misc]  # the type of modules
+    """Stands in for a module until something of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:  # `from … import`, while it stands in
+            return lambda *given: getattr(self, name)(*given)
+        return getattr(__import__(self.__name__, fromlist=[name]), name)
+
+
+def _load_pathlib() -> None:
+    """Import `pathlib` less what it imports for URLs, patterns and Windows, until Python 3.13.
+
+    That is as much as itself, and a twelfth of a small command. Whoever needs it gets it.
+    """
+    if sys.version_info >= (3, 13) or "pathlib" in sys.modules:
+        return
+    names = {"fnmatch", "ntpath", "urllib.parse", "warnings"} - sys.modules.keys()
+    sys.modules.update({name: _Later(name) for name in names})
+    try:
+        import pathlib  # noqa: F401
+    finally:
+        for name in names:
+            del sys.modules[name]
 
 
 def _print_version() -> NoReturn:

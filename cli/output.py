@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, TextIO
 
-import orjson
-
-from agentsdir.cli.environment import Environment
-from agentsdir.cli.exits import code_of
 from agentsdir.cli.terminal import inert
 from agentsdir.formats import jsontext
-from agentsdir.formats.errors import AgentsdirError
 
 CHUNK = 256 * 1024
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any, TextIO
+
+    from agentsdir.cli.environment import Environment
+    from agentsdir.formats.errors import AgentsdirError
 
 
 def wants_json(environment: Environment, asked: bool) -> bool:
@@ -27,6 +25,8 @@ def wants_json(environment: Environment, asked: bool) -> bool:
 
 def json_text(value: Any, stream: TextIO | None, option: int = 0) -> str:
     """Return a value as JSON for `stream`, on a terminal without characters that drive it."""
+    import orjson
+
     try:
         text = orjson.dumps(value, option=option).decode()
     except TypeError:  # half of a surrogate pair, in a delta that a client cut there
@@ -49,6 +49,8 @@ def print_json(environment: Environment, value: Any) -> None:
 
 def print_document(environment: Environment, value: Any) -> None:
     """Print one JSON document, indented."""
+    import orjson
+
     text = json_text(value, environment.stdout, orjson.OPT_INDENT_2)
     environment.stdout.write(text + "\n")
 
@@ -58,7 +60,7 @@ def print_lines(environment: Environment, pieces: Iterable[bytes]) -> None:
     if environment.stdout.isatty():
         for piece in pieces:
             for line in piece.splitlines():
-                print_json(environment, orjson.loads(line))
+                print_json(environment, jsontext.decode(line))
         return
     environment.stdout.flush()
     write = environment.stdout.buffer.write
@@ -88,6 +90,8 @@ def note(environment: Environment, text: str) -> None:
 def print_error(environment: Environment, error: AgentsdirError, *, as_json: bool) -> None:
     """Say what went wrong: one line, or one JSON object for machines."""
     if as_json:
+        from agentsdir.cli.exits import code_of
+
         document = {
             "type": "error",
             "kind": error.kind,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from agentsdir.cli.environment import Environment
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Invalid, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from agentsdir.cli.environment import Environment
 
 
 def read_prompt(env: Environment, argument: str) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit, code_of
 from agentsdir.cli.output import print_error
 from agentsdir.formats.errors import AgentsdirError
@@ -12,6 +11,8 @@ from agentsdir.formats.errors import AgentsdirError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from agentsdir.cli.environment import Environment
 
 
 class Refusals:

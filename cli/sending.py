@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-from agentsdir.cli.environment import Environment
-from agentsdir.cli.output import note, print_document, print_json, print_text
 from agentsdir.formats.directory import locks
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from agentsdir.cli.environment import Environment
+    from agentsdir.cli.targets import TargetOptions
+    from agentsdir.engine.endings import TurnResult
     from agentsdir.engine.inbox import Message
-    from agentsdir.engine.results import TurnResult
     from agentsdir.engine.turns import Waiting
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths
@@ -47,6 +49,71 @@ class Manner(NamedTuple):
         return message._replace(permission_mode=self.permission_mode)
 
 
+class Sending(NamedTuple):
+    """What `send` is asked to do; `messages` is the file of a prompt, `retry` names one message."""
+
+    target: TargetOptions
+    messages: Path | None = None
+    no_wait: bool = False
+    no_message: bool = False
+    message_id: str = ""
+    retry: str = ""
+    sync: bool = False
+    manner: Manner = Manner()
+
+
+def send(env: Environment, asked: Sending) -> None:
+    """Do what a command line asks of `send`.
+
+    Raises `UsageError` for what does not go together, and what finding the agent and the turn do.
+    """
+    from agentsdir.cli.targets import find_target
+    from agentsdir.engine.agents import find_agent
+    from agentsdir.engine.inbox import Message, retry_of
+
+    target, retry, turn = asked.target, asked.retry, env.turn
+    if asked.no_message and turn is not None:
+        raise UsageError("--no-message runs turns, and within a turn none is: it would wait for it")
+    prompt = target.agent_and_prompt(env)[1]
+    if (asked.messages is not None or asked.no_message or retry) and prompt != "-":
+        raise UsageError("give one of: a prompt, --messages, --retry, --no-message")
+    if asked.no_message and (asked.sync or asked.no_wait or asked.messages is not None or retry):
+        raise UsageError("--no-message sends none; nothing else goes with it")
+    if asked.no_wait or turn is not None:
+        check_unwatched(asked.manner)
+    # What can be refused is refused before an agent is made.
+    content = None if asked.no_message or retry else _content(env, prompt, asked.messages)
+    if asked.sync and not (target.sender or retry or turn):
+        raise UsageError("--sync needs --from: who is to get the answer?")
+    from_agent = find_agent(env.layout, target.sender).id if target.sender else ""
+    if turn is not None and from_agent not in ("", turn.agent_id):
+        raise UsageError(f"in a turn of agent {turn.agent_id} it is that agent who sends")
+    world = env.world
+    paths = find_target(env, world, target)
+    world.layout.check_version(writing=True)
+    if asked.no_message:
+        run_waiting(env, world, paths, asked.message_id, asked.manner)
+        return
+    said = retry_of(paths, retry) if content is None else Message(content)
+    said = asked.manner.told_with(said._replace(sync=asked.sync or said.sync, id=asked.message_id))
+    if from_agent:
+        said = said._replace(sender=from_agent)
+    if asked.sync and said.sender == "cli" and turn is None:
+        raise UsageError("--sync needs --from: who is to get the answer?")
+    if turn is None and not asked.no_wait:
+        send_and_wait(env, world, paths, said, asked.manner)
+        return
+    give = send_in_turn if turn is not None else send_away
+    there = give(env, world, paths, said)
+    print_message(env, world, paths, there, as_json=asked.manner.as_json)
+
+
+def _content(env: Environment, prompt: str, messages: Path | None) -> list[dict[str, Any]]:
+    from agentsdir.cli.prompts import read_messages, read_prompt
+
+    return read_messages(env, messages) if messages else read_prompt(env, prompt)
+
+
 def check_unwatched(manner: Manner) -> None:
     """Refuse what nobody would heed of a turn that this command does not run itself."""
     from agentsdir.adapters.contract import RECORDABLE_MODES
@@ -69,8 +136,10 @@ def print_message(
     env: Environment, world: World, paths: AgentPaths, message_id: str, *, as_json: bool
 ) -> None:
     """Say which message now waits in an inbox."""
+    from agentsdir.cli.output import print_json, print_text
+
     if as_json:
-        durability = world.disk.durability.value
+        durability = world.disk.durability
         said = {"type": "message", "agentId": paths.id, "messageId": message_id}
         print_json(env, {**said, "durability": durability})
     else:
@@ -128,7 +197,7 @@ def send_and_wait(
         result = say(world, paths, message, sender, manner.waiting, alone=manner.alone)
         answer.finish([result], world)
     if manner.record and not result.recorded:
-        note(env, "another process ran the turn, and kept no stream of it")
+        env.tell("another process ran the turn, and kept no stream of it")
 
 
 def run_waiting(
@@ -174,7 +243,9 @@ class Answer:
         if not self._manner.as_json:
             self._printer.finish(done[-1].response)
             return
-        durability = world.disk.durability.value
+        from agentsdir.cli.output import print_document, print_json
+
+        durability = world.disk.durability
         print_one = print_document if len(done) == 1 else print_json
         for result in done:
             print_one(self._env, {**result.as_json(), "durability": durability})

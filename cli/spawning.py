@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from agentsdir.cli import sending
-from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.pairs import read_pairs
 from agentsdir.cli.prompts import check_text, read_prompt
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.spawning.agent_files import AgentFile, read_agent_file
-from agentsdir.engine.spawning.children import BASE_NAME, Child, Wanted, make_child
+from agentsdir.engine.spawning.children import BASE_NAME, Wanted, make_child
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
-    from agentsdir.engine.results import TurnResult
+    from agentsdir.cli.environment import Environment
+    from agentsdir.engine.endings import TurnResult
+    from agentsdir.engine.spawning.children import Child
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths
 
@@ -106,7 +107,7 @@ def _print(
         "messageId": child.message_id,
         "status": status,
         "turn": result.as_json() if result else None,
-        "durability": world.disk.durability.value,
+        "durability": world.disk.durability,
     }
     print_document(env, document)
 

@@ -7,39 +7,37 @@ before the person at the keyboard has listed it. The list is the person's, and i
 
 from __future__ import annotations
 
-import shlex
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
-
-from agentsdir.cli.config import config_home
-from agentsdir.cli.environment import Environment
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.derived import encode_document
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
 
-def check_trust(env: Environment) -> None:
-    """Raise `ProviderError` (kind ``untrusted-root``) where the root in force starts no provider.
+    from agentsdir.cli.environment import Environment
+
+
+def check_listed(env: Environment, reason: str) -> None:
+    """Raise `ProviderError` (kind ``untrusted-root``) unless the root in force is listed.
 
     A damaged list trusts nothing, which the message says.
+
+    Args:
+        reason: why it has to be.
     """
-    found = env.find_root()
-    reason = "was found in or above the working directory, and not named" if found.searched else ""
-    with suppress(FileNotFoundError):
-        if found.folder.stat().st_uid != env.uid:
-            reason = "belongs to another user"
-    if not reason:
-        return
-    root = real_path(found.folder)
+    root = real_path(env.find_root().folder)
     damage = ""
     try:
         if root in trusted_roots(env):
             return
     except Invalid as error:
         damage = f"; and {error.message}, so it trusts nothing"
+    import shlex
+
     raise ProviderError(
         f"{root} starts no provider: it {reason}{damage}",
         hint=f"`agentsdir trust {shlex.quote(root)}` allows it, if you know who made it",
@@ -59,6 +57,8 @@ def real_path(folder: Path) -> str:
 
 def list_path(env: Environment) -> Path:
     """Return where the list stands."""
+    from agentsdir.cli.config import config_home
+
     return config_home(env) / "trusted.json"
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from agentsdir.adapters.contract import Architecture, StoreReader
+from agentsdir.adapters.sides import StoreReader
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.creation import (
     Made,
-    NewAgent,
     check_options,
     fresh_id,
     identity_of,
@@ -18,8 +14,7 @@ from agentsdir.engine.creation import (
 from agentsdir.engine.histories import take_over
 from agentsdir.engine.identities import check_native
 from agentsdir.engine.native import find_native
-from agentsdir.engine.parsing import Found, find_sessions, walk
-from agentsdir.engine.world import World
+from agentsdir.engine.parsing import find_sessions, walk
 from agentsdir.formats.directory import documents, ids, locks
 from agentsdir.formats.directory.publishing import making_agent
 from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
@@ -28,8 +23,16 @@ from agentsdir.formats.reading.source import Source
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
+    from typing import Any
 
+    from agentsdir.adapters.contract import Architecture
+    from agentsdir.engine.creation import (
+        NewAgent,
+    )
     from agentsdir.engine.native import Store
+    from agentsdir.engine.parsing import Found
+    from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import Layout
 
 _SHOWN = 5

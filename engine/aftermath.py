@@ -6,88 +6,20 @@ turn or the message, so that what was done once can be left out the second time.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from agentsdir.engine.agents import find_readable
+from agentsdir.engine.endings import TERMINAL, Ending, Told
 from agentsdir.engine.inbox import Message, find_message, text_message
-from agentsdir.engine.routing.lineage import ancestors
-from agentsdir.engine.spawning.telling import Subagent, ended_steps, find_child
 from agentsdir.engine.steps import Step
 from agentsdir.formats.digest import derived_id
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError
 
-INTERNAL_ERROR = "Internal error."
-NO_PROVIDER = "No inference provider available."
-LIMIT_REACHED = "Tool execution limit reached."
-INFERENCE_FAILED = "Inference failed."
-_TEXTS = {
-    "no-provider": NO_PROVIDER,
-    "no-client": NO_PROVIDER,
-    "max-ticks": LIMIT_REACHED,
-}
-_REASONS = {
-    "crash": "Restored with pending work",
-    "interrupt": "Interrupted",
-    "parent": "Interrupted",
-    "timeout": "Timed out",
-    "close": "Closed",
-}
-TERMINAL = "cli"
-"""The connector of those who read the answer where they asked."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-
-class Ending(NamedTuple):
-    """How a turn ended.
-
-    `error` is the kind of its failure, and `text` the message; `aborted` is the reason of an abort.
-    Both are empty for a turn that was completed, with `text` as its answer.
-    """
-
-    error: str = ""
-    text: str = ""
-    aborted: str = ""
-
-    @classmethod
-    def of_record(cls, event: str, data: dict[str, Any]) -> Ending | None:
-        """Return what a record of a turn says of its end; None for one that says nothing of it."""
-        if event == "turn.complete":
-            return cls(text=str(data.get("response")))
-        if event == "turn.error":
-            return cls(str(data.get("kind")), str(data.get("message")))
-        if event == "turn.aborted":
-            return cls(aborted=str(data.get("reason")))
-        return None
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the turn was completed."""
-        return not (self.error or self.aborted)
-
-    @property
-    def says(self) -> str:
-        """What a person at the other end is told; nothing of a turn that somebody ended."""
-        if self.aborted:
-            return INTERNAL_ERROR if self.aborted == "crash" else ""
-        return _TEXTS.get(self.error, INFERENCE_FAILED) if self.error else self.text
-
-    @property
-    def reason(self) -> str:
-        """Why it failed, as others are told: without a full stop."""
-        if self.aborted:
-            return _REASONS.get(self.aborted, _REASONS["interrupt"])
-        said = _TEXTS.get(self.error, INFERENCE_FAILED).rstrip(".")
-        detail = self.text.strip().rstrip(".")
-        return f"{said} ({detail})" if detail else said
-
-
-class Told(NamedTuple):
-    """A message that an ending put into another agent's inbox."""
-
-    paths: AgentPaths
-    message_id: str
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
+    from agentsdir.formats.directory.states import AgentState
 
 
 def failure_text(state: AgentState, reason: str) -> str:
@@ -116,6 +48,8 @@ def aftermath(
     steps += _dropped(layout, state, ending)
     telling = _Telling(layout, again=again)
     if message is not None and message.get("spawn"):
+        from agentsdir.engine.spawning.telling import ended_steps
+
         said = ending.text if ending.is_success else failure_text(state, ending.reason)
         why = "" if ending.is_success else ending.reason
         steps += ended_steps(layout, state, message["content"], said, failure=why)
@@ -168,6 +102,8 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
     turn = state.open_turn
     if ending.is_success or turn is None:
         return []
+    from agentsdir.engine.spawning.telling import Subagent, find_child
+
     steps: list[Step] = []
     for child_id, name in [
         (one["child"], one["name"]) for one in turn["deferred"] if "child" in one
@@ -211,6 +147,8 @@ def give_up_steps(
     for message in state.pending:
         is_dropped = dropped is not None and message.get("spawn")
         if message.get("spawn") and not is_dropped:
+            from agentsdir.engine.spawning.telling import ended_steps
+
             said = failure_text(state, ending.reason)
             steps += ended_steps(layout, state, message["content"], said, failure=ending.reason)
         if message.get("sync") and not is_dropped:
@@ -224,6 +162,8 @@ def give_up_steps(
 def _goes_round(layout: Layout, state: AgentState) -> bool:
     if state.parent == state.agent_id:
         return False  # nobody is told by themselves
+    from agentsdir.engine.routing.lineage import ancestors
+
     try:
         ancestors(layout, state)
     except AgentsdirError as error:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, NamedTuple
 
 from agentsdir.formats.directory import derived, ids, locks
-from agentsdir.formats.directory.agent import Reading, read_agent, without_live_tail
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.agent import read_agent, without_live_tail
+from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
+
+    from agentsdir.formats.directory.agent import Reading
+    from agentsdir.formats.directory.layout import Layout
+    from agentsdir.formats.directory.states import AgentState
 
 
 class Listed(NamedTuple):
@@ -60,7 +64,7 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
             pass  # 24 lower-case letters can also be a name
     session = ids.undashed(reference)
     # Only what could be an id or a name is looked for; nothing else reaches the disk.
-    if not (ids.is_session_id(session) or ids.NAME.fullmatch(reference)):
+    if not (ids.is_session_id(session) or ids.may_be_name(reference)):
         raise UsageError(f"{reference!r} cannot name an agent", kind="bad-id")
     bare = reference.replace("-", "")
     live: list[AgentPaths] = []

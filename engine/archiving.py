@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, NamedTuple
-
-from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.creation import check_unique, check_unused
+from agentsdir.engine.holding import close_crashed_turn
 from agentsdir.engine.identities import check_native
 from agentsdir.engine.removal import hold_agent
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import move_folder
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.tuples import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 
 class Moved(NamedTuple):

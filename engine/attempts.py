@@ -8,34 +8,33 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
 
-from agentsdir.adapters.contract import (
-    Architecture,
-    Content,
-    ProgramProvider,
-    Provider,
-    ProviderSession,
-    SessionSpec,
-)
-from agentsdir.engine.hearing import Ear
-from agentsdir.engine.open_turn import OpenTurn
+from agentsdir.adapters.contract import program_of
 from agentsdir.engine.provider_sessions import open_provider, provider_errors
-from agentsdir.engine.recording import Recording, block_key
 from agentsdir.engine.syncing import name_transcripts, new_blocks, store_transcripts
 from agentsdir.engine.ticks import Ticks, limit_of
-from agentsdir.engine.transcript_blocks import Logged
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import NotRecorded, ProviderError, Uncertain
 from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import MAIN, Block
+from agentsdir.formats.reading.blocks import MAIN, block_key
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.usage import BELIEVABLE, as_usage
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+    from agentsdir.adapters.contract import Architecture, Content, SessionSpec
+    from agentsdir.adapters.sides import Provider, ProviderSession
+    from agentsdir.engine.hearing import Ear
+    from agentsdir.engine.open_turn import OpenTurn
+    from agentsdir.engine.recording import Recording
+    from agentsdir.engine.transcript_blocks import Logged
+    from agentsdir.formats.directory.agent import AgentWriter
+    from agentsdir.formats.directory.transcripts import Synced
+    from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.stream import StreamEvent
 
 MAX_TICKS = "max_ticks"
@@ -65,18 +64,19 @@ class Attempt:
     Args:
         turn: has its turn.start in the log.
         on_event: called with each stream event.
-        recording: of these events; it ends with the turn, or when the attempt is given up.
+        record: keep these events; that ends with `end`, or when the attempt is given up.
     """
 
     def __init__(
-        self, turn: OpenTurn, on_event: Callable[[StreamEvent], None], recording: Recording
+        self, turn: OpenTurn, on_event: Callable[[StreamEvent], None], *, record: bool
     ) -> None:
         self._turn = turn
         self._on_event = on_event
         self._ticks = Ticks(None)
         self._reducer = Reducer()
-        self._logged = Logged()
-        self._recording = recording
+        self._logged: Logged | None = None
+        self._record = record
+        self._recording: Recording | None = None
         self._blocks: dict[tuple[str, str], Block] = {}
         self._limited: str | None = None
         self.has_answered = False
@@ -90,7 +90,16 @@ class Attempt:
 
         Raises `ProviderError` when it does not, kind ``max-ticks`` where it only called tools.
         """
-        program = self._recording.provisional = runner.provider.runs_program
+        program = runner.provider.runs_program
+        if self._record or program:
+            from agentsdir.engine.recording import Recording
+
+            self._recording = Recording(self._turn.world, self._turn.paths, wanted=self._record)
+            self._recording.provisional = program
+        if program:
+            from agentsdir.engine.transcript_blocks import Logged
+
+            self._logged = Logged()
         self._ticks = Ticks(limit_of(self._turn.state.limits, runs_program=program))
         with open_provider(self._turn.world, runner.provider, runner.spec, blob) as session:
             try:
@@ -140,7 +149,8 @@ class Attempt:
     def _log(self, block: Block) -> Block:
         """Log a completed block; return it as it was logged."""
         block = self._turn.log(block)
-        self._logged.add(block)
+        if self._logged is not None:
+            self._logged.add(block)
         self._blocks[block_key(block)] = block
         return block
 
@@ -148,7 +158,8 @@ class Attempt:
         if "block" in event and event["block"].get("type") not in _NO_ANSWER:
             self.has_answered = True
         self._reducer.apply(event)
-        self._recording.take(event, self._turn.state)
+        if self._recording is not None:
+            self._recording.take(event, self._turn.state)
         self._on_event(event)
 
     def _keep(self, session: ProviderSession, runner: Runner) -> None:
@@ -157,14 +168,17 @@ class Attempt:
         with provider_errors():
             natives = session.transcripts()
         with turn.writer() as writer:
-            if isinstance(provider, ProgramProvider):
-                changed = store_transcripts(writer, natives, partial(provider.goes_on, ours=True))
+            if (program := program_of(provider)) is not None:
+                changed = store_transcripts(writer, natives, partial(program.goes_on, ours=True))
             else:
                 changed = store_transcripts(writer, natives)
+            if self._logged is None and not self._reducer.open_blocks:
+                self._name(writer, changed)  # nothing more is to come before that
+                return
         added = []
-        if any(synced.rewritten for synced in changed):
-            self._logged = Logged.of_log(turn.paths)  # none of its rows is where it was
-        if provider.runs_program:
+        if self._logged is not None:
+            if any(synced.rewritten for synced in changed):
+                self._logged = self._logged.of_log(turn.paths)  # none of its rows is where it was
             for block in new_blocks(runner.architecture, natives, changed, self._logged):
                 added.append(self._log(block))
                 self._show(stream.block_complete(block["id"], added[-1]))
@@ -172,16 +186,27 @@ class Attempt:
             if not any(_says_it_all(shown, block) for shown in added):
                 self._take(stream.block_complete(handle, block))
         with turn.writer() as writer:
+            self._name(writer, changed)
+
+    def _name(self, writer: AgentWriter, changed: list[Synced]) -> None:
+        """Have the log name what was kept."""
+        if self._recording is not None:
             self._recording.sync(writer)
-            name_transcripts(writer, changed, turn.world.now())
-        self._recording.is_spent = True
+        name_transcripts(writer, changed, self._turn.world.now())
+        if self._recording is not None:
+            self._recording.is_spent = True
+
+    def end(self) -> None:
+        """Close what was recorded, and remove it if nothing needs it."""
+        if self._recording is not None:
+            self._recording.end()
 
     def give_up(self) -> None:
         """Log the blocks again as superseded: another provider answers in this one's place."""
         for block in list(self._blocks.values()):
             given_up = self._turn.log({**block, "superseded": True})
             self._on_event(stream.block_complete(given_up["id"], given_up))
-        self._recording.end()
+        self.end()
 
     def _text(self) -> str:
         said = [b for b in self._reducer.blocks(MAIN) if not b.get("superseded")]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import workspace
 from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import AgentsdirError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
 
 
 def capture_workspace(world: World, paths: AgentPaths, *, wait: float = 0) -> workspace.Captured:

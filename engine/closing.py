@@ -8,25 +8,29 @@ ends in its own time, in a session that stays closed.
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from dataclasses import replace
-from typing import Any, NamedTuple
 
 from agentsdir.engine.aftermath import give_up_steps
-from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.interrupts import Asked, nudge, request_end, running_turn, wait_for_ends
+from agentsdir.engine.holding import close_crashed_turn, hold_turn
+from agentsdir.engine.interrupts import nudge, request_end, running_turn, wait_for_ends
 from agentsdir.engine.routing.lineage import ancestors, descendants
 from agentsdir.engine.spawning.ephemeral import remove_spent
 from agentsdir.engine.spawning.telling import shown
 from agentsdir.engine.steps import Step, take_step
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Busy
+from agentsdir.formats.tuples import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.engine.interrupts import Asked
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
+    from agentsdir.formats.directory.states import AgentState
 
 _PARENT_CLOSED = "its parent was closed"
 
@@ -134,7 +138,7 @@ def _after_crash(state: AgentState) -> AgentState:
     """Return a state without its open turn, which `crash_steps` end, and what it asked for."""
     asked = {one.get("child") for one in state.open_turn["deferred"]} if state.open_turn else set()
     children = {child: known for child, known in state.children.items() if child not in asked}
-    return replace(state, open_turn=None, children=children)
+    return state.replaced(open_turn=None, children=children)
 
 
 def _stands_below_closed(layout: Layout, state: AgentState) -> bool:

@@ -7,22 +7,28 @@ closing can be killed anywhere and done again.
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, NamedTuple
 
-from agentsdir.engine.aftermath import Ending, aftermath, give_up_steps
+from agentsdir.engine.aftermath import aftermath, give_up_steps
+from agentsdir.engine.endings import Ending
 from agentsdir.engine.lost_streams import lost_streams
 from agentsdir.engine.native_changes import way_back
-from agentsdir.engine.recording import block_key
 from agentsdir.engine.spawning.telling import is_spawned
 from agentsdir.engine.steps import Step, take_step
-from agentsdir.engine.world import World
 from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.fold import BROKEN, AgentState, waiting_message
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.fold import BROKEN, waiting_message
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.reading.blocks import make_block
+from agentsdir.formats.reading.blocks import block_key, make_block
+from agentsdir.formats.tuples import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
+    from agentsdir.formats.directory.states import AgentState
 
 INTERRUPTED = "The process died before this call returned."
 # What a call says that can be answered; another program may have written one that does not.
@@ -32,15 +38,11 @@ _CALLS = {
 }
 
 
-def close_crashed_turn(
-    world: World, paths: AgentPaths, known: AgentState | None = None
-) -> AgentState:
-    """Return an agent's state, once a turn whose holder died is ended, with its notices.
+def end_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
+    """End a turn that is open though nobody runs it, with its notices, and what waits if closed.
 
-    The caller holds `.turn`. Raises what `write_agent` raises (`known` is its argument).
+    The caller holds `.turn`. Raises what `write_agent` raises.
     """
-    with write_agent(paths, disk=world.disk, known=known) as writer:
-        state = writer.state
     if state.open_turn is not None:
         with write_agent(paths, disk=world.disk, known=state) as writer:
             writer.finish_rewrites()

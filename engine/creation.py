@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import RECORDABLE_MODES, ProgramProvider, Provider
+from agentsdir.adapters.contract import RECORDABLE_MODES
+from agentsdir.adapters.sides import ProgramProvider
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.routing import routes
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids, locks
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.derived import encode_document
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import FORMAT, VERSION, Layout
+from agentsdir.formats.directory.layout import FORMAT, VERSION
 from agentsdir.formats.directory.publishing import publish_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, SessionStateError, UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
     from agentsdir.adapters.contract import Architecture
+    from agentsdir.adapters.sides import Provider
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.durability import Disk
+    from agentsdir.formats.directory.layout import Layout
     from agentsdir.formats.reading.findings import Finding
 
 KINDS = ("user", "cron", "heartbeat", "subagent")

@@ -6,24 +6,24 @@ own store.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from agentsdir.formats.directory import derived, transcripts, workspace
 from agentsdir.formats.directory.agent import open_agent, read_agent
 from agentsdir.formats.directory.derived import encode_document
-from agentsdir.formats.directory.layout import FORMAT, VERSION, AgentPaths
+from agentsdir.formats.directory.layout import FORMAT, VERSION
 from agentsdir.formats.directory.log import read_log
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.spool import Pieces
 from agentsdir.formats.times import from_text
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.formats.directory.fold import AgentState
+    from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.records import Record
+    from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.findings import Finding
 
 

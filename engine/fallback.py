@@ -5,18 +5,23 @@ SPEC.md, "Fallback".
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import RECORDABLE_MODES, Architecture, Provider
+from agentsdir.adapters.contract import RECORDABLE_MODES
 from agentsdir.engine.native_changes import own_native, stand_in_change
-from agentsdir.engine.open_turn import OpenTurn
-from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import ids
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.errors import AgentsdirError, ProviderError, UsageError
+from agentsdir.formats.errors import ProviderError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.contract import Architecture
+    from agentsdir.adapters.sides import Provider
+    from agentsdir.engine.open_turn import OpenTurn
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.states import AgentState
+    from agentsdir.formats.errors import AgentsdirError
 
 # Nobody could do better than whoever said these: the prompt, the log or the root is refused, or the
 # answer is given already.
@@ -94,8 +99,8 @@ def as_run_by(state: AgentState, architecture: Architecture, provider: Provider)
     """
     same = state.session.provider_name == architecture.name
     model = state.session.model if same else provider.default_model
-    session = replace(state.session, provider_name=architecture.name, model=model)
-    return replace(state, session=session)
+    session = state.session.replaced(provider_name=architecture.name, model=model)
+    return state.replaced(session=session)
 
 
 def mode_abroad(mode: str) -> str:

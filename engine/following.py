@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import LiveReader, StoreReader
+from agentsdir.adapters.sides import LiveReader, StoreReader
 from agentsdir.engine.agents import find_agent
-from agentsdir.engine.native import Store, find_native, may_be_native
+from agentsdir.engine.native import find_native, may_be_native
 from agentsdir.engine.parsing import SUFFIXES, owner_of
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.transcripts import of_session, store_path
@@ -21,13 +20,15 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.reading.lines import LINE_CAP
 from agentsdir.formats.reading.source import HEAD, Source
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
-    from agentsdir.adapters.contract import Follower, Translator
+    from agentsdir.adapters.sides import Follower, Translator
+    from agentsdir.engine.native import Store
     from agentsdir.formats.directory.layout import AgentPaths, Layout
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.stream import StreamEvent

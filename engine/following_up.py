@@ -8,23 +8,14 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
-from agentsdir.engine.aftermath import Told
+from agentsdir.engine.endings import Told, TurnResult
 from agentsdir.engine.hearing import AskedToEnd
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.provider_sessions import find_provider
-from agentsdir.engine.results import TurnResult, recorded_result
-from agentsdir.engine.routing.outbox import hand_out
 from agentsdir.engine.running import Sender
-from agentsdir.engine.scheduler import TurnScheduler
-from agentsdir.engine.spawning.ephemeral import remove_spent
-from agentsdir.engine.spawning.telling import waiting_children
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import (
     AgentsdirError,
     NoSuchAgent,
@@ -36,7 +27,13 @@ from agentsdir.formats.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentsdir.engine.world import StartedTurn
+    from typing import Any
+
+    from agentsdir.engine.scheduler import TurnScheduler
+    from agentsdir.engine.world import StartedTurn, World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.log import Position
+    from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.stream import StreamEvent
 
 
@@ -130,8 +127,10 @@ class FollowingUp:
                     message = state.pending[0]
                     mine = message["messageId"] == message_id
                     result = self._turn(paths, state, held, message, sender if mine else QUIET)
-                    own = result if mine else None
-                    state = self._scheduler.current(paths, held)
+                    if mine:
+                        own = result
+                    else:
+                        state = self._scheduler.current(paths, held)
                 if own is None and recorded:
                     # An ephemeral agent may be gone once `.turn` is free.
                     own = _recorded(paths, message_id, sender)
@@ -142,7 +141,7 @@ class FollowingUp:
                 if any(one["messageId"] == message_id for one in read_agent(paths).state.pending):
                     self._world.tell(queued)
             raise
-        remove_spent(self._world, paths)
+        self._remove_spent(paths, state)
         return own
 
     def _run_all(self, paths: AgentPaths, sender: Sender, wait: float) -> list[TurnResult]:
@@ -156,8 +155,14 @@ class FollowingUp:
             while state.pending:
                 done.append(self._turn(paths, state, held, state.pending[0], sender))
                 state = self._scheduler.current(paths, held)
-        remove_spent(self._world, paths)
+        self._remove_spent(paths, state)
         return done
+
+    def _remove_spent(self, paths: AgentPaths, state: AgentState) -> None:
+        if state.ephemeral:
+            from agentsdir.engine.spawning.ephemeral import remove_spent
+
+            remove_spent(self._world, paths)
 
     def _check_needs_no_prompt(self, paths: AgentPaths, state: AgentState) -> None:
         if find_provider(state)[1].runs_program:
@@ -179,13 +184,19 @@ class FollowingUp:
         # A long log is not read again for the one text that this turn may leave.
         since = None if state.undelivered else state.position
         result = self._scheduler.run(paths, state, held, message, sender)
-        hand_out(self._world, paths, state, since)
+        self._hand_out(paths, self._scheduler.last_seen(paths), since)
         if result.error is None:
             self._defer(paths, state, result)
         if not self._alone:
             for told in result.told:
                 self._scheduler.defer(partial(self._answer, told))
         return result
+
+    def _hand_out(self, paths: AgentPaths, state: AgentState, since: Position | None) -> None:
+        if state.undelivered:
+            from agentsdir.engine.routing.outbox import hand_out
+
+            hand_out(self._world, paths, state, since)
 
     def _defer(self, paths: AgentPaths, state: AgentState, result: TurnResult) -> None:
         # What an earlier turn asked for waits too, where its process died before it was run.
@@ -218,6 +229,8 @@ class FollowingUp:
 
     def _run_children(self, parent: AgentPaths) -> None:
         """Run spawned agents: one here, several side by side in processes of their own."""
+        from agentsdir.engine.spawning.telling import waiting_children
+
         with suppress(NoSuchAgent):  # removed meanwhile, and who it asked for with it
             state = read_agent(parent).state
             self._run_waiting(parent, waiting_children(self._world.layout, state))
@@ -246,6 +259,8 @@ class FollowingUp:
 
 
 def _recorded(paths: AgentPaths, message_id: str, sender: Sender) -> TurnResult:
+    from agentsdir.engine.results import recorded_result
+
     try:
         return recorded_result(paths, message_id, sender.on_event)
     except AgentsdirError as error:

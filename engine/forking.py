@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.engine.creation import Made, open_root
 from agentsdir.engine.histories import take_over
 from agentsdir.engine.identities import own_identity
 from agentsdir.engine.provider_sessions import find_provider, forked_files
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import ids, locks, transcripts
-from agentsdir.formats.directory.agent import Reading, open_agent, read_agent
+from agentsdir.formats.directory.agent import open_agent, read_agent
 from agentsdir.formats.directory.creation import recorded_creation
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import read_log
 from agentsdir.formats.directory.points import Point
 from agentsdir.formats.directory.publishing import making_agent
 from agentsdir.formats.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import Reading
+    from agentsdir.formats.directory.layout import AgentPaths
 
 # Of what the first agent was made, which is no origin of its fork.
 _ORIGINS = ("adopted_from", "imported_from")

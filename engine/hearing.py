@@ -8,19 +8,21 @@ process does something else, ends nothing.
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 from contextlib import contextmanager, suppress
 
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import Position, open_log, read_log
+from agentsdir.formats.directory.locks import NEVER
+from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.errors import AgentsdirError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.log import Position
 
 NUDGE = signal.SIGURG
 """What a holder is sent; a process that does not listen is not disturbed by it."""
@@ -53,7 +55,7 @@ class Ear:
         self._paths = paths
         self._position = position
         self._turn_id = turn_id
-        self._deadline = time.monotonic() + timeout if timeout else math.inf
+        self._deadline = time.monotonic() + timeout if timeout else NEVER
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -79,7 +81,7 @@ class Ear:
     def heed(self) -> None:
         """Raise `AskedToEnd` or `TimedOut` if the turn is to end now."""
         if time.monotonic() >= self._deadline:
-            self._deadline = math.inf
+            self._deadline = NEVER
             raise TimedOut
         reason = ""
         with suppress(OSError, AgentsdirError):  # whoever appends next says so

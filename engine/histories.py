@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import orjson
-
 from agentsdir.engine.parsing import Found, parse_session
 from agentsdir.engine.syncing import log_block
+from agentsdir.formats import jsontext
 from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
@@ -39,5 +38,5 @@ def take_over(
         sink = parse_session(Found(architecture, session), hidden=False)
         findings += sink.findings
         for line in sink.lines("all"):
-            log_block(made, None, orjson.loads(line), ts)
+            log_block(made, None, jsontext.decode(line), ts)
     return findings

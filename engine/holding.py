@@ -6,12 +6,17 @@ import os
 from contextlib import contextmanager
 
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.turn_notes import Started, TurnNote, clear_note, read_note
+from agentsdir.formats.directory.agent import write_agent
+from agentsdir.formats.directory.states import SessionState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
+    from agentsdir.formats.directory.turn_notes import Started, TurnNote
 
 
 @contextmanager
@@ -26,9 +31,29 @@ def hold_turn(
 
 def end_what_was_left(paths: AgentPaths, held: locks.Held) -> None:
     """End what a dead holder of `.turn` left running, and forget it."""
+    if not os.fstat(held.descriptor).st_size:
+        return
+    from agentsdir.formats.directory.turn_notes import clear_note, read_note
+
     if note := read_note(paths):
         end_leftovers(paths, note)
         clear_note(held)
+
+
+def close_crashed_turn(
+    world: World, paths: AgentPaths, known: AgentState | None = None
+) -> AgentState:
+    """Return an agent's state, once a turn whose holder died is ended, with its notices.
+
+    The caller holds `.turn`. Raises what `write_agent` raises (`known` is its argument).
+    """
+    with write_agent(paths, disk=world.disk, known=known) as writer:
+        state = writer.state
+    if state.open_turn is None and state.session.state is not SessionState.TERMINATED:
+        return state
+    from agentsdir.engine.crashes import end_crashed_turn  # most turns end by themselves
+
+    return end_crashed_turn(world, paths, state)
 
 
 def turn_marks(paths: AgentPaths, turn_id: str) -> dict[str, str]:
@@ -42,6 +67,8 @@ def turn_marks(paths: AgentPaths, turn_id: str) -> dict[str, str]:
 
 def has_leftovers(paths: AgentPaths) -> bool:
     """Tell whether something still runs of the turn that `.turn` names; none is at work now."""
+    from agentsdir.formats.directory.turn_notes import read_note
+
     note = read_note(paths)
     if note is None:
         return False
@@ -64,6 +91,7 @@ def end_leftovers(paths: AgentPaths, note: TurnNote) -> None:
 def this_process() -> Started:
     """Return the process that runs this."""
     from agentsdir.adapters import processes
+    from agentsdir.formats.directory.turn_notes import Started
 
     found = processes.find(os.getpid())
     return Started(*found) if found else Started(os.getpid(), 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.creation import check_unique, check_unused
 from agentsdir.formats.directory import ids
@@ -12,6 +10,8 @@ from agentsdir.formats.errors import AgentsdirError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from agentsdir.formats.directory.layout import Layout
 
 

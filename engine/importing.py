@@ -8,20 +8,16 @@ touched: the next turn places the transcripts.
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.creation import Made, check_unique, open_root
 from agentsdir.engine.identities import check_native, own_identity
 from agentsdir.engine.provider_sessions import find_provider, forked_files
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids, locks, transcripts, workspace
-from agentsdir.formats.directory.agent import Reading, read_agent
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.directory.log import open_log, read_log
-from agentsdir.formats.directory.publishing import NewAgent, making_agent
-from agentsdir.formats.directory.records import Record
+from agentsdir.formats.directory.publishing import making_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Invalid
 from agentsdir.formats.reading.lines import LINE_CAP
@@ -37,8 +33,15 @@ _DOCUMENTS = (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
 
-    from agentsdir.formats.directory.fold import AgentState
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import Reading
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.publishing import NewAgent
+    from agentsdir.formats.directory.records import Record
+    from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.source import Source
 

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from agentsdir.engine.inbox import Message, enqueue
+from agentsdir.engine.inbox import enqueue
 from agentsdir.engine.running import check_can_run
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import AgentWriter, read_agent, write_agent
-from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.errors import SessionStateError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from agentsdir.engine.inbox import Message
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import AgentWriter
+    from agentsdir.formats.directory.layout import AgentPaths
 
 
 @contextmanager

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import Any, NamedTuple
 
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import ids
-from agentsdir.formats.directory.agent import AgentWriter, write_agent
+from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.fold import BROKEN, MESSAGE_FLAGS, waiting_message
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import SessionStateError, UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import AgentWriter
+    from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.records import Record
+    from agentsdir.formats.directory.states import AgentState
 
 
 class Message(NamedTuple):
@@ -59,12 +63,19 @@ class Message(NamedTuple):
 
 
 _NAMES = ("reply_to", "retry_of", "permission_mode")
-_FRAME = re.compile(r"<(?=\s*/?\s*system_message)", re.IGNORECASE)
+_FRAME = r"(?i)<(?=\s*/?\s*system_message)"
 
 
 def text_message(text: str) -> list[dict[str, Any]]:
     """Return a text as the content of a message."""
     return [{"type": "text", "text": text}]
+
+
+class Enqueued(NamedTuple):
+    """The id of a message that is in an inbox, and the agent's state with it."""
+
+    message_id: str
+    state: AgentState
 
 
 def enqueue(world: World, paths: AgentPaths, message: Message) -> str:
@@ -74,6 +85,11 @@ def enqueue(world: World, paths: AgentPaths, message: Message) -> str:
     terminated session, and `UsageError` for an id that another message has (kind
     ``message-differs``), or that breaks the grammar (kind ``bad-id``).
     """
+    return enqueue_and_read(world, paths, message).message_id
+
+
+def enqueue_and_read(world: World, paths: AgentPaths, message: Message) -> Enqueued:
+    """Put a message into an agent's inbox as `enqueue` does; return what the agent is then, too."""
     if message.id and not ids.is_agent_id(message.id):
         raise UsageError(
             f"{message.id!r} is no message id: 24 to 32 lower-case letters and digits",
@@ -86,8 +102,8 @@ def enqueue(world: World, paths: AgentPaths, message: Message) -> str:
                     f"agent {paths.id} has another message with the id {message.id}",
                     kind="message-differs",
                 )
-            return message.id
-        return put(writer, world, message)
+            return Enqueued(message.id, writer.state)
+        return Enqueued(put(writer, world, message), writer.state)
 
 
 def put(writer: AgentWriter, world: World, message: Message) -> str:
@@ -162,7 +178,7 @@ def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
     parts = [dict(part) for part in content]
     texts = [part for part in parts if isinstance(part.get("text"), str)]
     for part in texts:
-        part["text"] = _FRAME.sub("&lt;", part["text"])
+        part["text"] = re.sub(_FRAME, "&lt;", part["text"])
     if not texts:
         return [*text_message(f"{before}</system_message>"), *parts]
     texts[0]["text"] = before + texts[0]["text"]

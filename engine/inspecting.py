@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.engine.agents import list_row
 from agentsdir.engine.routing.lineage import depth_of
 from agentsdir.formats.directory import derived, locks
-from agentsdir.formats.directory.agent import Reading, without_live_tail
+from agentsdir.formats.directory.agent import without_live_tail
 from agentsdir.formats.directory.creation import recorded_creation
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.directory.turn_notes import read_note
 from agentsdir.formats.errors import AgentsdirError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.formats.directory.agent import Reading
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 
 def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:

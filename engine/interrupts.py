@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any, NamedTuple
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
 from agentsdir.engine.hearing import NUDGE
 from agentsdir.engine.inbox import Message, put
 from agentsdir.engine.routing.lineage import descendants
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import AgentWriter, read_agent, write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.turn_notes import read_note
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, SessionStateError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import AgentWriter
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 _WAIT = 0.02
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from agentsdir.engine.routing import routes
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import ids, locks
-from agentsdir.formats.directory.agent import AgentWriter, write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, SessionStateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import AgentWriter
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 
 def rename(world: World, paths: AgentPaths, name: str) -> AgentState:

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
-from typing import NamedTuple
 
-from agentsdir.engine.recording import block_key, decode_event
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths, open_plain
+from agentsdir.engine.recording import decode_event
+from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.directory.transcripts import store_path
 from agentsdir.formats.errors import Invalid, NotRecorded
-from agentsdir.formats.reading.blocks import Block, check_block
+from agentsdir.formats.reading.blocks import block_key, check_block
 from agentsdir.formats.reading.lines import read_lines
 from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
+    from agentsdir.formats.reading.blocks import Block
 
 _SAID = ("assistant_text", "thinking")
 

@@ -8,26 +8,24 @@ released longest ago is suspended first. Decisions D12 and D26; SPEC.md, "Slots"
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import timedelta
-from typing import NamedTuple
 
-from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.holding import end_what_was_left
+from agentsdir.engine.holding import close_crashed_turn, end_what_was_left
 from agentsdir.engine.provider_sessions import suspension_blob
-from agentsdir.engine.suspending import suspend_held
-from agentsdir.engine.world import World
 from agentsdir.formats import times
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import AgentsdirError, NotRecorded, SlotsHeld, Uncertain
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 _PAUSE = 0.02
 
@@ -83,7 +81,7 @@ class SessionMultiplexer:
             if len(self._slots) <= self._world.settings.max_slots:
                 return Acquired(state, b"")
             # There are fewer slots than there were: who would keep one has to compete for it.
-            state = suspend_held(self._world, paths, state, held, "evicted")
+            state = _suspend(self._world, paths, state, held, "evicted")
         waited = 0.0
         stuck: set[str] = set()
         while True:
@@ -122,6 +120,8 @@ class SessionMultiplexer:
 
     def sweep(self, seconds: float) -> list[str]:
         """Suspend the sessions in use that had no input for some seconds; return the agents."""
+        from datetime import timedelta
+
         try:
             oldest = times.to_text(times.from_text(self._world.now()) - timedelta(seconds=seconds))
         except OverflowError:  # longer than any calendar
@@ -180,7 +180,7 @@ class SessionMultiplexer:
             end_what_was_left(paths, held.turn)
             state = close_crashed_turn(world, paths)
             if state.session.state is SessionState.ACTIVE:
-                suspend_held(world, paths, state, held.turn, reason)
+                _suspend(world, paths, state, held.turn, reason)
         except (NotRecorded, Uncertain):
             raise
         except AgentsdirError:
@@ -209,6 +209,14 @@ def _first_free(agents: list[AgentPaths]) -> Iterator[Claimed | None]:
             yield Claimed(paths, turn)
             return
         yield None
+
+
+def _suspend(
+    world: World, paths: AgentPaths, state: AgentState, held: locks.Held, reason: str
+) -> AgentState:
+    from agentsdir.engine.suspending import suspend_held  # most turns find a slot free
+
+    return suspend_held(world, paths, state, held, reason)
 
 
 def _is_active(paths: AgentPaths) -> bool:

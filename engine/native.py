@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import heapq
 import re
-from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import MIN_NATIVE_PREFIX, Architecture, StoreReader
+from agentsdir.adapters.contract import MIN_NATIVE_PREFIX
+from agentsdir.adapters.sides import StoreReader
 from agentsdir.engine.parsing import Found
 from agentsdir.formats.errors import NoSuchAgent, UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+    from typing import Any
 
-    from agentsdir.adapters.contract import NativeSession, Refuse
+    from agentsdir.adapters.contract import Architecture, NativeSession, Refuse
 
 _REFERENCE = re.compile(f"[0-9A-Za-z_-]{{{MIN_NATIVE_PREFIX},128}}")
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from agentsdir.adapters.contract import Decision, Process
+from agentsdir.adapters.contract import Decision
 from agentsdir.engine.holding import has_leftovers, this_process
-from agentsdir.engine.native_changes import change_native
 from agentsdir.engine.provider_sessions import TurnHost
 from agentsdir.engine.syncing import log_block
-from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import AgentWriter, write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.turn_notes import Started, TurnNote, clear_note, write_note
+from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.errors import HookFailed
-from agentsdir.formats.reading.blocks import Block, check_block
+from agentsdir.formats.reading.blocks import check_block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from agentsdir.adapters.contract import ToolRequest
+    from agentsdir.adapters.contract import Process, ToolRequest
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory import locks
+    from agentsdir.formats.directory.agent import AgentWriter
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
+    from agentsdir.formats.reading.blocks import Block
 
 
 class OpenTurn:
@@ -78,17 +78,23 @@ class OpenTurn:
 
     def _began(self, process: Process) -> None:
         """Note whose program runs now, for whoever finds this process dead (decision D14)."""
+        from agentsdir.formats.directory.turn_notes import Started, TurnNote, write_note
+
         write_note(self._held, TurnNote(self.id, this_process(), Started(*process)))
         self._process = process
 
     def clear_note(self) -> None:
         """Empty `.turn`, unless something still runs that the next holder has to end."""
         if self._process is not None and not has_leftovers(self.paths):
+            from agentsdir.formats.directory.turn_notes import clear_note
+
             clear_note(self._held)
 
     def _named(self, native_id: str) -> None:
         """Log at once under which id the client's session is: nothing else would find it again."""
         if native_id != self.state.native["id"]:
+            from agentsdir.engine.native_changes import change_native
+
             with self.writer() as writer:
                 change_native(writer, native_id, "named", self.world.now())
 

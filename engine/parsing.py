@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import Architecture, SessionFiles, StoreReader, TranscriptReader
+from agentsdir.adapters.sides import StoreReader
 from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
-from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
-from agentsdir.formats.reading.sink import ParseSink, View
+from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.usage import add_usage, no_usage
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
+    from agentsdir.adapters.contract import Architecture, SessionFiles
+    from agentsdir.adapters.sides import TranscriptReader
+    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.sink import View
 
 GZIP = b"\x1f\x8b"
 SUFFIXES = (".jsonl", ".json")

@@ -10,22 +10,24 @@ import os
 import re
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
-from agentsdir.adapters.contract import Profile, ProgramProvider
-from agentsdir.engine.world import World
+from agentsdir.adapters.contract import Profile
+from agentsdir.adapters.sides import ProgramProvider
 from agentsdir.formats.directory import documents
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.bundles import checked_name
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths, Layout, open_plain
+from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentsdir.adapters.contract import Provider
+    from agentsdir.adapters.sides import Provider
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
+    from agentsdir.formats.directory.states import AgentState
 
 MAX_FILES = 1000
 MAX_SIZE = 16 * 1024 * 1024

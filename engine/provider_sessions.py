@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import (
     RECORDABLE_MODES,
-    Architecture,
-    Host,
-    Process,
-    Provider,
-    ProviderSession,
     SessionSpec,
     deny_all,
 )
 from agentsdir.engine.holding import turn_marks
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import ids, transcripts
 from agentsdir.formats.directory.creation import recorded_creation
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths, read_json
+from agentsdir.formats.directory.layout import read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from agentsdir.adapters.contract import Decision, NativeFile, ToolRequest
+    from agentsdir.adapters.contract import (
+        Architecture,
+        Decision,
+        Host,
+        NativeFile,
+        Process,
+        ToolRequest,
+    )
+    from agentsdir.adapters.sides import Provider, ProviderSession
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.records import Record
+    from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.source import Source
 

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import orjson
-
-from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
-from agentsdir.formats.directory import streams
-from agentsdir.formats.directory.agent import AgentWriter, open_agent
+from agentsdir.formats.directory.agent import open_agent
 from agentsdir.formats.directory.durability import Disk, Durability
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import read_log
-from agentsdir.formats.directory.points import Point
 from agentsdir.formats.directory.transcripts import STREAM
 from agentsdir.formats.errors import Invalid, Uncertain
+from agentsdir.formats.reading.blocks import block_key
 from agentsdir.formats.reading.lines import LINE_CAP, read_lines
 from agentsdir.formats.reading.stream import EVENT_TYPES
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
-    from typing import BinaryIO, Self
+    from typing import Any, BinaryIO
 
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory import streams
+    from agentsdir.formats.directory.agent import AgentWriter
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.points import Point
+    from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.stream import StreamEvent
 
 TURN_ENDS = ("turn.complete", "turn.error", "turn.aborted")
@@ -64,6 +62,8 @@ class Recording:
         self._file.write(line)
 
     def _begin(self, state: AgentState) -> streams.StreamFile:
+        from agentsdir.formats.directory import streams
+
         disk, turn = self._world.disk, state.counters["turns"]
         if not self.wanted:
             disk = Disk(Durability.NEVER)
@@ -78,17 +78,6 @@ class Recording:
         if self._file is not None and self.wanted:
             synced = self._file.finish().as_entry()
             writer.append("transcript.synced", {"files": [synced]}, self._world.now())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.end()
 
     def end(self) -> None:
         """Close the file, and remove it if nothing needs it."""
@@ -120,7 +109,7 @@ class RecordedTurn(NamedTuple):
         """Yield the events, and close the file."""
         with self.stream:
             for line in read_lines(self.stream):
-                yield orjson.loads(line.data or b"")
+                yield jsontext.decode(line.data or b"")
 
 
 def recorded_turns(paths: AgentPaths, until: Point) -> dict[str, dict[str, Any]]:
@@ -168,6 +157,8 @@ def load_recorded(paths: AgentPaths, entry: dict[str, Any]) -> RecordedTurn:
 
     Raises `Invalid` with the reason when it is missing, or not to the byte what was recorded.
     """
+    from agentsdir.formats.directory import streams
+
     opened = streams.open_stream(paths, entry)
     blocks: set[tuple[str, str]] = set()
     try:
@@ -184,16 +175,10 @@ def load_recorded(paths: AgentPaths, entry: dict[str, Any]) -> RecordedTurn:
     return RecordedTurn(opened, blocks)
 
 
-def block_key(block: Any) -> tuple[str, str]:
-    """Return which block of a session a block is: its conversation and its id."""
-    known = block if isinstance(block, dict) else {}
-    return str(known.get("conversationId")), str(known.get("id"))
-
-
 def decode_event(line: bytes | None) -> StreamEvent | None:
     """Return the stream event that a line of a stream holds, or None."""
     try:
-        event = orjson.loads(line or b"")
-    except orjson.JSONDecodeError:
+        event = jsontext.decode(line or b"")
+    except jsontext.JSONDecodeError:
         return None
     return event if isinstance(event, dict) and event.get("type") in EVENT_TYPES else None

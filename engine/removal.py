@@ -5,11 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import withdraw_agent
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.errors import NotRecorded
@@ -17,6 +14,10 @@ from agentsdir.formats.errors import NotRecorded
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 
 @contextmanager

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from agentsdir.engine.recording import TURN_ENDS, block_key, load_recorded, recorded_turns
+from agentsdir.engine.recording import TURN_ENDS, load_recorded, recorded_turns
 from agentsdir.formats.directory import derived
 from agentsdir.formats.directory.agent import open_agent, read_agent, without_live_tail
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import read_log
-from agentsdir.formats.directory.points import END, Point
-from agentsdir.formats.directory.records import Record
+from agentsdir.formats.directory.points import END
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.blocks import MAIN, block_key
 from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.points import Point
+    from agentsdir.formats.directory.records import Record
     from agentsdir.formats.reading.stream import StreamEvent
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.engine.native_changes import change_native
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import SessionStateError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 
 def reset(world: World, paths: AgentPaths, message: str = "", *, wait: float = 0) -> AgentState:

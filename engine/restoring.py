@@ -7,9 +7,6 @@ the others.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, NamedTuple
-
 from agentsdir.engine.closing import unfinished_steps
 from agentsdir.engine.crashes import crash_steps, spent_streams
 from agentsdir.engine.holding import has_leftovers, hold_turn
@@ -17,21 +14,27 @@ from agentsdir.engine.routing.outbox import hand_out
 from agentsdir.engine.spawning.ephemeral import is_spent_but_for_a_turn, remove_spent
 from agentsdir.engine.spawning.missed import missed_steps
 from agentsdir.engine.steps import Step, loss_steps, take_step
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, locks
-from agentsdir.formats.directory.agent import Reading, read_agent, without_live_tail, write_agent
+from agentsdir.formats.directory.agent import read_agent, without_live_tail, write_agent
 from agentsdir.formats.directory.derived_files import wrong_files
 from agentsdir.formats.directory.journal import tail_is_record
-from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, Layout, read_json
+from agentsdir.formats.directory.layout import TEMPORARY, read_json
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.transcripts import unfinished_rewrites
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
 from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import Reading
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
 
 
 _STOPPED = "ended what a dead turn's program left running"

@@ -1,11 +1,9 @@
-"""How a message ended: as a turn of ours said, or as the log says of somebody else's."""
+"""How a message ended whose turn another process ran: as the log says."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
+from agentsdir.engine.endings import TurnResult
 from agentsdir.engine.replaying import recorded_event
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.errors import ProviderError, SessionStateError
 
@@ -13,42 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agentsdir.engine.aftermath import Told
+    from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.reading.stream import StreamEvent
-
-
-class TurnResult(NamedTuple):
-    """How a message ended: `outcome` is completed, failed or aborted.
-
-    `cost` is in US dollars, where the client said it; `recorded` is whether the stream of its turn
-    was kept. `deferred` is what the turn left to be run after it, `told` whom its end was told.
-    `error` is what it failed with.
-    """
-
-    message_id: str | None
-    turn_id: str | None
-    outcome: str
-    response: str
-    stop_reason: str | None
-    usage: dict[str, Any] | None
-    recorded: bool = False
-    cost: float | None = None
-    deferred: tuple[dict[str, Any], ...] = ()
-    told: tuple[Told, ...] = ()
-    error: BaseException | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object that `send --json` prints."""
-        return {
-            "type": "turn",
-            "messageId": self.message_id,
-            "turnId": self.turn_id,
-            "outcome": self.outcome,
-            "response": self.response,
-            "stopReason": self.stop_reason,
-            "usage": self.usage,
-            "costUsd": self.cost,
-        }
 
 
 def recorded_result(

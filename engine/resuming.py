@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.engine.multiplexer import SessionMultiplexer
 from agentsdir.engine.provider_sessions import find_provider, session_spec
 from agentsdir.engine.syncing import place_missing
-from agentsdir.engine.world import World
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import ProviderError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 
 def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
 
-from agentsdir.adapters.contract import RECORDABLE_MODES, Content, Provider
-from agentsdir.engine import fallback
-from agentsdir.engine.aftermath import Ending, Told, aftermath, told_by
-from agentsdir.engine.attempts import Attempt, Runner, Said
-from agentsdir.engine.crashes import open_call_steps
+from agentsdir.adapters.contract import RECORDABLE_MODES
+from agentsdir.engine.attempts import Attempt, Runner
+from agentsdir.engine.endings import Ending, TurnResult
 from agentsdir.engine.hearing import AskedToEnd, Ear, TimedOut
 from agentsdir.engine.inbox import presented
-from agentsdir.engine.interrupts import pass_on
-from agentsdir.engine.native_changes import way_back
 from agentsdir.engine.open_turn import OpenTurn
 from agentsdir.engine.provider_sessions import (
     crashed,
@@ -22,17 +17,9 @@ from agentsdir.engine.provider_sessions import (
     provider_of,
     session_spec,
 )
-from agentsdir.engine.recording import Recording
-from agentsdir.engine.results import TurnResult
-from agentsdir.engine.spawning.telling import begun_steps
-from agentsdir.engine.steps import take_step
 from agentsdir.engine.syncing import catch_up
-from agentsdir.engine.untold import with_untold
-from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -40,11 +27,22 @@ from agentsdir.formats.errors import (
     ProviderError,
     Uncertain,
 )
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+    from agentsdir.adapters.contract import Content
+    from agentsdir.adapters.sides import Provider
+    from agentsdir.engine.attempts import Said
+    from agentsdir.engine.endings import Told
+    from agentsdir.engine.steps import Step
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import AgentWriter
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.stream import StreamEvent
 
 CUT_SHORT = "The turn ended before this call returned."
@@ -104,7 +102,8 @@ class Turn:
         self._sender = sender
         self._slot = slot
         self._attempt: Attempt | None = None
-        self._recordings = ExitStack()
+        self._fell_back = False
+        self._attempts = ExitStack()
         self._deferred: tuple[dict[str, Any], ...] = ()
         self._told: tuple[Told, ...] = ()
 
@@ -120,7 +119,7 @@ class Turn:
         `Uncertain`, `SessionStateError` when the agent was closed before the turn began, and the
         exception of whoever interrupts this process.
         """
-        with self._recordings:
+        with self._attempts:
             return self._run()
 
     def _run(self) -> TurnResult:
@@ -147,6 +146,8 @@ class Turn:
             self._end("turn.aborted", aborted, "aborted", Ending(aborted=reason))
             if isinstance(error, AskedToEnd):  # the turn was, and not what its process does next
                 return self._result("aborted")._replace(error=error)
+            from agentsdir.engine.interrupts import pass_on
+
             pass_on(self._turn.world, self._turn.paths)
             if not isinstance(error, TimedOut):
                 raise
@@ -164,30 +165,40 @@ class Turn:
         ear = Ear(turn.paths, turn.state.position, turn.id, sender.timeout)
         errors: list[AgentsdirError] = []
         name = turn.state.session.provider_name
-        stand_ins = fallback.stand_ins(turn.world, turn.state)
+        stand_ins: list[str] | None = None
         while True:
-            recording = Recording(turn.world, turn.paths, wanted=sender.record)
-            self._recordings.enter_context(recording)
-            attempt = self._attempt = Attempt(turn, sender.on_event, recording)
+            attempt = self._attempt = Attempt(turn, sender.on_event, record=sender.record)
+            self._attempts.callback(attempt.end)
             try:
                 if isinstance(begun, AgentsdirError):
                     raise begun
-                content = with_untold(turn, self._content)
-                return attempt.run(begun, content, blob, ear)
+                return attempt.run(begun, self._untold_content(), blob, ear)
             except (NotRecorded, Uncertain):
                 raise
             except Exception as error:
+                from agentsdir.engine import fallback
+
                 errors.append(_as_ours(error))
                 if attempt.has_answered or not fallback.may_stand_in(errors[-1]):
                     raise
+                if stand_ins is None:
+                    stand_ins = fallback.stand_ins(turn.world, turn.state)
                 if not stand_ins:
                     raise fallback.worst(errors) from error
             ear.heed()
             attempt.give_up()
             before, name = name, stand_ins.pop(0)
             turn.world.tell(f"{before} gave no answer ({errors[-1].kind}); {name} stands in")
+            self._fell_back = True
             fallback.hand_over(turn, before, name, errors[-1], len(errors) + 1)
             begun, blob = _refusable(partial(self._stand_in, name)), b""
+
+    def _untold_content(self) -> Content:
+        if not self._turn.state.missed:
+            return self._content
+        from agentsdir.engine.untold import with_untold
+
+        return with_untold(self._turn, self._content)
 
     def _own(self) -> Runner:
         """Return the agent's own provider, its session brought level with the log."""
@@ -219,11 +230,14 @@ class Turn:
             }
             writer.append("turn.start", start, turn.world.now())
         if self._message is not None and self._message.get("spawn"):
-            for step in begun_steps(turn.world.layout, turn.state, self._message["content"]):
-                turn.state = take_step(turn.world, turn.paths, turn.state, step)
+            from agentsdir.engine.spawning.telling import begun_steps
+
+            self._take(begun_steps(turn.world.layout, turn.state, self._message["content"]))
 
     def _stand_in(self, name: str) -> Runner:
         """Return who runs the turn in place of the agent's own provider."""
+        from agentsdir.engine import fallback
+
         turn = self._turn
         architecture, provider = provider_of(name)
         state = fallback.as_run_by(turn.state, architecture, provider)
@@ -241,12 +255,12 @@ class Turn:
 
     def _close_calls(self) -> None:
         """Answer the calls that will not return any more."""
+        from agentsdir.engine.crashes import open_call_steps
+
         turn = self._turn
-        with turn.writer() as writer:
-            state = writer.state
-        for step in open_call_steps(turn.paths, turn.id, CUT_SHORT):
-            state = take_step(turn.world, turn.paths, state, step)
-        turn.state = state
+        with turn.writer():
+            pass  # the turn knows what others have logged
+        self._take(open_call_steps(turn.paths, turn.id, CUT_SHORT))
 
     def _fail(self, failed: AgentsdirError) -> TurnResult:
         kind = jsontext.clean(failed.kind, set()) or ProviderError.kind
@@ -287,24 +301,54 @@ class Turn:
         # What could not be ended, or was left by one who was in a hurry, the next holder ends.
         self._turn.clear_note()
 
+    def _go_back(self) -> None:
+        """Have the agent go on in the native session of its own provider."""
+        from agentsdir.engine.native_changes import way_back
+
+        turn = self._turn
+        if (back := way_back(turn.paths, turn.state)) is not None:
+            with turn.writer() as writer:
+                writer.append("native.changed", back, turn.world.now())
+
     def _record_end(self, event: str, data: dict[str, Any], outcome: str, ending: Ending) -> None:
         turn, world = self._turn, self._turn.world
         with turn.writer() as writer:
             # Until the end is in the log its program may ask for more, and not afterwards.
             found = writer.state.open_turn
             self._deferred = tuple(found["deferred"]) if found else ()
-            steps = aftermath(world.layout, writer.state, turn.id, self._message, ending)
+            steps = self._aftermath(writer.state, ending)
             writer.append(event, {"turn_id": turn.id, **data}, world.now())
-        if (back := way_back(turn.paths, turn.state)) is not None:
-            with turn.writer() as writer:
-                writer.append("native.changed", back, world.now())
-        for step in steps:
-            turn.state = take_step(world, turn.paths, turn.state, step)
+            if not steps and not self._fell_back:
+                self._deliver(writer, outcome)
+                return
+        if self._fell_back:
+            self._go_back()
+        self._take(steps)
+        with turn.writer() as writer:
+            self._deliver(writer, outcome)
+
+    def _aftermath(self, state: AgentState, ending: Ending) -> list[Step]:
+        if ending.is_read_here(state, self._message):
+            return []
+        from agentsdir.engine.aftermath import aftermath, told_by
+
+        turn = self._turn
+        steps = aftermath(turn.world.layout, state, turn.id, self._message, ending)
         self._told = tuple(told_by(steps))
+        return steps
+
+    def _take(self, steps: list[Step]) -> None:
+        """Append what some steps are to append, here or in other logs."""
+        from agentsdir.engine.steps import take_step
+
+        turn = self._turn
+        for step in steps:
+            turn.state = take_step(turn.world, turn.paths, turn.state, step)
+
+    def _deliver(self, writer: AgentWriter, outcome: str) -> None:
         if self._message is not None:
-            with turn.writer() as writer:
-                delivered = {"message_id": self._message["messageId"], "outcome": outcome}
-                writer.append("message.delivered", delivered, world.now())
+            delivered = {"message_id": self._message["messageId"], "outcome": outcome}
+            writer.append("message.delivered", delivered, self._turn.world.now())
 
 
 def _refusable(make: Callable[[], Runner]) -> Runner | AgentsdirError:

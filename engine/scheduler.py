@@ -7,25 +7,25 @@ be done after a turn is deferred, and done when the turn has ended well. SPEC.md
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
-from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.engine.multiplexer import SessionMultiplexer
-from agentsdir.engine.results import TurnResult
-from agentsdir.engine.running import Sender, Slot, Turn, check_can_run
-from agentsdir.engine.world import World
+from agentsdir.engine.running import Slot, Turn, check_can_run
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState, check_transition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from agentsdir.engine.creation import NewAgent
+    from agentsdir.engine.endings import TurnResult
+    from agentsdir.engine.running import Sender
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 
 class TurnScheduler:
@@ -112,6 +112,14 @@ class TurnScheduler:
         """Return an agent's state, with a turn that a dead process left open closed."""
         held.check()
         return close_crashed_turn(self.world, paths, self._known.get(paths.id))
+
+    def know(self, paths: AgentPaths, state: AgentState) -> None:
+        """Take a state that was read in this process to read on from."""
+        self._known[paths.id] = state
+
+    def last_seen(self, paths: AgentPaths) -> AgentState:
+        """Return an agent's state as it was at the end of its last turn here."""
+        return self._known[paths.id]
 
     def run(
         self,

@@ -7,16 +7,20 @@ makes of them: load, parse, runtime.
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from agentsdir.adapters import registry
 from agentsdir.engine.agents import list_row
 from agentsdir.engine.parsing import Found, parse_session
 from agentsdir.formats.directory import transcripts, workspace
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 _READ = ("main", "subagent")
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, NamedTuple
 
-from agentsdir.engine.world import World
-from agentsdir.formats.directory.agent import AgentWriter, Reading, write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.records import Record
+from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.errors import Invalid, SessionStateError
+from agentsdir.formats.tuples import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import AgentWriter, Reading
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.records import Record
+    from agentsdir.formats.directory.states import AgentState
 
 
 class Step(NamedTuple):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.holding import hold_turn
+from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.engine.provider_sessions import (
     find_provider,
     open_provider,
@@ -13,14 +12,17 @@ from agentsdir.engine.provider_sessions import (
     session_spec,
 )
 from agentsdir.engine.syncing import name_transcripts, store_transcripts
-from agentsdir.engine.world import World
-from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import ProviderError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory import locks
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
 
 MAX_BLOB = 1024 * 1024  # decision D23
 

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from functools import partial
 
-from agentsdir.adapters.contract import (
-    Architecture,
-    NativeFile,
-    ProgramProvider,
-    Provider,
-    SessionSpec,
-)
+from agentsdir.adapters.contract import program_of
 from agentsdir.engine.provider_sessions import provider_errors
-from agentsdir.engine.transcript_blocks import Logged, unlogged_blocks
-from agentsdir.engine.world import World
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import transcripts
-from agentsdir.formats.directory.agent import AgentWriter, write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.errors import Invalid
-from agentsdir.formats.reading.blocks import Block
 from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from agentsdir.adapters.contract import Architecture, NativeFile, SessionSpec
+    from agentsdir.adapters.sides import ProgramProvider, Provider
+    from agentsdir.engine.transcript_blocks import Logged
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import AgentWriter
+    from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.publishing import NewAgent
+    from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.directory.transcripts import Synced
+    from agentsdir.formats.reading.blocks import Block
 
 _REPLACED = "sidecar"
 """The role of files that a client replaces as it goes on."""
@@ -95,6 +92,8 @@ def new_blocks(
 
     They are read from the provider's own files, which were just stored.
     """
+    from agentsdir.engine.transcript_blocks import unlogged_blocks
+
     sources = {native.path: native.source for native in natives}
     read = [native.source for native in natives if native.role in ("main", "subagent")]
     since = {sources[synced.path].name: synced.grown_from for synced in changed}
@@ -121,14 +120,16 @@ def catch_up(
     Raises `Invalid` (kind ``transcript-differs``) when a native file is shorter than its stored
     copy or another; nothing is overwritten then.
     """
-    if not provider.runs_program or not isinstance(provider, ProgramProvider):
+    if (program := program_of(provider)) is None:
         return state, spec
     with provider_errors():
-        natives = provider.native_files(spec)
+        natives = program.native_files(spec)
     with write_agent(paths, disk=world.disk, known=state) as writer:
-        changed = store_transcripts(writer, natives, partial(provider.goes_on, ours=False))
+        changed = store_transcripts(writer, natives, partial(program.goes_on, ours=False))
         state = writer.state
     if changed:
+        from agentsdir.engine.transcript_blocks import Logged
+
         # Stored, logged, named: who dies in between is followed by one who does it again.
         for block in new_blocks(architecture, natives, changed, Logged.of_log(paths)):
             with write_agent(paths, disk=world.disk, known=state) as writer:
@@ -139,16 +140,16 @@ def catch_up(
             state = writer.state
         saved = transcripts.load_sound(paths, state.transcripts, state.native["id"])
         spec = spec._replace(transcripts=saved)
-    _place(provider, spec, natives)
+    _place(program, spec, natives)
     return state, spec
 
 
 def place_missing(provider: Provider, spec: SessionSpec) -> None:
     """Put saved transcripts where the client finds them, if they are not there (decision D11)."""
-    if provider.runs_program and isinstance(provider, ProgramProvider):
+    if (program := program_of(provider)) is not None:
         with provider_errors():
-            natives = provider.native_files(spec)
-        _place(provider, spec, natives)
+            natives = program.native_files(spec)
+        _place(program, spec, natives)
 
 
 def _place(provider: ProgramProvider, spec: SessionSpec, natives: Sequence[NativeFile]) -> None:

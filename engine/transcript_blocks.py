@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from agentsdir.adapters.contract import Architecture
-from agentsdir.engine.recording import block_key
 from agentsdir.formats import jsontext
 from agentsdir.formats.digest import short_hash
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.errors import Invalid
-from agentsdir.formats.reading.blocks import Block
+from agentsdir.formats.reading.blocks import block_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from agentsdir.adapters.contract import Architecture
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.source import Source
 
 # What makes two versions of a block different; their time, place and tokens do not (D21).

@@ -6,24 +6,25 @@ never run again by itself.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from agentsdir.engine.following_up import FollowingUp
-from agentsdir.engine.inbox import Message, enqueue
+from agentsdir.engine.inbox import Message, enqueue_and_read
 from agentsdir.engine.provider_sessions import find_provider
-from agentsdir.engine.results import TurnResult
 from agentsdir.engine.running import Sender
 from agentsdir.engine.scheduler import TurnScheduler
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+    from agentsdir.engine.endings import TurnResult
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.stream import StreamEvent
 
 
@@ -74,9 +75,9 @@ def say(
     """
     _check(world, paths, sender)
     with world.disk.settled():
-        message_id = enqueue(world, paths, message)
-        following = _following(world, paths, sender, waiting, alone=alone)
-        return following.run_until(paths, message_id, sender, wait=waiting.turn)
+        there = enqueue_and_read(world, paths, message)
+        following = _following(world, paths, sender, waiting, alone=alone, known=there.state)
+        return following.run_until(paths, there.message_id, sender, wait=waiting.turn)
 
 
 def render(
@@ -121,8 +122,17 @@ def _check(world: World, paths: AgentPaths, sender: Sender) -> None:
 
 
 def _following(
-    world: World, paths: AgentPaths, sender: Sender, waiting: Waiting, *, alone: bool
+    world: World,
+    paths: AgentPaths,
+    sender: Sender,
+    waiting: Waiting,
+    *,
+    alone: bool,
+    known: AgentState | None = None,
 ) -> FollowingUp:
-    following = FollowingUp(world, TurnScheduler(world, slot_wait=waiting.slot), alone=alone)
+    scheduler = TurnScheduler(world, slot_wait=waiting.slot)
+    if known is not None:
+        scheduler.know(paths, known)
+    following = FollowingUp(world, scheduler, alone=alone)
     following.listen(paths, sender)
     return following

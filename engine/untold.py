@@ -7,20 +7,20 @@ that nothing which was said can pass for something else.
 
 from __future__ import annotations
 
-from typing import Any
-
-from agentsdir.adapters.contract import Content
-from agentsdir.engine.open_turn import OpenTurn
-from agentsdir.engine.recording import TURN_ENDS, block_key
+from agentsdir.engine.recording import TURN_ENDS
 from agentsdir.engine.ticks import SAID
 from agentsdir.formats import jsontext
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.log import read_records
-from agentsdir.formats.directory.records import Record
-from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.blocks import MAIN, block_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.contract import Content
+    from agentsdir.engine.open_turn import OpenTurn
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.records import Record
     from agentsdir.formats.reading.blocks import Block
 
 MOST = 256 * 1024
@@ -35,8 +35,6 @@ _END = "That was said before. The message to answer now:"
 
 def with_untold(turn: OpenTurn, content: Content) -> Content:
     """Return a prompt with what the native session in force has not been told before it."""
-    if not turn.state.missed:
-        return content
     text = untold(turn.paths, turn.state.native["id"], turn.id)
     if not text:
         return content

@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
 
 from agentsdir.adapters.contract import Host
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.settings import Settings
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, Protocol
 
+    from agentsdir.formats.directory.durability import Disk
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
+    from agentsdir.formats.directory.states import AgentState
 
-class FreshIds(Protocol):
-    """Where new ids come from."""
+    class FreshIds(Protocol):
+        """Where new ids come from."""
 
-    def agent(self) -> str:
-        """Return a new agent, message or turn id (a cuid2)."""
+        def agent(self) -> str:
+            """Return a new agent, message or turn id (a cuid2)."""
 
-    def session(self) -> str:
-        """Return a new session id (a uuid4 in 32 hex digits)."""
+        def session(self) -> str:
+            """Return a new session id (a uuid4 in 32 hex digits)."""
+
+    class StartedTurn(Protocol):
+        """A process of ours that runs an agent's message."""
+
+        def wait(self) -> int:
+            """Wait for its end; return its exit code."""
+
+        def interrupt(self) -> None:
+            """Have it end its turn."""
+
+    class Start(Protocol):
+        """Starts such a process."""
+
+        def __call__(
+            self,
+            paths: AgentPaths,
+            message_id: str,
+            *,
+            alone: bool,
+        ) -> StartedTurn:
+            """Start one, which outlives this process unless it is `alone`. Raises `OSError`."""
 
 
 class Client(NamedTuple):
@@ -39,29 +61,6 @@ class Client(NamedTuple):
 def no_client(_state: AgentState) -> Client:
     """Return what a world without a user says: no home, no configuration, nobody to ask."""
     return Client(Host(Path("/nonexistent")))
-
-
-class StartedTurn(Protocol):
-    """A process of ours that runs an agent's message."""
-
-    def wait(self) -> int:
-        """Wait for its end; return its exit code."""
-
-    def interrupt(self) -> None:
-        """Have it end its turn."""
-
-
-class Start(Protocol):
-    """Starts such a process."""
-
-    def __call__(
-        self,
-        paths: AgentPaths,
-        message_id: str,
-        *,
-        alone: bool,
-    ) -> StartedTurn:
-        """Start one, which outlives this process unless it is `alone`. Raises `OSError`."""
 
 
 class World(NamedTuple):

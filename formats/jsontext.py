@@ -6,20 +6,30 @@ checked first (`encode`) and what others wrote is cleaned and marked (`clean`).
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-import orjson
-
+from agentsdir.formats import smalljson
 from agentsdir.formats.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from json import JSONDecodeError as JSONDecodeError
+    from typing import Any
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Return `JSONDecodeError`, which only a wrong text needs."""
+        if name == "JSONDecodeError":
+            from json import JSONDecodeError
+
+            return JSONDecodeError
+        raise AttributeError(name)
+
 
 MAX_DEPTH = 128  # jq 1.6 stops at 256, orjson writes at most 254
 MAX_INT = 2**53 - 1  # what a double holds exactly
 
 CONTAINERS = frozenset({dict, list})
 
-decode = orjson.loads
-JSONDecodeError = orjson.JSONDecodeError
+decode = smalljson.loads
 
 
 def decode_exactly(data: bytes) -> Any:
@@ -56,19 +66,31 @@ def encode(value: Any) -> bytes:
     Raises `Invalid` (kind ``value-refused``) for what would not round-trip: NaN, infinities,
     integers beyond 2^53, lone surrogates, keys that are no strings, depth over 128.
     """
-    _check(value, 1)
-    try:
-        return orjson.dumps(value)
-    except TypeError as error:  # lone surrogates and foreign types
-        raise _refused(str(error)) from error
+    return _encoded(value, indent=False)
 
 
 def encode_document(value: Any) -> bytes:
     """Return `value` as an indented JSON document ending in a newline (same checks)."""
-    _check(value, 1)
+    return _encoded(value, indent=True)
+
+
+def encode_as_is(value: Any) -> bytes:
+    """Return `value` as one line of JSON, also where what is read back is not the same.
+
+    Raises `TypeError` for lone surrogates, foreign types, and what nests too deep to be written.
+    """
     try:
-        return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    except TypeError as error:
+        plain = _is_plain(value, 1)
+    except Invalid:
+        plain = False
+    return smalljson.dumps(value, plain=plain)
+
+
+def _encoded(value: Any, *, indent: bool) -> bytes:
+    plain = _is_plain(value, 1)
+    try:
+        return smalljson.dumps(value, plain=plain, indent=indent)
+    except TypeError as error:  # lone surrogates and foreign types
         raise _refused(str(error)) from error
 
 
@@ -76,29 +98,36 @@ def _refused(reason: str) -> Invalid:
     return Invalid(f"a value cannot be written exactly: {reason}", kind="value-refused")
 
 
-def _check(value: Any, depth: int) -> None:
+def _is_plain(value: Any, depth: int) -> bool:
+    """Tell whether a value holds no floats, which libraries write in several ways.
+
+    Raises `Invalid` for what cannot be written exactly.
+    """
     kind = type(value)
-    if kind is str or kind is bool or value is None:
-        return
-    if kind is int:
-        if not -MAX_INT <= value <= MAX_INT:
-            raise _refused("an integer beyond 2^53")
-    elif kind is float:
-        if not math.isfinite(value):
-            raise _refused(f"{value} is no JSON number")
-    elif kind is dict or kind is list:
+    if kind is dict or kind is list:
         if depth > MAX_DEPTH:
             raise _refused(f"nesting deeper than {MAX_DEPTH}")
         if kind is dict:
-            for key, item in value.items():
+            for key in value:
                 if type(key) is not str:
                     raise _refused(f"a key of type {type(key).__name__}")
-                _check(item, depth + 1)
-        else:
-            for item in value:
-                _check(item, depth + 1)
-    else:
-        raise _refused(f"a {kind.__name__} is no plain JSON type")
+            value = value.values()
+        plain = True
+        for item in value:
+            if type(item) is not str and not _is_plain(item, depth + 1):
+                plain = False
+        return plain
+    if kind is str or kind is bool or value is None:
+        return True
+    if kind is int:
+        if not -MAX_INT <= value <= MAX_INT:
+            raise _refused("an integer beyond 2^53")
+        return True
+    if kind is float:
+        if value - value != 0:
+            raise _refused(f"{value} is no JSON number")
+        return False
+    raise _refused(f"a {kind.__name__} is no plain JSON type")
 
 
 def deeper_than(value: Any, limit: int) -> bool:
@@ -156,7 +185,7 @@ def clean(value: Any, reasons: set[str], depth: int = 1) -> Any:
             return str(value)
         return value
     if isinstance(value, float):
-        if not math.isfinite(value):
+        if value - value != 0:
             reasons.add("non-finite")
             return None
         return value

@@ -10,10 +10,10 @@ nothing does not pay for one.
 
 from __future__ import annotations
 
-from typing import Any
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from agentsdir.schemas.violations import Violation
 
 

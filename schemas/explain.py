@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import islice
-from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker
-from jsonschema.exceptions import ValidationError
 from referencing import Registry, Resource
 
 from agentsdir.schemas import catalogue
 from agentsdir.schemas.rfc3339 import is_rfc3339
 from agentsdir.schemas.violations import Violation, pointer_of, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from jsonschema.exceptions import ValidationError
 
 _END = r"(?!\n)"  # what keeps Python's $ from letting a newline through
 MOST = 20  # of one value; who mends those sees the next ones

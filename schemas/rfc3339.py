@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import date
 
 RFC3339 = re.compile(
     r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
@@ -16,8 +15,8 @@ def is_rfc3339(text: str) -> bool:
     """Tell whether `text` is a complete RFC 3339 date-time with an offset, on a day that exists."""
     if RFC3339.fullmatch(text) is None:
         return False
-    try:
-        date.fromisoformat(text[:10])
-    except ValueError:
-        return False
-    return True
+    if (day := int(text[8:10])) <= 28:
+        return True
+    year, month = int(text[:4]), int(text[5:7])
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return day <= (30 if month in (4, 6, 9, 11) else 31 if month != 2 else 28 + leap)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from agentsdir.adapters.claude.emit import HIDDEN, PARSED, Place
+from agentsdir.adapters.claude.emit import HIDDEN, PARSED
 from agentsdir.adapters.claude.shapes import all_text, identifier, mapping, parts, text
 from agentsdir.adapters.claude.subagents import TOOLS
 from agentsdir.adapters.claude.tree import ANSWER, FILLER
@@ -13,6 +12,9 @@ from agentsdir.formats.reading.sink import DROPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.reading import Reading
 
 SYNTHETIC = "<synthetic>"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from agentsdir.adapters.claude.emit import Place
 from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from agentsdir.adapters.claude.emit import Place
     from agentsdir.formats.reading.sink import BlockSink
 
 _ANSWERED = -2

@@ -11,7 +11,6 @@ import os
 import re
 import stat
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 
@@ -24,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import Any
 
 END = 64 * 1024
 TITLE = 200

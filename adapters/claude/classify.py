@@ -7,9 +7,13 @@ the text decides, and only by how it begins: a person may type any of these tags
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
 
 from agentsdir.adapters.claude.shapes import mapping
+from agentsdir.formats.tuples import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Voice(NamedTuple):

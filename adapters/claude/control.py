@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import orjson
 
-from agentsdir.adapters.contract import Decision, ToolRequest
+from agentsdir.adapters.contract import ToolRequest
 from agentsdir.formats.reading.blocks import MAIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
-    from agentsdir.adapters.contract import Content
+    from agentsdir.adapters.contract import Content, Decision
 
 _NUMBER = re.compile(rb'"request_id"\s*:\s*"([A-Za-z0-9_-]{1,128})"')
 _IS_QUESTION = re.compile(rb'"type"\s*:\s*"control_request"')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import orjson
 
@@ -12,6 +11,7 @@ from agentsdir.formats.reading.salvage import salvage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 _BOM = b"\xef\xbb\xbf"
 _MAX_ROWS = 64

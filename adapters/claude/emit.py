@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from agentsdir.adapters.claude.shapes import mapping, text
-from agentsdir.formats.reading.blocks import Source
 from agentsdir.formats.reading.sink import DROPPED
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.formats.reading.blocks import Source
     from agentsdir.formats.reading.sink import BlockSink
 
 # What became of a row; the reader settles its line accordingly, once.

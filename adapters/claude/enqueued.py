@@ -6,18 +6,19 @@ rows say nothing new. What was enqueued and never came out was still typed by so
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, Place
+from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER
 from agentsdir.adapters.claude.shapes import all_text
 from agentsdir.adapters.claude.user import say
-from agentsdir.formats.reading.rows import Row
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+    from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.reading import Reading
+    from agentsdir.formats.reading.rows import Row
 
 
 class _Waiting(NamedTuple):

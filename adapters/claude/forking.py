@@ -10,7 +10,7 @@ import re
 
 from agentsdir.adapters.claude.placing import inner_path, role_of
 from agentsdir.adapters.contract import NativeFile
-from agentsdir.formats.reading.rows import Row, Tally, read_rows
+from agentsdir.formats.reading.rows import Tally, read_rows
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.spool import Pieces
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.rows import Row
 
 _OWN = frozenset(
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from agentsdir.adapters.claude import store
 from agentsdir.adapters.claude.paths import host_paths
@@ -15,6 +14,7 @@ from agentsdir.formats.reading.source import Source
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from agentsdir.adapters.contract import SessionSpec
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from agentsdir.adapters.claude import stdout
 from agentsdir.adapters.claude.classify import NOTIFICATION, command_text
-from agentsdir.adapters.claude.emit import HIDDEN, Place, label
+from agentsdir.adapters.claude.emit import HIDDEN, label
 from agentsdir.adapters.claude.shapes import all_text, mapping, text
 from agentsdir.adapters.claude.tree import PLAIN
 from agentsdir.adapters.claude.user import say
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.reading import Reading
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any
 
 import orjson
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.contract import Process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
+
+    from agentsdir.adapters.contract import Process
 
 _MAX_ENTRY = 64 * 1024
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from pathlib import Path
-from typing import NamedTuple
 
 from agentsdir.adapters.claude.dangling import answers
 from agentsdir.adapters.claude.paths import MAX_NAME, host_paths
@@ -20,9 +18,12 @@ from agentsdir.adapters.store_files import (
     size_of,
     write_new,
 )
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agentsdir.adapters.contract import SessionSpec
     from agentsdir.formats.reading.source import Source
 

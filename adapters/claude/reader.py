@@ -9,15 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.contract import (
-        Adoptable,
-        Follower,
-        NativeSession,
-        Paths,
-        Refuse,
-        SessionFiles,
-        Translator,
-    )
+    from agentsdir.adapters.contract import Adoptable, NativeSession, Paths, Refuse, SessionFiles
+    from agentsdir.adapters.sides import Follower, Translator
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
 

@@ -6,8 +6,6 @@ the end tells, and `branches` may be asked for before.
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.adapters.claude import notes, stdout
 from agentsdir.adapters.claude.assistant import read_assistant
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED, Emitter, Place
@@ -27,15 +25,17 @@ from agentsdir.formats import times
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.rows import Row, read_rows
+from agentsdir.formats.reading.rows import read_rows
 from agentsdir.formats.reading.sink import DROPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from agentsdir.adapters.claude.calls import Calls
     from agentsdir.adapters.claude.subagents import Subagents
+    from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.sink import BlockSink
     from agentsdir.formats.reading.source import Source
 

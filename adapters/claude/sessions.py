@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any
 
 import orjson
 
@@ -15,6 +14,8 @@ from agentsdir.adapters.claude.subagents import Subagents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from agentsdir.adapters.contract import SessionFiles
     from agentsdir.formats.reading.sink import BlockSink
     from agentsdir.formats.reading.source import Source

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from agentsdir.adapters.claude.emit import Place
 from agentsdir.adapters.claude.links import BY_ID, NO_LINK, Answer, Call, Thread, tie
-from agentsdir.adapters.claude.notices import Notice
 from agentsdir.adapters.claude.shapes import agent_id, count, mapping, part_text, parts
 from agentsdir.adapters.claude.shapes import text as as_text
 from agentsdir.formats.reading.blocks import MAIN, make_block
@@ -16,6 +13,10 @@ from agentsdir.formats.reading.sink import Link
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.claude.emit import Place
+    from agentsdir.adapters.claude.notices import Notice
     from agentsdir.formats.reading.sink import BlockSink
 
 TOOLS = frozenset({"Task", "Agent"})

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 from agentsdir.adapters.claude.shapes import count, mapping
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import total_usage
-from agentsdir.formats.reading.usage import Usage, add_usage, is_beyond, no_usage, usage
+from agentsdir.formats.reading.usage import add_usage, is_beyond, no_usage, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
     from agentsdir.formats.reading.sink import BlockSink
+    from agentsdir.formats.reading.usage import Usage
 
 # Input, output, cache read, cache write, thinking, as the row has them: unchecked.
-_Counts: TypeAlias = tuple[Any, Any, Any, Any, Any]
+_Counts: TypeAlias = "tuple[Any, Any, Any, Any, Any]"
 _OWN_NAMES = (
     "inputTokens",
     "outputTokens",

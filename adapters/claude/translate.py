@@ -6,11 +6,9 @@ comes from the partial messages among them.
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.adapters.claude.assistant import SYNTHETIC
 from agentsdir.adapters.claude.growing import Growing
-from agentsdir.adapters.claude.outcomes import Outcome, read_outcome, total_cost
+from agentsdir.adapters.claude.outcomes import read_outcome, total_cost
 from agentsdir.adapters.claude.partials import Partials
 from agentsdir.adapters.claude.shapes import is_row, mapping, text
 from agentsdir.adapters.claude.tokens import Spent, message_usage
@@ -22,7 +20,9 @@ from agentsdir.formats.reading.rows import LineFeed
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Any
 
+    from agentsdir.adapters.claude.outcomes import Outcome
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.stream import StreamEvent
     from agentsdir.formats.reading.usage import Usage

@@ -10,9 +10,9 @@ without a rival prompt therefore always stay.
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
 
 from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.adapters.claude.classify import (
     COMMAND,
     INTERRUPT,
     NOTIFICATION,
     OUTPUT,
     PERSON,
-    Voice,
     command_text,
     listen,
 )
-from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, PARSED, Place
+from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, PARSED
 from agentsdir.adapters.claude.notices import read_notice
 from agentsdir.adapters.claude.shapes import mapping, part_text, parts, text
 from agentsdir.adapters.claude.tree import PROMPT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.claude.classify import (
+        Voice,
+    )
+    from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.reading import Reading
 
 # How long a tool took, under its several names, and how many milliseconds are in one.

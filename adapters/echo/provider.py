@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
-from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
 from agentsdir.adapters.recorded import RecordedTranscript, forked_transcript, saved_transcript
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.usage import usage
@@ -13,7 +9,9 @@ from agentsdir.formats.reading.usage import usage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
 
+    from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.source import Source
     from agentsdir.formats.reading.stream import StreamEvent
@@ -63,7 +61,7 @@ class EchoSession:
         block["model"] = spec.model
         handle = block["id"]
         yield transcript.record(stream.block_start(handle, dict(block)))
-        for word in re.findall(r"\S+\s*|\s+", text):
+        for word in words_of(text):
             yield transcript.record(stream.text_delta(handle, word, block["conversationId"]))
         words = len(text.split())
         block["content"] = text
@@ -86,6 +84,18 @@ class EchoSession:
     def transcripts(self) -> list[NativeFile]:
         """Return the recorded events."""
         return self._transcript.files()
+
+
+def words_of(text: str) -> Iterator[str]:
+    """Yield the words of a text, each with the space after it; space before the first by itself."""
+    begin = end = 0
+    for word in text.split():
+        at = text.index(word, end)
+        if at > begin:
+            yield text[begin:at]
+        begin, end = at, at + len(word)
+    if begin < len(text):
+        yield text[begin:]
 
 
 def text_of(content: Content) -> str:

@@ -8,14 +8,16 @@ A file that marks no turns is one turn, played for every prompt.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from agentsdir.adapters.recorded import is_prompt
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Invalid, ProviderError
 from agentsdir.formats.reading.blocks import MAIN, check_block
 from agentsdir.formats.reading.stream import EVENT_TYPES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
 
 CONTROL = ("turn", "sleep", "error")
 

@@ -60,6 +60,6 @@ def run(
                 damaged = True
                 note(env, f"{paths.id} was moved as it is: {moved.error.message}")
             if as_json:
-                durability = world.disk.durability.value
+                durability = world.disk.durability
                 print_json(env, {**moved.as_json(), "durability": durability})
     return refusals.code or (Exit.PARTIAL if damaged else Exit.OK)

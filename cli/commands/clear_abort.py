@@ -35,4 +35,4 @@ def run(
         turn_id = clear_abort(world, paths)
     if as_json:
         said = {"type": "abort-cleared", "agentId": paths.id, "turnId": turn_id}
-        print_json(env, {**said, "durability": world.disk.durability.value})
+        print_json(env, {**said, "durability": world.disk.durability})

@@ -43,7 +43,7 @@ def run(
     if not no_wait:
         wait_until_over(world, [one for one in turns if not ours or one.turn_id != ours.turn_id])
     for one in done.closed if as_json else ():
-        print_json(env, {**one.as_json(), "durability": world.disk.durability.value})
+        print_json(env, {**one.as_json(), "durability": world.disk.durability})
     for below, error in done.refused:
         note(env, f"agent {below.id} was not closed: {error.message}")
     return Exit.FAILED if done.refused else Exit.OK

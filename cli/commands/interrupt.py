@@ -56,7 +56,7 @@ def run(
                 "agentId": paths.id,
                 "turns": [one.as_json() for one in done.asked],
                 "messageId": done.message_id,
-                "durability": world.disk.durability.value,
+                "durability": world.disk.durability,
             },
         )
     for one in died:

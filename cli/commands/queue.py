@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -47,6 +46,9 @@ def run(
     content = read_messages(env, messages) if messages else read_prompt(env, prompt)
     world = env.world
     with world.disk.settled():
-        put = enqueue if env.turn is None else partial(queue_in_turn, env)
-        there = put(world, paths, Message(content, id=message_id))
+        message = Message(content, id=message_id)
+        if env.turn is None:
+            there = enqueue(world, paths, message)
+        else:
+            there = queue_in_turn(env, world, paths, message)
     print_message(env, world, paths, there, as_json=as_json)

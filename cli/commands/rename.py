@@ -34,5 +34,5 @@ def run(
     world = env.world
     state = rename(world, paths, name)
     if as_json:
-        durability = world.disk.durability.value
+        durability = world.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})

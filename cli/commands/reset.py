@@ -39,5 +39,5 @@ def run(
     world = env.world
     state = reset(world, paths, message, wait=wait)
     if as_json:
-        durability = world.disk.durability.value
+        durability = world.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})

@@ -56,7 +56,7 @@ def run(
         lossy = lossy or restored.lossy
         refused = refused or isinstance(restored.error, (NotRecorded, Uncertain))
         if as_json:
-            durability = world.disk.durability.value
+            durability = world.disk.durability
             print_json(env, {**restored.as_json(), "dryRun": dry_run, "durability": durability})
         else:
             _say(env, restored, dry_run=dry_run)

@@ -44,5 +44,5 @@ def run(
         put_back_workspace(paths)
     state = resume(world, paths, wait=wait)
     if as_json:
-        durability = world.disk.durability.value
+        durability = world.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})

@@ -53,7 +53,7 @@ def run(
         with refusals.noted():
             remove_agent(world, paths)
             if as_json:
-                durability = world.disk.durability.value
+                durability = world.disk.durability
                 print_json(env, {"type": "removed", "agentId": paths.id, "durability": durability})
     return refusals.code
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from agentsdir.cli import targets
-from agentsdir.cli.environment import Environment
-from agentsdir.formats.errors import UsageError
+from agentsdir.cli import target_options
 
 Words = Annotated[
     list[str] | None,
@@ -53,25 +51,25 @@ def run(
             metavar="MESSAGE", help="Say again what failed or was aborted; `last`: the last"
         ),
     ] = "",
-    sender: targets.From = "",
-    to: targets.To = "",
+    sender: target_options.From = "",
+    to: target_options.To = "",
     sync: Annotated[
         bool, typer.Option("--sync", help="Have the answer sent to the agent it is --from")
     ] = False,
     alone: Annotated[
         bool, typer.Option("--alone", help="Leave the turns of others that follow to them")
     ] = False,
-    connector: targets.Connector = "",
-    user: targets.User = "",
-    channel: targets.Channel = "",
-    cron: targets.Cron = "",
-    heartbeat: targets.Heartbeat = False,
-    create: targets.Create = False,
-    ephemeral: targets.Ephemeral = False,
-    provider: targets.Provider = "",
-    model: targets.Model = "",
-    system: targets.System = "",
-    option: targets.Option = None,
+    connector: target_options.Connector = "",
+    user: target_options.User = "",
+    channel: target_options.Channel = "",
+    cron: target_options.Cron = "",
+    heartbeat: target_options.Heartbeat = False,
+    create: target_options.Create = False,
+    ephemeral: target_options.Ephemeral = False,
+    provider: target_options.Provider = "",
+    model: target_options.Model = "",
+    system: target_options.System = "",
+    option: target_options.Option = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON result")] = False,
 ) -> None:
     """Give an agent a prompt and print its answer as it comes.
@@ -87,55 +85,14 @@ def run(
     When it exits 0, the turn is on disk. In a turn of an agent it is that agent who sends: the
     message's id is printed, and the message is looked at when the turn is over.
     """
-    from agentsdir.cli import sending
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.inbox import Message, retry_of
+    from agentsdir.cli.sending import Manner, Sending, send
+    from agentsdir.cli.targets import TargetOptions
 
-    env: Environment = ctx.obj
-    chosen = targets.TargetOptions(
+    target = TargetOptions(
         words=tuple(words or ()), to=to, sender=sender, connector=connector, user=user,
         channel=channel, cron=cron, heartbeat=heartbeat, create=create, ephemeral=ephemeral,
         provider=provider, model=model, system=system, option=tuple(option or ()),
         promptless=no_message or bool(retry) or messages is not None,
     )  # fmt: skip
-    manner = sending.Manner(events, record, permission_mode, timeout, wait, alone, as_json)
-    if no_message and env.turn is not None:
-        raise UsageError("--no-message runs turns, and within a turn none is: it would wait for it")
-    prompt = chosen.agent_and_prompt(env)[1]
-    if (messages is not None or no_message or retry) and prompt != "-":
-        raise UsageError("give one of: a prompt, --messages, --retry, --no-message")
-    if no_message and (sync or no_wait or messages is not None or retry):
-        raise UsageError("--no-message sends none; nothing else goes with it")
-    if no_wait or env.turn is not None:
-        sending.check_unwatched(manner)
-    # What can be refused is refused before an agent is made.
-    content = None if no_message or retry else _content(env, prompt, messages)
-    if sync and not (sender or retry or env.turn):
-        raise UsageError("--sync needs --from: who is to get the answer?")
-    from_agent = find_agent(env.layout, sender).id if sender else ""
-    if env.turn is not None and from_agent not in ("", env.turn.agent_id):
-        raise UsageError(f"in a turn of agent {env.turn.agent_id} it is that agent who sends")
-    world = env.world
-    paths = targets.find_target(env, world, chosen)
-    world.layout.check_version(writing=True)
-    if no_message:
-        sending.run_waiting(env, world, paths, message_id, manner)
-        return
-    said = retry_of(paths, retry) if content is None else Message(content)
-    said = manner.told_with(said._replace(sync=sync or said.sync, id=message_id))
-    if from_agent:
-        said = said._replace(sender=from_agent)
-    if sync and said.sender == "cli" and env.turn is None:
-        raise UsageError("--sync needs --from: who is to get the answer?")
-    if env.turn is not None or no_wait:
-        send = sending.send_in_turn if env.turn is not None else sending.send_away
-        there = send(env, world, paths, said)
-        sending.print_message(env, world, paths, there, as_json=as_json)
-    else:
-        sending.send_and_wait(env, world, paths, said, manner)
-
-
-def _content(env: Environment, prompt: str, messages: Path | None) -> list[dict[str, Any]]:
-    from agentsdir.cli.prompts import read_messages, read_prompt
-
-    return read_messages(env, messages) if messages else read_prompt(env, prompt)
+    manner = Manner(events, record, permission_mode, timeout, wait, alone, as_json)
+    send(ctx.obj, Sending(target, messages, no_wait, no_message, message_id, retry, sync, manner))

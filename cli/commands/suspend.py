@@ -61,7 +61,7 @@ def run(
 
         capture_now(env, world, paths, wait=wait)
     if as_json:
-        durability = world.disk.durability.value
+        durability = world.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})
 
 
@@ -81,7 +81,7 @@ def _suspend_idle(env: Environment, given: str, *, as_json: bool) -> None:
         if as_json:
             paths = env.layout.agent(agent_id)
             row = list_row(paths, read_agent(paths).state)
-            print_json(env, {**row, "durability": world.disk.durability.value})
+            print_json(env, {**row, "durability": world.disk.durability})
         else:
             env.stdout.write(f"{agent_id}\n")
 

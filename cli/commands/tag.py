@@ -54,7 +54,7 @@ def run(
         add = [one.removeprefix("+") for one in given if not one.startswith("-")]
         remove = [one.removeprefix("-") for one in given if one.startswith("-")]
         state = tag(world, paths, add, remove)
-        said = {"durability": world.disk.durability.value}
+        said = {"durability": world.disk.durability}
     else:
         state, said = read_agent(paths).state, {}
     if as_json:

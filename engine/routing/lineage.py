@@ -6,14 +6,15 @@ to itself are refused by name; nothing here goes on for ever.
 
 from __future__ import annotations
 
-from agentsdir.engine.agents import Listed, each_agent
+from agentsdir.engine.agents import each_agent
 from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.errors import Invalid, NoSuchAgent, SessionStateError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentsdir.formats.directory.fold import AgentState
+    from agentsdir.engine.agents import Listed
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
+    from agentsdir.formats.directory.states import AgentState
 
 MAX_DEPTH = 10
 """Levels below an agent without a parent."""

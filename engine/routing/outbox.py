@@ -9,21 +9,23 @@ handed out again: at least once, and never lost.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, NamedTuple
 
-from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.world import World
+from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.log import Position, read_records
+from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.errors import HookFailed, SessionStateError, UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.log import Position
+    from agentsdir.formats.directory.states import AgentState
 
 
 class Undelivered(NamedTuple):

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from typing import Any
 
-from agentsdir.engine.agents import Listed, each_agent
+from agentsdir.engine.agents import each_agent
 from agentsdir.formats.directory import documents, ids
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.derived import encode_document
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import AgentPaths, Layout, read_json
+from agentsdir.formats.directory.layout import read_json
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, Uncertain
 
@@ -24,10 +22,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Any, TypeAlias
 
-    from agentsdir.formats.directory.fold import AgentState
+    from agentsdir.engine.agents import Listed
+    from agentsdir.formats.directory.durability import Disk
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
+    from agentsdir.formats.directory.states import AgentState
 
-Key = dict[str, Any]
+Key: TypeAlias = "dict[str, Any]"
 """What one live agent at a time may be: the fields of a descriptor, or a name among siblings."""
 
 SUFFIX = ".json"

@@ -6,11 +6,8 @@ takes the create lock, and looks again before making it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.creation import (
-    NewAgent,
     check_fields,
     check_wanted,
     make_agent,
@@ -19,14 +16,18 @@ from agentsdir.engine.creation import (
 from agentsdir.engine.routing import routes
 from agentsdir.engine.routing.lineage import ancestors
 from agentsdir.engine.routing.strategies import FOREGROUND, resolve
-from agentsdir.engine.world import World
 from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from agentsdir.engine.creation import (
+        NewAgent,
+    )
     from agentsdir.engine.routing.routes import Key
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
 
 
 class Target(NamedTuple):

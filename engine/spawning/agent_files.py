@@ -7,14 +7,15 @@ says is never looked through for placeholders.
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
 
 from agentsdir.formats.errors import Invalid, UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from typing import Any
 
 _TEXTS = ("provider", "model", "system", "prompt", "profile")
 _KEYS = (*_TEXTS, "max_ticks", "props")

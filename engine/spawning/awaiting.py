@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from agentsdir.engine.results import TurnResult
-from agentsdir.engine.running import Sender
-from agentsdir.engine.spawning.children import Child
+from agentsdir.engine.endings import TurnResult
 from agentsdir.engine.spawning.telling import shown
-from agentsdir.engine.turns import Waiting, catch_up_to
-from agentsdir.engine.world import World
+from agentsdir.engine.turns import catch_up_to
 from agentsdir.formats.errors import NoSuchAgent, ProviderError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.engine.running import Sender
+    from agentsdir.engine.spawning.children import Child
+    from agentsdir.engine.turns import Waiting
+    from agentsdir.engine.world import World
 
 
 def run_child(world: World, child: Child, sender: Sender, waiting: Waiting) -> TurnResult:

@@ -6,9 +6,7 @@ between leaves an agent that nobody was told of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.engine.creation import NewAgent, begin_identity, check_wanted, root_held
@@ -18,17 +16,22 @@ from agentsdir.engine.provider_sessions import recorded_mode
 from agentsdir.engine.routing.lineage import check_depth
 from agentsdir.engine.spawning.telling import Subagent
 from agentsdir.engine.ticks import asked_limit
-from agentsdir.engine.world import World
 from agentsdir.formats.directory import documents, ids
-from agentsdir.formats.directory.agent import AgentWriter, Reading, read_agent, write_agent
+from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import making_agent, withdraw_agent
 from agentsdir.formats.errors import Invalid, Uncertain
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
+    from typing import Any
+
+    from agentsdir.engine.world import World
+    from agentsdir.formats.directory.agent import AgentWriter, Reading
 
 BASE_NAME = "subagent"
 _OF_ID = 6  # characters of its id that an automatic name ends in
@@ -98,7 +101,7 @@ def _name(wanted: Wanted, child_id: str) -> str:
     if wanted.name:
         return ids.check_name(wanted.name)
     # No search for a free number, and none that a sibling who is gone has had.
-    base = wanted.base[:100] if ids.NAME.fullmatch(wanted.base) else BASE_NAME
+    base = wanted.base[:100] if ids.may_be_name(wanted.base) else BASE_NAME
     return f"{base}-{child_id[-_OF_ID:]}"
 
 

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from agentsdir.engine.aftermath import Ending, aftermath
+from agentsdir.engine.aftermath import aftermath
+from agentsdir.engine.endings import Ending
 from agentsdir.engine.spawning.telling import Subagent, find_child
 from agentsdir.engine.steps import Step
-from agentsdir.formats.directory.fold import BROKEN, AgentState, waiting_message
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.fold import BROKEN, waiting_message
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
+    from agentsdir.formats.directory.states import AgentState
 
 GONE = "it was removed before it ended"
 

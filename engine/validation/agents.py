@@ -12,15 +12,17 @@ from agentsdir.engine.validation.logs import LogCheck
 from agentsdir.engine.validation.problems import Problem, from_refusal
 from agentsdir.engine.validation.values import NOTHING, difference
 from agentsdir.formats.directory import derived, locks, workspace
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, open_plain
-from agentsdir.formats.directory.records import Record
+from agentsdir.formats.directory.layout import TEMPORARY, open_plain
 from agentsdir.formats.directory.transcripts import store_path
 from agentsdir.formats.errors import Invalid, NotRecorded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.records import Record
+    from agentsdir.formats.directory.states import AgentState
 
 FOLDERS = ("transcripts", "workspace")
 FILES = (

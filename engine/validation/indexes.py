@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 from agentsdir.engine.routing import routes
-from agentsdir.engine.validation.agents import Tally, check_entry
+from agentsdir.engine.validation.agents import check_entry
 from agentsdir.engine.validation.derived import read_document
 from agentsdir.engine.validation.problems import Problem
 from agentsdir.engine.validation.values import NOTHING, breaches, decode
 from agentsdir.formats import times
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import TEMPORARY, Layout
+from agentsdir.formats.directory.layout import TEMPORARY
 from agentsdir.formats.errors import AgentsdirError, Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-    from agentsdir.formats.directory.fold import AgentState
+    from agentsdir.engine.validation.agents import Tally
+    from agentsdir.formats.directory.layout import Layout
+    from agentsdir.formats.directory.states import AgentState
 
 _ROUTE = re.compile(r"[0-9a-f]{32}\.json")
 INDEXES = ("routes", "slots")

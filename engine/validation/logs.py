@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from agentsdir.engine.validation.loose_ends import LooseEnds
 from agentsdir.engine.validation.problems import Problem, from_finding, from_refusal
 from agentsdir.engine.validation.turns import TurnCheck
 from agentsdir.engine.validation.values import Piece, breaches, decode
 from agentsdir.formats.directory import closed, derived, fold
-from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.log import Position, open_log, read_log
 from agentsdir.formats.directory.states import TRANSITIONS, SessionState
 from agentsdir.formats.errors import Invalid, NotRecorded
@@ -19,9 +17,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import Any
 
     from agentsdir.formats.directory.log import LogLine
     from agentsdir.formats.directory.records import Record
+    from agentsdir.formats.directory.states import AgentState
 
 
 class LogCheck:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -36,6 +35,7 @@ from agentsdir.formats.reading.source import Source
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
+    from typing import Any
 
 __all__ = ["Tally", "validate", "validate_path", "validate_source"]
 

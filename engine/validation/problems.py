@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
+from agentsdir.formats.errors import UnsafePath
 from agentsdir.formats.reading.findings import ERROR, INFO, KINDS, WARNING
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.formats.errors import Invalid, NotRecorded
     from agentsdir.formats.reading.findings import Finding
 
 # id → (severity, meaning); the ids of readers' findings can be problems too.

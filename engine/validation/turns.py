@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from agentsdir.formats.directory.records import Record
 
 _ENDS = ("turn.complete", "turn.error", "turn.aborted")

@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple
 
-from agentsdir.formats.directory import closed, creation, derived, documents, fold, journal, locks
+from agentsdir.formats.directory import derived, documents, fold, journal, locks
 from agentsdir.formats.directory import transcripts as raw
 from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.fold import AgentState
-from agentsdir.formats.directory.layout import AgentPaths, open_plain, read_json
-from agentsdir.formats.directory.log import LogLine, Position, ends_at, open_log, read_log
-from agentsdir.formats.directory.points import END, Point
-from agentsdir.formats.directory.records import Record
+from agentsdir.formats.directory.layout import open_plain, read_bytes
+from agentsdir.formats.directory.log import Position, ends_at, flaw, open_log, read_log
+from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import (
     Invalid,
     NoSuchAgent,
@@ -27,13 +24,21 @@ from agentsdir.formats.errors import (
     UnsafePath,
     UsageError,
 )
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import Any, BinaryIO
+
+    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.log import LogLine
+    from agentsdir.formats.directory.points import Point
+    from agentsdir.formats.directory.records import Record
+    from agentsdir.formats.directory.states import AgentState
+    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.source import Source
 
 
 class Reading(NamedTuple):
@@ -54,7 +59,7 @@ def read_agent(
     *,
     whole: bool = False,
     known: AgentState | None = None,
-    until: Point = END,
+    until: Point | None = None,
     follow: Callable[[AgentState, Record | None], None] | None = None,
 ) -> Reading:
     """Return an agent's state, from state.json and the tail of the log that it has not seen.
@@ -62,7 +67,7 @@ def read_agent(
     Args:
         whole: fold the log from its first byte, so that all of it is checked.
         known: a state folded earlier in this process, to go on from instead of state.json.
-        until: where in the log to stop; an earlier point than the end needs `whole`.
+        until: where in the log to stop, its end if not given; an earlier point needs `whole`.
         follow: called with the state after each complete line, and the line's record if it has one.
 
     Raises `NoSuchAgent` when the agent was removed meanwhile, `Invalid` when its log is missing or
@@ -79,7 +84,7 @@ def read_agent(
         start = state.position if state else Position()
         stream.seek(start.size)
         for line in read_log(stream, str(paths.log), start):
-            if until.is_passed_by(line):
+            if until is not None and until.is_passed_by(line):
                 earlier = None  # what state.json remembers is beyond the point
                 if state is None:
                     raise UsageError(f"agent {paths.id} was not there yet", hint=_first(line))
@@ -97,7 +102,7 @@ def read_agent(
                 state.position = start
                 if follow is not None:
                     follow(state, line.record)
-            if until.is_reached_by(line):
+            if until is not None and until.is_reached_by(line):
                 earlier = None
                 break
     if state is None:
@@ -107,7 +112,7 @@ def read_agent(
     if earlier is not None and earlier.position.size > state.position.size and lost > 0:
         # state.json remembers more of the log than there is.
         message = f"acknowledged records lost at the end, which were read before: {lost}"
-        findings.append(Finding("log-shorter", str(paths.log), None, None, None, message))
+        findings.append(flaw("log-shorter", str(paths.log), None, None, None, message))
     return Reading(state, tuple(findings), torn, rebuilt)
 
 
@@ -129,11 +134,13 @@ def _begin_without(
     paths: AgentPaths, first: Record | None, findings: list[Finding]
 ) -> tuple[AgentState, Record | None]:
     """Begin the fold of a log whose session.created cannot be read."""
+    from agentsdir.formats.directory import creation
+
     found = creation.lost_creation(paths, first)
     message = "who the agent is was taken from descriptor.json; its options are lost"
     if found.logged:
         message = "who the agent is stands further down in the log"
-    findings.append(Finding("creation-lost", str(paths.log), 1, 0, None, message))
+    findings.append(flaw("creation-lost", str(paths.log), 1, 0, None, message))
     try:
         return fold.begin(found.record), None if found.logged else found.record
     except fold.BROKEN as error:
@@ -159,7 +166,7 @@ def _is_live(paths: AgentPaths, tail: Finding) -> bool:
 
 def _cached(paths: AgentPaths) -> AgentState | None:
     try:
-        return derived.state_from_document(read_json(paths.state))
+        return derived.state_from_bytes(read_bytes(paths.state))
     except (FileNotFoundError, Invalid, *fold.BROKEN):
         return None
 
@@ -182,7 +189,7 @@ def _take(
         state.history_size += len(derived.history_line(record))
     except fold.BROKEN as error:
         message = f"a {record.event} record lacks or mistypes {error}"
-        findings.append(Finding("bad-data", str(paths.log), number, offset, None, message))
+        findings.append(flaw("bad-data", str(paths.log), number, offset, None, message))
     return state
 
 
@@ -222,10 +229,10 @@ def write_agent(
 
 def _refuse_lossy(paths: AgentPaths, reading: Reading) -> None:
     """Leave to `restore` what has to be said in the log before anything else is."""
-    for finding in reading.findings:
-        if finding.id == "log-shorter":
+    for found in reading.findings:
+        if found.id == "log-shorter":
             raise Invalid(
-                f"{paths.log}: {finding.message}",
+                f"{paths.log}: {found.message}",
                 hint=f"put the log back from a copy, or `agentsdir restore {paths.id}` goes on",
                 kind="log-shorter",
             )
@@ -266,7 +273,10 @@ class AgentWriter:
         file was removed. A derived file that cannot be written is stale, which readers see.
         """
         self._held.check()
-        closed.check_event(self.state, event, data)
+        if event == "session.state" or self.state.session.state is SessionState.TERMINATED:
+            from agentsdir.formats.directory import closed
+
+            closed.check_event(self.state, event, data)
         record, position = journal.append_record(
             self.paths.log, self.state.position, event, data, ts, self.state.session.id, self._disk
         )
@@ -324,7 +334,7 @@ class AgentWriter:
         """Write a derived document as the state says it is. Raises as `replace_file` does."""
         path = place_of(self.paths, name)
         documents.make_folder(path.parent, self._disk)
-        documents.replace_file(path, derived.derived_documents(self.state)[name], disk)
+        documents.replace_file(path, derived.derived_document(self.state, name), disk)
 
     def _extend_history(self, line: bytes, size_before: int) -> None:
         try:

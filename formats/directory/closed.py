@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import SessionStateError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.formats.directory.states import AgentState
 
 # What is settled, kept or said afterwards; it changes nothing about the end.
 ALWAYS = frozenset(

@@ -5,19 +5,20 @@ Each is a function of the log alone, so that one appended to and one rebuilt are
 
 from __future__ import annotations
 
-import base64
 from types import NoneType
-from typing import Any
-
-import orjson
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.digest import short_hash
-from agentsdir.formats.directory.fold import COUNTERS, AgentState
 from agentsdir.formats.directory.log import Position
-from agentsdir.formats.directory.records import Record
-from agentsdir.formats.directory.states import Session, SessionState
+from agentsdir.formats.directory.states import COUNTERS, AgentState, Session, SessionState
 from agentsdir.formats.reading.usage import COUNTED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agentsdir.formats.directory.records import Record
 
 MANIFEST = "transcripts/manifest.json"
 
@@ -31,20 +32,47 @@ def session_document(session: Session) -> dict[str, Any]:
         "model": session.model,
         "created_at": session.created_at,
         "suspended_at": session.suspended_at,
-        "provider_state": base64.b64encode(session.provider_state).decode("ascii"),
+        "provider_state": _in_base64(session.provider_state),
     }
+
+
+def _in_base64(blob: bytes) -> str:
+    if not blob:
+        return ""
+    import base64
+
+    return base64.b64encode(blob).decode("ascii")
 
 
 def derived_documents(state: AgentState) -> dict[str, bytes]:
     """Return every derived JSON document by its path within the agent's folder."""
-    made = {
-        "descriptor.json": encode_document(state.descriptor),
-        "session.json": encode_document(session_document(state.session)),
-        "state.json": encode_document(state_document(state)),
-    }
-    if state.transcripts:
-        made[MANIFEST] = encode_document(manifest_document(state))
+    made = {name: make(state) for name, make in _MAKERS.items()}
+    if not state.transcripts:
+        del made[MANIFEST]
     return made
+
+
+def derived_document(state: AgentState, name: str) -> bytes:
+    """Return one of them."""
+    return _MAKERS[name](state)
+
+
+def _state_bytes(state: AgentState) -> bytes:
+    """Return `state_document` as bytes, each field encoded once."""
+    said = encode_document(_state_fields(state))
+    return said.removesuffix(b"\n}\n") + _digest_line(said)
+
+
+def _digest_line(said: bytes) -> bytes:
+    return b',\n  "digest": "%s"\n}\n' % short_hash(said).encode()
+
+
+_MAKERS: dict[str, Callable[[AgentState], bytes]] = {
+    "descriptor.json": lambda state: encode_document(state.descriptor),
+    "session.json": lambda state: encode_document(session_document(state.session)),
+    "state.json": _state_bytes,
+    MANIFEST: lambda state: encode_document(manifest_document(state)),
+}
 
 
 def state_document(state: AgentState) -> dict[str, Any]:
@@ -98,15 +126,16 @@ def _state_fields(state: AgentState) -> dict[str, Any]:
     }
 
 
-def state_from_document(document: dict[str, Any]) -> AgentState:
-    """Return what `state_document` was made of, less the provider blob, which session.json has.
+def state_from_bytes(data: bytes) -> AgentState:
+    """Return what state.json was made of, less the provider blob, which session.json has.
 
-    Raises `KeyError`, `TypeError` or `ValueError` for a document that is none of ours, or damaged;
-    the caller then folds the log from its start.
+    Raises `KeyError`, `TypeError` or `ValueError` for bytes that are none of ours, or damaged; the
+    caller then folds the log from its start.
     """
-    said = {name: value for name, value in document.items() if name != "digest"}
-    if document["digest"] != short_hash(encode_document(said)):
+    said = data[: -len(_digest_line(b""))] + b"\n}\n"
+    if not data.endswith(_digest_line(said)):
         raise ValueError("digest")
+    document = jsontext.decode(data)
     _check_shape(document)
     position = Position(
         document["logSize"],
@@ -232,7 +261,7 @@ def history_line(record: Record) -> bytes:
     if not isinstance(entry, dict):
         return b""
     try:
-        return orjson.dumps(entry) + b"\n"
+        return jsontext.encode_as_is(entry) + b"\n"
     except TypeError:  # it nests deeper than any writer of this format writes
         return b""
 

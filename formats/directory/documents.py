@@ -6,13 +6,14 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import DIRECTORY_MODE, FILE_MODE, TEMPORARY
 from agentsdir.formats.errors import NotRecorded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from agentsdir.formats.directory.durability import Disk
 
 
 def replace_file(path: Path, data: bytes, disk: Disk | None) -> None:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from enum import StrEnum
-from pathlib import Path
 
 from agentsdir.formats.errors import NotRecorded, Uncertain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
-class Durability(StrEnum):
+class Durability:
     """What exit 0 promises: each event is on the disk, the command's last one is, or neither."""
 
     ALWAYS = "always"
     BATCH = "batch"
     NEVER = "never"
+    ALL = (ALWAYS, BATCH, NEVER)
 
 
 class Disk:
@@ -29,7 +29,7 @@ class Disk:
     with a lie: so an agent's folder that was not confirmed gets no further write from here.
     """
 
-    def __init__(self, durability: Durability = Durability.ALWAYS) -> None:
+    def __init__(self, durability: str = Durability.ALWAYS) -> None:
         self.durability = durability
         self._due: dict[Path, None] = {}
         self._after: dict[Path, tuple[Callable[[list[str]], None], dict[str, None]]] = {}
@@ -38,14 +38,14 @@ class Disk:
     @property
     def waits(self) -> bool:
         """Whether what is appended becomes durable only when the command is through."""
-        return self.durability is Durability.BATCH
+        return self.durability == Durability.BATCH
 
     def sync_append(self, descriptor: int, path: Path) -> None:
         """Make what was appended to a file durable, now or when `settled` ends.
 
         Raises `Uncertain`; the caller must not try again.
         """
-        if self.durability is Durability.ALWAYS:
+        if self.durability == Durability.ALWAYS:
             _sync(descriptor, path)
         elif self.waits:
             # Last touched, last synced: a log never names a transcript that is not there.
@@ -54,12 +54,12 @@ class Disk:
 
     def sync(self, descriptor: int, path: Path) -> None:
         """Make a new file durable before its name is published. Raises `Uncertain`."""
-        if self.durability is not Durability.NEVER:
+        if self.durability != Durability.NEVER:
             _sync(descriptor, path)
 
     def sync_folder(self, folder: Path) -> None:
         """Make the names in a folder durable. Raises `Uncertain`."""
-        if self.durability is not Durability.NEVER:
+        if self.durability != Durability.NEVER:
             _sync_path(folder, os.O_DIRECTORY)
 
     def afterwards(self, folder: Path, name: str, act: Callable[[list[str]], None]) -> None:

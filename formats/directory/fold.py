@@ -6,15 +6,15 @@ folded on from there, and is then the same as one folded from the start.
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass, field
-from typing import Any
-
 from agentsdir.formats import jsontext
-from agentsdir.formats.directory.log import Position
-from agentsdir.formats.directory.records import Record
-from agentsdir.formats.directory.states import Session, SessionState
-from agentsdir.formats.reading.usage import BELIEVABLE, add_usage, no_usage
+from agentsdir.formats.directory.states import AgentState, Session, SessionState
+from agentsdir.formats.reading.usage import BELIEVABLE, add_usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.formats.directory.records import Record
 
 TITLE_LENGTH = 120
 # What data raises in the fold that does not hold what its event needs.
@@ -23,54 +23,6 @@ _LEVEL = 5  # how deep in state.json the data of a record stands at most
 FALLBACK = "fallback"
 """The reason of a change to the native session of a provider that stands in, and of that back."""
 MESSAGE_FLAGS = ("sync", "spawn", "notice")
-COUNTERS = ("turns", "failedTurns", "messages", "blocks")
-
-
-@dataclass(slots=True)
-class AgentState:
-    """One agent as of `position` in its log.
-
-    `pending` are messages no turn has taken yet, in log order; `open_turn` is a turn without an
-    end, or with messages whose delivery is not yet recorded. `transcripts` are entries by path;
-    each belongs to the native session that was in force when it was synced. `cost` is the sum in
-    US dollars of what clients said, None where none said anything. `last_input` is when the last
-    message came that was no notice; `children` are spawned agents that have not ended, by id;
-    `undelivered` are the ids of outgoing texts that no connector has taken. `missed` is whether the
-    native session in force may not have been told of turns that another one ran.
-    """
-
-    agent_id: str
-    session: Session
-    architecture: str
-    descriptor: dict[str, Any]
-    native: dict[str, Any]
-    name: str | None = None
-    profile: str = ""
-    cwd: str = ""
-    title: str | None = None
-    last_activity: str | None = None
-    pending: list[dict[str, Any]] = field(default_factory=list)
-    open_turn: dict[str, Any] | None = None
-    transcripts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
-    usage: dict[str, Any] = field(default_factory=no_usage)
-    cost: float | None = None
-    last_input: str | None = None
-    children: dict[str, dict[str, Any]] = field(default_factory=dict)
-    undelivered: list[str] = field(default_factory=list)
-    tags: list[str] = field(default_factory=list)
-    limits: dict[str, Any] = field(default_factory=dict)
-    fallbacks: list[str] = field(default_factory=list)
-    ephemeral: bool = False
-    missed: bool = False
-    position: Position = field(default_factory=Position)
-    history_size: int = 0
-
-    @property
-    def parent(self) -> str | None:
-        """The parent agent of a subagent."""
-        parent = self.descriptor.get("parentAgentId")
-        return parent if isinstance(parent, str) else None
 
 
 def begin(record: Record) -> AgentState:
@@ -114,8 +66,11 @@ def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
     session.state = SessionState(data["to"])
     suspended = session.state is SessionState.SUSPENDED
     session.suspended_at = ts if suspended else None
-    blob = data.get("provider_state", "")
-    session.provider_state = base64.b64decode(blob, validate=True) if suspended else b""
+    session.provider_state = b""
+    if suspended and (blob := data.get("provider_state", "")) != "":
+        import base64
+
+        session.provider_state = base64.b64decode(blob, validate=True)
 
 
 def _enqueued(state: AgentState, data: dict[str, Any], ts: str) -> None:

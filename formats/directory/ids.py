@@ -10,23 +10,28 @@ import re
 
 from agentsdir.formats.errors import UsageError
 
-AGENT_ID = re.compile(r"[a-z0-9]{24,32}")
-SESSION_ID = re.compile(r"[0-9a-f]{32}")
+_LETTERS_AND_DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_HEX_DIGITS = frozenset("0123456789abcdef")
 # A name is for people: anything printable that cannot be taken for an option or a reference.
-NAME = re.compile(r"[^\x00-\x1f\x7f@/\s-][^\x00-\x1f\x7f/]{0,127}")
+NAME = r"[^\x00-\x1f\x7f@/\s-][^\x00-\x1f\x7f/]{0,127}"
 # One word that no command takes for an option, an addition or a removal.
-TAG = re.compile(r"[^\s,+-][^\s,]{0,63}")
+TAG = r"[^\s,+-][^\s,]{0,63}"
 MIN_PREFIX = 4
+
+
+def may_be_name(text: str) -> bool:
+    """Tell whether `text` has what a name is made of; `check_name` says the rest."""
+    return re.fullmatch(NAME, text) is not None
 
 
 def is_agent_id(text: str) -> bool:
     """Tell whether `text` may name an agent folder."""
-    return AGENT_ID.fullmatch(text) is not None
+    return 24 <= len(text) <= 32 and _LETTERS_AND_DIGITS.issuperset(text)
 
 
 def is_session_id(text: str) -> bool:
     """Tell whether `text` is a uuid in 32 hex digits, the only form we write."""
-    return SESSION_ID.fullmatch(text) is not None
+    return len(text) == 32 and _HEX_DIGITS.issuperset(text)
 
 
 def dashed(session_id: str) -> str:
@@ -52,7 +57,7 @@ def check_agent_id(text: str) -> str:
 
 def check_name(text: str) -> str:
     """Return `text`. Raises `UsageError` (kind ``bad-name``) when it cannot be a name."""
-    if NAME.fullmatch(text) is None or not text.isprintable():
+    if not may_be_name(text) or not text.isprintable():
         raise UsageError(
             f"{text!r} is no name: 1 to 128 printable characters, no slash, "
             "not beginning with '@', '-' or a space",
@@ -63,7 +68,7 @@ def check_name(text: str) -> str:
 
 def check_tag(text: str) -> str:
     """Return `text`. Raises `UsageError` (kind ``bad-tag``) when it cannot be a tag."""
-    if TAG.fullmatch(text) is None or not text.isprintable():
+    if re.fullmatch(TAG, text) is None or not text.isprintable():
         raise UsageError(
             f"{text!r} is no tag: 1 to 64 printable characters without space or comma, "
             "not beginning with '+' or '-'",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from fnmatch import translate
-from pathlib import Path
-from typing import NamedTuple
 
 from agentsdir.formats.directory.layout import read_bytes
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.tuples import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ALWAYS = (".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".agentsdir")
 

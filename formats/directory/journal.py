@@ -6,9 +6,7 @@ The caller holds the agent's `.lock`. Nothing here ever rewrites a byte that sta
 from __future__ import annotations
 
 import os
-from typing import Any
 
-from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.directory.log import Position, decode_line
 from agentsdir.formats.directory.records import (
@@ -24,6 +22,9 @@ from agentsdir.formats.reading.lines import LINE_CAP
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
+
+    from agentsdir.formats.directory.durability import Disk
 
 
 def append_record(

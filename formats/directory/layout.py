@@ -9,8 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from pathlib import Path
-from typing import Any
+from functools import cached_property
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import ids
@@ -19,6 +18,8 @@ from agentsdir.formats.errors import Invalid, NoSuchAgent, NotRecorded, UnknownV
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
 
 FORMAT = "agentsdir"
 VERSION = 1
@@ -30,58 +31,56 @@ TEMPORARY = ".tmp-"
 class AgentPaths:
     """The files of one agent's folder."""
 
-    __slots__ = ("folder", "id")
-
     def __init__(self, folder: Path, agent_id: str) -> None:
         self.folder = folder
         self.id = agent_id
 
-    @property
+    @cached_property
     def descriptor(self) -> Path:
         """Who it is; written once."""
         return self.folder / "descriptor.json"
 
-    @property
+    @cached_property
     def session(self) -> Path:
         """The session record."""
         return self.folder / "session.json"
 
-    @property
+    @cached_property
     def state(self) -> Path:
         """The list row and the fold's position; derived."""
         return self.folder / "state.json"
 
-    @property
+    @cached_property
     def history(self) -> Path:
         """Markers and blocks; derived."""
         return self.folder / "history.jsonl"
 
-    @property
+    @cached_property
     def log(self) -> Path:
         """Everything that happened; the truth."""
         return self.folder / "events.jsonl"
 
-    @property
+    @cached_property
     def transcripts(self) -> Path:
         """Raw provider transcripts under their native relative paths."""
         return self.folder / "transcripts"
 
-    @property
+    @cached_property
     def manifest(self) -> Path:
         """What the transcripts were when they were last synced; derived."""
         return self.transcripts / "manifest.json"
 
-    @property
+    @cached_property
     def workspace(self) -> Path:
         """Captured files of the working directory."""
         return self.folder / "workspace"
 
-    @property
+    @cached_property
     def lock(self) -> Path:
         """Held for one append (decision D10)."""
         return self.folder / ".lock"
 
-    @property
+    @cached_property
     def turn(self) -> Path:
         """Held for a whole turn (decision D10)."""
         return self.folder / ".turn"
@@ -90,47 +89,45 @@ class AgentPaths:
 class Layout:
     """An agents directory at `root`, which need not exist yet."""
 
-    __slots__ = ("root",)
-
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    @property
+    @cached_property
     def document(self) -> Path:
         """The file that says which format this is."""
         return self.root / "agentsdir.json"
 
-    @property
+    @cached_property
     def settings(self) -> Path:
         """Data settings, written by people (SPEC.md, "Layout")."""
         return self.root / "settings.toml"
 
-    @property
+    @cached_property
     def agents(self) -> Path:
         """The folder of agent folders."""
         return self.root / "agents"
 
-    @property
+    @cached_property
     def archive(self) -> Path:
         """The folder of agents that were put away."""
         return self.root / "archive"
 
-    @property
+    @cached_property
     def routes(self) -> Path:
         """The index of who has which key; derived (SPEC.md, "Routes")."""
         return self.root / "routes"
 
-    @property
+    @cached_property
     def create_lock(self) -> Path:
         """Held while an agent is made, so that unique keys stay unique."""
         return self.root / ".lock"
 
-    @property
+    @cached_property
     def slots(self) -> Path:
         """The folder of active sessions; derived."""
         return self.root / "slots"
 
-    @property
+    @cached_property
     def slots_lock(self) -> Path:
         """Held while a session becomes active (decision D12)."""
         return self.slots / ".lock"

@@ -11,22 +11,23 @@ before it writes (`Held.check`).
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import signal
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import NamedTuple
 
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.errors import Busy, NoSuchAgent, NotRecorded, UsageError
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 FOREVER = -1.0
+NEVER = float("inf")
+"""A time that does not come."""
 PATIENCE = 10.0
 """Seconds to wait for a lock that nobody holds for long, as the create lock."""
 # A reader that asks whether a lock is held has a share of it for some microseconds.
@@ -79,9 +80,9 @@ def hold(
     Raises `Busy` when the time is over, `NoSuchAgent` when the folder is gone, `UnsafePath` for
     anything but a regular file, `NotRecorded` where the system cannot lock.
     """
-    if math.isnan(wait):
+    if wait != wait:  # not a number
         raise UsageError("a time to wait is a number of seconds")
-    end = math.inf if wait < 0 else time.monotonic() + max(wait, GRACE)
+    end = NEVER if wait < 0 else time.monotonic() + max(wait, GRACE)
     while (taken := _take(path)) is None:
         if time.monotonic() >= end:
             raise Busy(f"{what or path} is held by another process", hint=hint)

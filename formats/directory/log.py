@@ -7,24 +7,26 @@ it is handed out as a `torn-tail` finding, is no record, and counts in no sequen
 from __future__ import annotations
 
 import os
-from typing import BinaryIO, NamedTuple
 
-import orjson
-
+from agentsdir.formats import jsontext
 from agentsdir.formats.directory.layout import open_plain
-from agentsdir.formats.directory.records import NO_LINE, STUB_END, Record, as_record, line_hash
-from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.directory.records import NO_LINE, STUB_END, as_record, line_hash
 from agentsdir.formats.reading.lines import LINE_CAP, read_lines
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import BinaryIO
+
+    from agentsdir.formats.directory.records import Record
+    from agentsdir.formats.reading.findings import Finding
 
 
 # How many unreadable lines in a row are held back before they are called damage.
 MAX_WAITING = 1000
-TAIL = 64 * 1024
+_TAIL = 4 * 1024  # as most records fit in
 
 
 class Position(NamedTuple):
@@ -56,6 +58,20 @@ class LogLine(NamedTuple):
     offset: int
     length: int
     after: Position
+
+
+def flaw(
+    kind: str,
+    file: str,
+    line: int | None,
+    offset: int | None,
+    length: int | None,
+    message: str,
+) -> Finding:
+    """Return what is wrong with a line; most logs have no such line."""
+    from agentsdir.formats.reading.findings import Finding
+
+    return Finding(kind, file, line, offset, length, message)
 
 
 def open_log(path: Path, start: int = 0) -> BinaryIO:
@@ -94,7 +110,7 @@ def read_log(
         end = data or _last_bytes(stream, at + length)
         if not end.endswith(b"\n"):
             yield from waiting
-            torn = Finding("torn-tail", file, number, at, length, "the last line is incomplete")
+            torn = flaw("torn-tail", file, number, at, length, "the last line is incomplete")
             yield LogLine(None, (torn,), number, at, length, here)
             return
         if data is not None:
@@ -102,7 +118,7 @@ def read_log(
             line = line_hash(data)
         else:
             message = f"the line has {length} bytes, the limit is {cap}"
-            record, findings = None, (Finding("oversize", file, number, at, length, message),)
+            record, findings = None, (flaw("oversize", file, number, at, length, message),)
             line = NO_LINE
         if record is None:
             # A stub that a writer has set apart was never acknowledged, and has no number.
@@ -132,7 +148,7 @@ def ends_at(stream: BinaryIO, position: Position) -> bool:
     start = position.size - 1
     line = b""
     while start and b"\n" not in line[:-1]:
-        length = min(start, TAIL)
+        length = min(start, max(_TAIL, len(line)))
         start -= length
         stream.seek(start)
         line = stream.read(position.size - start)
@@ -173,15 +189,15 @@ def decode_line(
         return _decode(data, file, number, at)
     except MemoryError:
         message = "the line holds more values than there is memory for"
-        return None, (Finding("oversize", file, number, at, len(data), message),)
+        return None, (flaw("oversize", file, number, at, len(data), message),)
 
 
 def _decode(
     data: bytes, file: str, number: int, at: int
 ) -> tuple[Record | None, tuple[Finding, ...]]:
     try:
-        record = as_record(orjson.loads(data))
-    except orjson.JSONDecodeError:
+        record = as_record(jsontext.decode(data))
+    except jsontext.JSONDecodeError:
         from agentsdir.formats.reading.salvage import salvage  # seldom needed
 
         found = salvage(data)
@@ -191,12 +207,12 @@ def _decode(
             kind = "bad-json"  # what else stands whole on the line is a part of a record
         if found.finding is None:
             records = []  # JSON to the lenient only; it would not come back as it is
-        finding = Finding(kind, file, number, at, len(data), found.message or "not JSON")
+        finding = flaw(kind, file, number, at, len(data), found.message or "not JSON")
         # Two records on one line cannot both be followed by the next one: take neither on trust.
         return (records[-1] if len(records) == 1 else None), (finding,)
     if record is None:
         message = "the line is JSON, but no event record"
-        return None, (Finding("not-a-record", file, number, at, len(data), message),)
+        return None, (flaw("not-a-record", file, number, at, len(data), message),)
     return record, ()
 
 
@@ -211,8 +227,8 @@ def _check_order(
             if lost > 0
             else f"seq {record.seq} follows seq {here.last_seq}"
         )
-        found.append(Finding("seq-gap", file, number, at, length, message))
+        found.append(flaw("seq-gap", file, number, at, length, message))
     if record.prev != here.last_hash:
         message = f"prev says {record.prev}, the line before has {here.last_hash}"
-        found.append(Finding("chain-break", file, number, at, length, message))
+        found.append(flaw("chain-break", file, number, at, length, message))
     return tuple(found)

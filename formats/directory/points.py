@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import NamedTuple
-
 from agentsdir.formats import times
-from agentsdir.formats.directory.log import LogLine
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.tuples import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from agentsdir.formats.directory.log import LogLine
 
 _FAR = 18  # digits; no log has as many records
 

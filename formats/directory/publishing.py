@@ -6,10 +6,7 @@ Who moves one or lets one go holds the create lock, its `.turn` and its `.lock`.
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 from agentsdir.formats.directory import derived, documents, fold, journal, transcripts
 from agentsdir.formats.directory.durability import Disk
@@ -18,7 +15,6 @@ from agentsdir.formats.directory.layout import (
     FILE_MODE,
     TEMPORARY,
     AgentPaths,
-    Layout,
 )
 from agentsdir.formats.directory.log import Position, open_log, read_log
 from agentsdir.formats.directory.records import Record, line_hash
@@ -27,7 +23,13 @@ from agentsdir.formats.errors import NotRecorded, Uncertain
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
 
+    from agentsdir.formats.directory.layout import (
+        Layout,
+    )
+    from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.source import Source
 
 
@@ -41,7 +43,7 @@ class NewAgent:
         self.paths = paths
         self._session_id = session_id
         self._disk = disk
-        self._state: fold.AgentState | None = None
+        self._state: AgentState | None = None
         self._position = Position()
         self._log = _Batch(paths.log)
         self._history = _Batch(paths.history)
@@ -66,7 +68,7 @@ class NewAgent:
         self._history.write(history)
         self._state.history_size += len(history)
 
-    def take_log(self, paths: AgentPaths, state: fold.AgentState) -> None:
+    def take_log(self, paths: AgentPaths, state: AgentState) -> None:
         """Take over the log of another agent's folder as it stands, to the byte.
 
         Args:
@@ -171,10 +173,10 @@ def folder_to_publish(layout: Layout, agent_id: str, disk: Disk) -> Iterator[Age
         yield AgentPaths(temporary, agent_id)
         temporary.rename(folder)
     except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _discard(temporary)
         raise NotRecorded(f"cannot make {folder}: {error.strerror}") from error
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _discard(temporary)
         raise
     disk.sync_folder(layout.agents)
 
@@ -229,3 +231,9 @@ def move_folder(old: Path, new: Path, disk: Disk) -> None:
         except Uncertain as error:
             disk.doubt(parent, error)
             raise
+
+
+def _discard(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)

@@ -5,12 +5,19 @@ Nothing in it is ever executed. Settings that this program does not know are lef
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 from agentsdir.formats.directory.durability import Durability
-from agentsdir.formats.directory.layout import Layout, read_bytes
+from agentsdir.formats.directory.layout import read_bytes
+from agentsdir.formats.directory.locks import NEVER
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.tuples import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentsdir.formats.directory.layout import Layout
 
 
 class Settings(NamedTuple):
@@ -21,7 +28,7 @@ class Settings(NamedTuple):
     for the providers of agents that have no list of their own.
     """
 
-    durability: Durability = Durability.ALWAYS
+    durability: str = Durability.ALWAYS
     max_slots: int = 4
     idle_timeout: float = 0
     provider: str = "echo"
@@ -39,22 +46,19 @@ def read_settings(layout: Layout) -> Settings:
         data = read_bytes(layout.settings)
     except FileNotFoundError:
         return Settings()
-    import tomllib
-
     try:
-        found = tomllib.loads(data.decode())
-        str(found)  # hexadecimal integers may be longer than Python shows
+        found = _decoded(data.decode())
     except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or too much of it
         raise _refused(layout, f"is not TOML: {error}") from error
-    durability = found.get("durability", Durability.ALWAYS.value)
-    if durability not in [one.value for one in Durability]:
-        wanted = ", ".join(one.value for one in Durability)
+    durability = found.get("durability", Durability.ALWAYS)
+    if durability not in Durability.ALL:
+        wanted = ", ".join(Durability.ALL)
         raise _refused(layout, f"says durability = {durability!r}; it is one of {wanted}")
     slots = found.get("max_slots", Settings().max_slots)
     if type(slots) is not int or slots < 1:
         raise _refused(layout, f"says max_slots = {slots!r}; it is a whole number from 1 on")
     idle = found.get("idle_timeout", Settings().idle_timeout)
-    if type(idle) not in (int, float) or not 0 <= idle < math.inf:
+    if type(idle) not in (int, float) or not 0 <= idle < NEVER:
         raise _refused(layout, f"says idle_timeout = {idle!r}; it is a number of seconds")
     provider = found.get("provider", Settings().provider)
     if not isinstance(provider, str) or not provider:
@@ -62,7 +66,41 @@ def read_settings(layout: Layout) -> Settings:
     fallbacks = found.get("fallbacks", [])
     if not isinstance(fallbacks, list) or not all(n and isinstance(n, str) for n in fallbacks):
         raise _refused(layout, f"says fallbacks = {fallbacks!r}; it is a list of providers' names")
-    return Settings(Durability(durability), slots, idle, provider, tuple(fallbacks))
+    return Settings(str(durability), slots, idle, provider, tuple(fallbacks))
+
+
+def _decoded(text: str) -> dict[str, Any]:
+    """Return what a TOML text says. Raises `ValueError` and `RecursionError`."""
+    if (found := plain_settings(text)) is None:
+        import tomllib
+
+        found = tomllib.loads(text)
+        str(found)  # hexadecimal integers may be longer than Python shows
+    return found
+
+
+def plain_settings(text: str) -> dict[str, str | int] | None:
+    """Return what lines of ``name = "text"`` or ``name = 4`` say, comments between them.
+
+    None for anything else in TOML: loading its library takes longer than a small command.
+    """
+    found: dict[str, str | int] = {}
+    for line in text.split("\n"):
+        name, equals, value = (part.strip(" ") for part in line.partition("="))
+        inside = value[1:-1]
+        if not (line.isascii() and line.isprintable()):
+            return None
+        if name.startswith("#") or not (name or equals):
+            continue
+        if not name.isidentifier() or name in found:
+            return None
+        if value == f'"{inside}"' and not {'"', "\\"} & set(inside):
+            found[name] = inside
+        elif value.isdigit() and len(value) < 16 and (value[0] != "0" or value == "0"):
+            found[name] = int(value)
+        else:
+            return None
+    return found
 
 
 def _refused(layout: Layout, reason: str) -> Invalid:

@@ -12,14 +12,16 @@ import stat
 from contextlib import contextmanager, suppress
 
 from agentsdir.formats.directory import documents, ids, locks
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import Layout, open_plain, read_bytes
+from agentsdir.formats.directory.layout import open_plain, read_bytes
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+
+    from agentsdir.formats.directory.durability import Disk
+    from agentsdir.formats.directory.layout import Layout
 
 _WHOLE = b"all\n"
 _LONGEST_TIME = 40

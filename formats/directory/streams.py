@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from hashlib import file_digest
-from typing import Any, BinaryIO
 
 from agentsdir.formats.directory.documents import make_folder
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import FILE_MODE, AgentPaths, open_plain
+from agentsdir.formats.directory.layout import FILE_MODE, open_plain
 from agentsdir.formats.directory.transcripts import STREAM, Synced, store_path
 from agentsdir.formats.errors import Invalid, NotRecorded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
+
+    from agentsdir.formats.directory.durability import Disk
+    from agentsdir.formats.directory.layout import AgentPaths
 
 
 class StreamFile:
@@ -57,6 +61,8 @@ class StreamFile:
 
     def finish(self) -> Synced:
         """Make the stream durable; return what a `transcript.synced` event says of it."""
+        from hashlib import file_digest
+
         self._disk.sync_append(self._stream.fileno(), self._path)
         try:
             # What stands in the file counts: an interrupt may have come in the middle of `write`.
@@ -91,6 +97,8 @@ def open_stream(paths: AgentPaths, entry: dict[str, Any]) -> BinaryIO:
 
     Raises `Invalid` with the reason when it is missing or anything else.
     """
+    from hashlib import file_digest
+
     try:
         path, size, digest = store_path(paths, entry["path"]), entry["size"], entry["sha256"]
         opened = os.fdopen(open_plain(path), "rb")

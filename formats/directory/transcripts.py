@@ -5,34 +5,37 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
 
+from agentsdir.formats.digest import sha256
 from agentsdir.formats.directory.documents import entries, make_folder
-from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import (
     FILE_MODE,
     TEMPORARY,
-    AgentPaths,
     open_plain,
     read_bytes,
 )
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.reading.source import Source
-from agentsdir.formats.reading.spool import Pieces
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import hashlib
     import io
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any, BinaryIO
+
+    from agentsdir.formats.digest import Hash
+    from agentsdir.formats.directory.durability import Disk
+    from agentsdir.formats.directory.layout import (
+        AgentPaths,
+    )
 
 CHUNK = 1024 * 1024
 STREAM = "stream"
 """The role of a recorded stream (SPEC.md, "Recorded streams")."""
 
-_is_stream_name = re.compile(r"turn-[1-9][0-9]*(-[1-9][0-9]*)?\.stream").fullmatch
+_STREAM_NAME = r"turn-[1-9][0-9]*(-[1-9][0-9]*)?\.stream"
 
 
 class Synced(NamedTuple):
@@ -119,7 +122,7 @@ def _extend(
             exists = True
         except FileNotFoundError:
             make_folder(path.parent, disk)
-            digest, size, exists = sha256(), 0, False
+            digest, size, exists = sha256(more=source.size), 0, False
         rest = stream.read(CHUNK)
         if not rest and exists:
             if recorded == size:
@@ -133,7 +136,7 @@ def _copy_beside(path: Path, native: str, role: str, source: Source, disk: Disk)
     """Write a whole new copy beside the stored one, under a name that says what is in it."""
     with suppress(FileNotFoundError):
         _beside(path, "").unlink()
-    digest = sha256()
+    digest = sha256(more=source.size)
     with source.open() as stream:
         size = _append(_beside(path, ""), stream.read(CHUNK), stream, 0, digest, disk)
     _beside(path, "").replace(_beside(path, digest.hexdigest()))
@@ -175,10 +178,8 @@ def finish_rewrites(
     return [path.name for path in found.values()]
 
 
-def _same_beginning(
-    stored: io.FileIO, native: BinaryIO, name: str, path: Path
-) -> tuple[hashlib._Hash, int]:
-    digest, size = sha256(), 0
+def _same_beginning(stored: io.FileIO, native: BinaryIO, name: str, path: Path) -> tuple[Hash, int]:
+    digest, size = sha256(more=os.fstat(stored.fileno()).st_size), 0
     while piece := stored.read(CHUNK):
         if native.read(len(piece)) != piece:
             raise Invalid(
@@ -191,9 +192,7 @@ def _same_beginning(
     return digest, size
 
 
-def _append(
-    path: Path, piece: bytes, rest: BinaryIO, size: int, digest: hashlib._Hash, disk: Disk
-) -> int:
+def _append(path: Path, piece: bytes, rest: BinaryIO, size: int, digest: Hash, disk: Disk) -> int:
     """Append `piece` and then all of `rest`; return the new size."""
     try:
         descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
@@ -306,6 +305,8 @@ def beginning(path: Path, size: int, name: str) -> Source:
 
     Raises as `open_plain` does.
     """
+    from agentsdir.formats.reading.spool import Pieces
+
     with os.fdopen(open_plain(path), "rb") as stream:
         return Source.from_stream(name, Pieces(pieces(stream, size)))
 
@@ -341,7 +342,7 @@ def _flaw(path: Path, entry: Mapping[str, Any] | None) -> str:
         with os.fdopen(open_plain(path), "rb", buffering=0) as stored:
             if entry is None:
                 return ""
-            digest, left = sha256(), entry["size"]
+            digest, left = sha256(more=entry["size"]), entry["size"]
             while left and (piece := stored.read(min(left, CHUNK))):
                 digest.update(piece)
                 left -= len(piece)
@@ -352,4 +353,4 @@ def _flaw(path: Path, entry: Mapping[str, Any] | None) -> str:
 
 def is_stream(native: str) -> bool:
     """Tell whether a path is that of a recorded stream, which a crash may leave unsynced."""
-    return _is_stream_name(PurePosixPath(native).name) is not None
+    return re.fullmatch(_STREAM_NAME, PurePosixPath(native).name) is not None

@@ -10,21 +10,24 @@ import re
 import stat
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
 
 from agentsdir.formats.directory import documents
 from agentsdir.formats.directory.bundles import checked_name
 from agentsdir.formats.directory.derived import encode_document
-from agentsdir.formats.directory.ignoring import Ignored, executes, read_ignored
-from agentsdir.formats.directory.layout import TEMPORARY, AgentPaths, open_plain, read_json
+from agentsdir.formats.directory.ignoring import executes, read_ignored
+from agentsdir.formats.directory.layout import TEMPORARY, open_plain, read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded
 from agentsdir.formats.reading.source import Source
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from agentsdir.formats.directory.durability import Disk
+    from agentsdir.formats.directory.ignoring import Ignored
+    from agentsdir.formats.directory.layout import AgentPaths
 
 MAX_FILES = 50_000
 MAX_SIZE = 256 * 1024 * 1024

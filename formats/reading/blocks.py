@@ -11,9 +11,7 @@ Optional on all: `messageId` (groups the parts of one model message), `hidden`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import NoneType
-from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.usage import as_usage
@@ -31,27 +29,29 @@ BLOCK_TYPES = (
     "subagent",
 )
 
-ToolStatus = Literal["pending", "running", "success", "error"]
-SystemSubtype = Literal[
-    "session_start", "session_end", "error", "status", "hook_response", "auth_status", "log"
-]
-# Built and passed around as a dict; one of the TypedDicts below in shape.
-Block: TypeAlias = dict[str, Any]
-
-
-class Source(TypedDict):
-    """Where the row stands from which a block was made; byte offset and length."""
-
-    file: str
-    line: int | None
-    offset: int | None
-    length: int | None
-
+TOOL_STATUSES = ("pending", "running", "success", "error")
+SYSTEM_SUBTYPES = (
+    "session_start", "session_end", "error", "status", "hook_response", "auth_status", "log",
+)  # fmt: skip
 
 # Only ever read: to make them would take each command a millisecond.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NotRequired
+    from collections.abc import Callable
+    from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+
+    ToolStatus = Literal["pending", "running", "success", "error"]
+    SystemSubtype = Literal[
+        "session_start", "session_end", "error", "status", "hook_response", "auth_status", "log"
+    ]
+
+    class Source(TypedDict):
+        """Where the row stands from which a block was made; byte offset and length."""
+
+        file: str
+        line: int | None
+        offset: int | None
+        length: int | None
 
     class _Common(TypedDict):
         id: str
@@ -133,6 +133,9 @@ if TYPE_CHECKING:
         link: NotRequired[dict[str, str]]
 
 
+# Built and passed around as a dict; one of the TypedDicts above in shape.
+Block: TypeAlias = "dict[str, Any]"
+
 _TEXT: tuple[type, ...] = (str,)
 # What a writer insists on, by type: field → the JSON types it may have.
 _REQUIRED: dict[str, dict[str, tuple[type, ...]]] = {
@@ -199,12 +202,18 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "conversationId": bool,
     "timestamp": lambda value: value is None or is_rfc3339(value),
     "content": _are_parts,
-    "status": lambda value: value in get_args(ToolStatus),
-    "subtype": lambda value: value in get_args(SystemSubtype),
+    "status": lambda value: value in TOOL_STATUSES,
+    "subtype": lambda value: value in SYSTEM_SUBTYPES,
     "durationMs": lambda value: type(value) is int and value >= 0,
     "lossy": lambda value: all(isinstance(reason, str) for reason in value),
     "usage": lambda value: as_usage(value) == value,
 }
+
+
+def block_key(block: Any) -> tuple[str, str]:
+    """Return which block of a session a block is: its conversation and its id."""
+    known = block if isinstance(block, dict) else {}
+    return str(known.get("conversationId")), str(known.get("id"))
 
 
 def make_block(

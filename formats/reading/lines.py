@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import BinaryIO, NamedTuple
+
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import BinaryIO
 
 LINE_CAP = 64 * 1024 * 1024
 _CHUNK = 1024 * 1024

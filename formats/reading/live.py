@@ -5,19 +5,20 @@ The counterpart of `ParseSink`: nothing is kept but where each block stands and 
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import MAIN, Block
+from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.rows import Tally
-from agentsdir.formats.reading.sink import DROPPED, Conversation, Link, encodable
+from agentsdir.formats.reading.sink import DROPPED, Conversation, encodable
 from agentsdir.formats.reading.usage import no_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+    from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.sink import Link
     from agentsdir.formats.reading.stream import StreamEvent
     from agentsdir.formats.reading.usage import Usage
 

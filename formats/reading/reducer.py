@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.formats.errors import Invalid
-from agentsdir.formats.reading.blocks import Block
-from agentsdir.formats.reading.stream import StreamEvent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.stream import StreamEvent
 
 
 class Reducer:

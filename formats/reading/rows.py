@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.lines import LINE_CAP, skip_line
 from agentsdir.formats.reading.salvage import salvage
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any, BinaryIO
 
 
 # Stands for the value of a line that says nothing (`read_rows`); no JSON text means it.

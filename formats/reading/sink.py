@@ -9,28 +9,34 @@ memory independent of its size, and no second look at a file that somebody may b
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, Protocol
 
 import orjson
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.jsontext import CONTAINERS, deeper_than
-from agentsdir.formats.reading.blocks import MAIN, Block
-from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.spool import LineSpool
 from agentsdir.formats.reading.usage import (
-    Usage,
     add_usage,
     is_beyond,
     larger_usage,
     less_usage,
     no_usage,
 )
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Any, TypeAlias
+
+    from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.usage import (
+        Usage,
+    )
 
 View: TypeAlias = Literal["live", "all"]
 DROPPED = -1

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import BinaryIO
 
 from agentsdir.formats.errors import AgentsdirError
-from agentsdir.formats.reading.spool import ByteSpool, Readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import BinaryIO
+
+    from agentsdir.formats.reading.spool import ByteSpool, Readable
 
 HEAD = 64 * 1024
 # Transcript lines are often longer than Python's default buffer; with it, reading costs threefold.
@@ -35,6 +36,8 @@ class Source:
     @classmethod
     def from_stream(cls, name: str, stream: Readable) -> Source:
         """Spool a stream that can be read only once (decision D30)."""
+        from agentsdir.formats.reading.spool import ByteSpool
+
         source = cls(name)
         source._spool = ByteSpool(stream)
         return source
@@ -50,6 +53,14 @@ class Source:
             return self.path.open("rb", buffering=BUFFER)
         except OSError as error:
             raise AgentsdirError(f"cannot read {self.name}: {error.strerror}") from error
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are now. Raises `AgentsdirError` as `open` does."""
+        if self._data is not None:
+            return len(self._data)
+        with self.open() as stream:
+            return stream.seek(0, io.SEEK_END)
 
     def head(self, size: int = HEAD) -> bytes:
         """Return the first `size` bytes."""

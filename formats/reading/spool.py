@@ -6,24 +6,24 @@ import io
 import os
 from array import array
 from bisect import bisect_right
-from typing import BinaryIO, Protocol
 
 from agentsdir.formats.errors import AgentsdirError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import BinaryIO, Protocol
+
+    class Readable(Protocol):
+        """What can be read from its beginning to its end."""
+
+        def read(self, size: int, /) -> bytes:
+            """Return about `size` bytes, or nothing at the end."""
+
 
 CHUNK = 1024 * 1024
 LIMIT = 16 * CHUNK
 GATHERED = 512  # pieces per system call; POSIX allows 1024
-
-
-class Readable(Protocol):
-    """What can be read from its beginning to its end."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return about `size` bytes, or nothing at the end."""
 
 
 class Pieces:

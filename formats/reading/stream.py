@@ -6,11 +6,13 @@ A `block_complete` carries both, and may come without a `block_start` (decision 
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
 
-from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.blocks import Block
 
-StreamEvent: TypeAlias = dict[str, Any]
+StreamEvent: TypeAlias = "dict[str, Any]"
 
 EVENT_TYPES = ("block_start", "text_delta", "block_update", "block_complete", "metadata_update")
 

@@ -11,15 +11,15 @@ import os
 import stat
 from contextlib import contextmanager
 from enum import Enum
-from pathlib import Path
-from typing import NamedTuple
 
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.lines import LINE_CAP
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
     from typing import BinaryIO
 
 # How much before the place that was read to must still be there. A client that takes a row back

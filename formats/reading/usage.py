@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
 
 # inputTokens excludes cache; outputTokens includes thinking; totalTokens = the first four summed.
 # `exact` is False where the transcript cannot know, so the numbers are "at least".
-Usage: TypeAlias = dict[str, Any]
+Usage: TypeAlias = "dict[str, Any]"
 
 # Sums of thousands of such counts are still written exactly.
 BELIEVABLE = 10**12

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agentsdir.adapters.contract import Follower
+from agentsdir.adapters.sides import Follower
 from agentsdir.formats.reading.reducer import Reducer
 
 Blocks = dict[str, list[dict[str, Any]]]

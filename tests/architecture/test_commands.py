@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsdir.cli.invocation import COMMANDS
+from agentsdir.cli.command_line import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from agentsdir.cli.invocation import COMMANDS
+from agentsdir.cli.command_line import COMMANDS
 from agentsdir.formats.version import VERSION
 
 # Packages that cost more than a whole small command, and who may pay for them.
@@ -60,6 +60,25 @@ ALLOWED: dict[str, set[str]] = {
     "trust": set(),
 }
 
+# What a plain `send` does without, each of which takes it a tenth of its time or more.
+SLOW_FOR_ONE_TURN = {
+    "dataclasses",
+    "datetime",
+    "hashlib",
+    "importlib",
+    "inspect",
+    "json",
+    "orjson",
+    "subprocess",
+    "tempfile",
+    "tomllib",
+    "typer",
+    "typing",
+    "urllib.parse",
+    "uuid",
+}
+MOST_OF_OURS = 64
+
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "claude" / "hello-2.1.98.jsonl"
 PROBE = """
 import json, os, sys
@@ -73,6 +92,19 @@ except SystemExit as done:
     code = done.code or 0
 new = sorted(set(sys.modules) - before)
 sys.stderr.write("\\n" + json.dumps({"code": code, "modules": new}))
+"""
+# Loads nothing itself.
+BARE_PROBE = """
+import os, sys
+os._exit = sys.exit
+before = set(sys.modules)
+sys.argv[0] = "agentsdir"
+from agentsdir.cli.main import main
+try:
+    main()
+except SystemExit as done:
+    assert not done.code, done.code
+sys.stderr.write(" ".join(set(sys.modules) - before))
 """
 
 
@@ -178,6 +210,49 @@ def test_the_version_is_answered_without_the_command_line_library(
     packages = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
     assert (code, output) == (0, f"agentsdir {VERSION}\n")
     assert packages == {"agentsdir"}
+
+
+def test_a_turn_of_echo_is_run_without_what_takes_long_to_load(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    """That is most of what it takes: no library for options, JSON, types or hashes, few modules."""
+    shutil.copytree(prepared.home, tmp_path, dirs_exist_ok=True)
+    settings = tmp_path / ".agentsdir" / "settings.toml"
+    settings.write_text('# as most have it\ndurability = "never"\n')
+
+    done = subprocess.run(
+        [sys.executable, "-c", BARE_PROBE, "send", "active", "again"],
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    modules = set(done.stderr.split())
+    assert done.stdout == "again\n"
+    assert modules & SLOW_FOR_ONE_TURN == set()
+    assert len([name for name in modules if name.startswith("agentsdir.")]) <= MOST_OF_OURS
+
+
+def test_the_way_to_a_url_is_loaded_when_it_is_asked_for() -> None:
+    """`pathlib` is loaded without it."""
+    program = """
+import sys
+before = "pathlib" in sys.modules
+from agentsdir.cli.main import _load_pathlib
+_load_pathlib()
+from pathlib import Path
+assert before or "urllib.parse" not in sys.modules or sys.version_info >= (3, 13)
+print(Path("/a b").as_uri())
+import urllib.parse
+print(urllib.parse.quote("a b"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["file:///a%20b", "a%20b"]
 
 
 def test_late_imports_are_seen_by_the_probe(tmp_path: Path) -> None:

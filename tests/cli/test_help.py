@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.cli.invocation import COMMANDS
+from agentsdir.cli.command_line import COMMANDS
 from agentsdir.formats.version import VERSION
 
 # Commands whose modules are there; the others are on their way.

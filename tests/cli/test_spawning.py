@@ -16,8 +16,8 @@ import pytest
 from agentsdir.cli.starting import StartedProcess
 from agentsdir.engine.holding import hold_turn
 from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.directory.states import AgentState
 from agentsdir.schemas import check
 
 LONG = 60.0

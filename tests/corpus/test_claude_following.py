@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.contract import StoreReader
+from agentsdir.adapters.sides import StoreReader
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.sink import ParseSink
 

@@ -16,12 +16,13 @@ from hypothesis import settings
 from agentsdir.adapters.contract import Host
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.creation import NewAgent, create_agent
-from agentsdir.engine.turns import TurnResult, send
+from agentsdir.engine.endings import TurnResult
+from agentsdir.engine.turns import send
 from agentsdir.engine.world import Client, World
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.formats.directory.states import AgentState
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what its tests share
 

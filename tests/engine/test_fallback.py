@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -350,5 +349,5 @@ raise ProviderError("the client was ended before it had answered", kind="cut-str
 def test_a_long_list_of_stand_ins_is_tried_as_far_as_ten(stage: Any) -> None:
     """A list may have come with a bundle, and name a thousand."""
     listed = [f"other-{number}" for number in range(50)]
-    state = replace(stage.state(stage.new()), fallbacks=["echo", *listed])
+    state = stage.state(stage.new()).replaced(fallbacks=["echo", *listed])
     assert stand_ins(stage.world, state) == listed[:10]

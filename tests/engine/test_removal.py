@@ -14,7 +14,7 @@ from agentsdir.engine.removal import remove_agent
 from agentsdir.engine.restoring import sweep_root
 from agentsdir.engine.turns import send
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.durability import Disk, Durability
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.errors import Busy, Invalid, NoSuchAgent, NotRecorded, Uncertain
 
 
@@ -73,7 +73,7 @@ def test_a_suspension_is_durable_before_the_agent_moves(
     (stage.root / "archive").mkdir(0o700)
     steps.clear()
 
-    archive_agent(stage.world._replace(disk=Disk(Durability(durability))), paths)
+    archive_agent(stage.world._replace(disk=Disk(durability)), paths)
 
     assert [step for step in steps if step in CONFIRMED] == wanted
 

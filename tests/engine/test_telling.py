@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.aftermath import Ending, aftermath
+from agentsdir.engine.aftermath import aftermath
+from agentsdir.engine.endings import Ending
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.spawning.children import Child, Wanted, make_child

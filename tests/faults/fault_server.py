@@ -23,7 +23,7 @@ from fault_runs import PATIENCE, Runner, tree_of
 from fault_shim import CONTROL, Control, Fault, Flag, Mode
 from fault_verbs import CONTROLS, VERBS
 
-from agentsdir.cli.invocation import COMMANDS
+from agentsdir.cli.command_line import COMMANDS
 
 
 def main() -> None:

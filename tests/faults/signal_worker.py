@@ -19,7 +19,7 @@ from typing import Any
 from agentsdir.cli.main import main
 
 # What runs late, and would be imported anew in every fork.
-LATE = ("cli.answers", "cli.fresh", "cli.invocation", "engine.resuming", "engine.turns")
+LATE = ("cli.answers", "cli.invocation", "engine.resuming", "engine.turns")
 for late in (*LATE, "engine.suspending"):
     import_module(f"agentsdir.{late}")
 for command in ("send", "suspend", "resume"):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.formats import times
+from agentsdir.schemas import rfc3339
 from agentsdir.schemas.rfc3339 import RFC3339
 
 
@@ -125,3 +126,30 @@ def test_times_without_an_offset_are_utc_in_any_zone(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TZ", "America/New_York")
     assert times.native("2026-01-02T03:04:05.5") == "2026-01-02T03:04:05.500000Z"
     assert times.from_text("2026-01-02T03:04:05Z") == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@given(
+    st.lists(st.integers(0, 99), min_size=5, max_size=5), st.integers(0, 9999),
+    st.sampled_from([".000000Z", ".123456Z", "Z", ".1234567Z", ".12345٣Z", ".123456z"]),
+)  # fmt: skip
+def test_our_own_form_is_told_without_the_pattern_of_all_others(
+    parts: list[int], year: int, end: str
+) -> None:
+    """To the same effect, on days and at hours that there are or are not."""
+    month, day, hour, minute, second = parts
+    text = f"{year:04}-{month % 15:02}-{day % 34:02}T{hour % 26:02}:{minute:02}:{second:02}{end}"
+    assert times.is_rfc3339(text) == rfc3339.is_rfc3339(text)
+
+
+def test_days_that_there_are_not_are_no_dates() -> None:
+    """In every month of a leap year and of others, as the calendar has them."""
+    for year in (1900, 2000, 2023, 2024):
+        for month in range(1, 13):
+            for day in range(1, 33):
+                text = f"{year}-{month:02}-{day:02}T00:00:00Z"
+                try:
+                    datetime(year, month, day, tzinfo=UTC)
+                except ValueError:
+                    assert not times.is_rfc3339(text)
+                else:
+                    assert times.is_rfc3339(text)

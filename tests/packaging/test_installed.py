@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from agentsdir.cli.invocation import COMMANDS
+from agentsdir.cli.command_line import COMMANDS
 from agentsdir.formats.version import VERSION
 
 NAME = "agentsdir"

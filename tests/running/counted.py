@@ -14,17 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentsdir.adapters.contract import (
-    Architecture,
-    Content,
-    NativeFile,
-    Profile,
-    ProviderSession,
-    SessionSpec,
-)
+from agentsdir.adapters.contract import Architecture, Content, NativeFile, Profile, SessionSpec
 from agentsdir.adapters.recorded import RecordedReader, forked_transcript, saved_transcript
 from agentsdir.adapters.script.play import Play, load_play
 from agentsdir.adapters.script.provider import ScriptSession
+from agentsdir.adapters.sides import ProviderSession
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.source import Source
 

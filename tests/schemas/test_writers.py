@@ -28,11 +28,10 @@ from agentsdir.formats import times
 from agentsdir.formats.directory import derived
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.directory.log import Position
 from agentsdir.formats.directory.records import EVENTS, NO_LINE, Record, encode_record
-from agentsdir.formats.directory.states import Session, SessionState
+from agentsdir.formats.directory.states import AgentState, Session, SessionState
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import BLOCK_TYPES, check_block, make_block

@@ -32,9 +32,10 @@ from typing import Any
 
 import typer
 
+from agentsdir.cli.command_line import COMMANDS
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.invocation import COMMANDS, run
+from agentsdir.cli.invocation import run
 from agentsdir.cli.main import main
 from agentsdir.schemas import check
 from agentsdir.schemas.catalogue import kinds
@@ -45,7 +46,6 @@ for _package in ("cli", "cli.commands", "engine", "engine.validation", "schemas"
         import_module(f"agentsdir.{_package}.{_module.name}")
 for _module_name in ("adapters.script", "adapters.echo", "adapters.claude", "adapters.gemini"):
     import_module(f"agentsdir.{_module_name}")
-import_module("cuid2")
 # What typer finds out about a command's arguments takes a third of a short run.
 _parameters = functools.cache(typer.main.get_params_from_function)
 for _command in COMMANDS:

@@ -8,7 +8,6 @@ out again whenever one of them says something new.
 from __future__ import annotations
 
 from io import BytesIO
-from pathlib import Path
 
 import orjson
 
@@ -30,6 +29,7 @@ from agentsdir.formats.reading.tailing import Look, Tail
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from agentsdir.formats.reading.sink import Conversation
     from agentsdir.formats.reading.stream import StreamEvent

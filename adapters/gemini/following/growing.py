@@ -7,7 +7,6 @@ as it stands then, and only what differs from what was told of it is news.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.transcripts.documents import document_rows
@@ -27,6 +26,7 @@ from agentsdir.formats.reading.usage import add_usage, no_usage, usage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any, BinaryIO
 
     from agentsdir.adapters.gemini.transcripts.index import Index
     from agentsdir.formats.reading.blocks import Block

@@ -7,17 +7,20 @@ when it was changed, and a file is opened until it has said what it is.
 from __future__ import annotations
 
 import os
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, LOG
 from agentsdir.adapters.gemini.transcripts.discovery import group
-from agentsdir.adapters.gemini.transcripts.heads import Ends, look_at, read_ends
+from agentsdir.adapters.gemini.transcripts.heads import look_at, read_ends
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from agentsdir.adapters.gemini.transcripts.heads import Ends
 
 _SUFFIXES = (".json", ".jsonl")
 # A folder that is written twice within a tick of the system's clock looks changed once.

@@ -12,19 +12,20 @@ from agentsdir.adapters.gemini.transcripts.stdout import FAILED
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
-from agentsdir.formats.reading.usage import Usage, add_usage, no_usage
+from agentsdir.formats.reading.usage import add_usage, no_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from agentsdir.adapters.contract import Follower
     from agentsdir.adapters.gemini.running.outcomes import Outcome
     from agentsdir.adapters.gemini.running.translate import StdoutTranslator
+    from agentsdir.adapters.sides import Follower
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.stream import StreamEvent
+    from agentsdir.formats.reading.usage import Usage
 
 # The ends of a run are told by the turn's own events.
 _SAID_ELSEWHERE = ("session_start", "session_end")

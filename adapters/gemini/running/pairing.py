@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 
 from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import MAIN, Block
+from agentsdir.formats.reading.blocks import MAIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.stream import StreamEvent
 
 # What stdout and the file spell differently: terminal codes, white space at the ends (which a cut

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from typing import Any
 
 import orjson
 
@@ -21,6 +20,7 @@ from agentsdir.formats.reading.sink import ParseSink
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
 _MOST = 1024 * 1024
 """Bytes that a stub has at most: a header, and the context that the client sends itself."""

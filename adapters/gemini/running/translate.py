@@ -6,9 +6,7 @@ file has: `joined` puts both together.
 
 from __future__ import annotations
 
-from typing import Any
-
-from agentsdir.adapters.gemini.running.outcomes import Outcome, read_outcome
+from agentsdir.adapters.gemini.running.outcomes import read_outcome
 from agentsdir.adapters.gemini.transcripts.shapes import text_of
 from agentsdir.adapters.gemini.transcripts.stdout import StreamReader
 from agentsdir.formats import jsontext
@@ -22,7 +20,9 @@ from agentsdir.formats.reading.sink import encodable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Any
 
+    from agentsdir.adapters.gemini.running.outcomes import Outcome
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.stream import StreamEvent

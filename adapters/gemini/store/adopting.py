@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from agentsdir.adapters.contract import Adoptable, NativeFile
+from agentsdir.adapters.contract import Adoptable
 from agentsdir.adapters.gemini.store import cards
 from agentsdir.adapters.gemini.store import contents as store
 from agentsdir.adapters.gemini.store.native_files import native_files
@@ -27,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentsdir.adapters.contract import NativeFile
     from agentsdir.adapters.gemini.transcripts.heads import Ends
 
 # As a document has it in a message, and not deeper.

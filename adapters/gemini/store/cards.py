@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
 
 from agentsdir.adapters.gemini.transcripts.heads import (
     BEGINNING,
-    Ends,
-    Head,
     cut_prompt,
     ends_of,
     id_of,
@@ -20,11 +17,17 @@ from agentsdir.adapters.gemini.transcripts.heads import (
     summary_of,
 )
 from agentsdir.formats import times
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from agentsdir.adapters.gemini.transcripts.heads import (
+        Ends,
+        Head,
+    )
 
 TITLE = 200
 

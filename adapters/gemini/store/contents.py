@@ -12,10 +12,8 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import NamedTuple
 
-from agentsdir.adapters.contract import MIN_NATIVE_PREFIX, NativeSession, SessionFiles
+from agentsdir.adapters.contract import MIN_NATIVE_PREFIX, NativeSession
 from agentsdir.adapters.gemini.store import cards
 from agentsdir.adapters.gemini.store.projects import CHATS, MARK, OUTPUTS, TMP, Projects
 from agentsdir.adapters.gemini.transcripts.discovery import group
@@ -23,12 +21,14 @@ from agentsdir.adapters.gemini.transcripts.heads import BEGINNING, id_of
 from agentsdir.adapters.store_folders import ignore, names_in
 from agentsdir.formats import times
 from agentsdir.formats.reading.source import Source
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
-    from agentsdir.adapters.contract import Refuse
+    from agentsdir.adapters.contract import Refuse, SessionFiles
 
 SUFFIXES = (".jsonl", ".json")
 PREFIX = "session-"

@@ -7,7 +7,6 @@ its bytes say nothing: each message of the other is in it, with what it said.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import orjson
 
@@ -17,6 +16,8 @@ from agentsdir.adapters.store_files import begins_with
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from agentsdir.formats.reading.source import Source
 
 

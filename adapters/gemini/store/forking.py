@@ -13,7 +13,7 @@ from agentsdir.adapters.gemini.store.contents import safe_part
 from agentsdir.adapters.gemini.store.own_files import own_files
 from agentsdir.adapters.gemini.store.projects import TMP
 from agentsdir.adapters.gemini.transcripts.detection import LOG, family_of
-from agentsdir.formats.reading.rows import Row, Tally, read_rows
+from agentsdir.formats.reading.rows import Tally, read_rows
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.spool import Pieces
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.gemini.store.own_files import Own
     from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.rows import Row
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
 _VALUE = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.)*")')

@@ -15,7 +15,7 @@ from contextlib import suppress
 from agentsdir.adapters.gemini.store import contents as store
 from agentsdir.adapters.gemini.store.continuing import goes_on
 from agentsdir.adapters.gemini.store.locations import host_storage, project_folder, real_cwd
-from agentsdir.adapters.gemini.store.own_files import Own, own_files
+from agentsdir.adapters.gemini.store.own_files import own_files
 from agentsdir.adapters.gemini.store.projects import CHATS, MARK, TMP, Projects, hashed, mark_of
 from agentsdir.adapters.gemini.transcripts.detection import LOG, family_of
 from agentsdir.adapters.store_files import is_there, make_folders, write_new
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.adapters.contract import SessionSpec
+    from agentsdir.adapters.gemini.store.own_files import Own
 
 
 def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from agentsdir.adapters.gemini.transcripts.messages import Call
-from agentsdir.adapters.gemini.transcripts.outputs import Outputs, is_cut
+from agentsdir.adapters.gemini.transcripts.outputs import is_cut
 from agentsdir.adapters.gemini.transcripts.shapes import (
     answer_parts,
     as_text,
@@ -20,9 +18,16 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     result_output,
     text_of,
 )
-from agentsdir.adapters.gemini.transcripts.shelf import Shelf
 from agentsdir.adapters.gemini.transcripts.spawns import asked_of
 from agentsdir.formats import times
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.gemini.transcripts.messages import Call
+    from agentsdir.adapters.gemini.transcripts.outputs import Outputs
+    from agentsdir.adapters.gemini.transcripts.shelf import Shelf
 
 _STATUS = {
     "validating": "pending",

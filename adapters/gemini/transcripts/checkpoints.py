@@ -5,9 +5,6 @@ There are no times, ids, tokens or models in it. It is read where no session has
 
 from __future__ import annotations
 
-from typing import Any
-
-from agentsdir.adapters.contract import Transcript
 from agentsdir.adapters.gemini.transcripts.lists import ListDocument
 from agentsdir.adapters.gemini.transcripts.shapes import (
     content_id,
@@ -20,8 +17,15 @@ from agentsdir.adapters.gemini.transcripts.turns import Turn, TurnWriter
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Row
-from agentsdir.formats.reading.sink import DROPPED, ParseSink
+from agentsdir.formats.reading.sink import DROPPED
 from agentsdir.formats.reading.usage import usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.contract import Transcript
+    from agentsdir.formats.reading.sink import ParseSink
 
 # Where the turns stand, the richest first: /restore, /chat save, and its oldest form.
 _LISTS = ("clientHistory", "history", "")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import orjson
 
 from agentsdir.formats import times
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # The families, and None for what is not ours.
 LOG, DOCUMENT, STREAM, REPORT = "log", "document", "stream", "report"

@@ -7,17 +7,20 @@ Only the boundaries of the messages are looked for here; each is then decoded by
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
 
 import orjson
 
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.rows import Row, Tally
+from agentsdir.formats.reading.rows import Row
 from agentsdir.formats.reading.salvage import salvage
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from agentsdir.formats.reading.rows import Tally
 
 # A string, a bracket, a number or word; a quote that stands alone begins an unfinished string.
 TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|[^\s,:{}\[\]"]+|"', re.DOTALL)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 from agentsdir.adapters.gemini.transcripts.calls import CallRecord
-from agentsdir.adapters.gemini.transcripts.fold import Fold
-from agentsdir.adapters.gemini.transcripts.messages import Call, Message, Place
-from agentsdir.adapters.gemini.transcripts.outputs import Outputs
-from agentsdir.adapters.gemini.transcripts.prompts import Piece, prompt_pieces
+from agentsdir.adapters.gemini.transcripts.prompts import prompt_pieces
 from agentsdir.adapters.gemini.transcripts.shapes import (
     answer_parts,
     content_id,
@@ -25,17 +21,24 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     text_of,
     thought_text,
 )
-from agentsdir.adapters.gemini.transcripts.shelf import Later, Shelf
+from agentsdir.adapters.gemini.transcripts.shelf import Later
 from agentsdir.formats import times
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.sink import BlockSink
-from agentsdir.formats.reading.usage import Usage, add_usage
+from agentsdir.formats.reading.usage import add_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
+    from agentsdir.adapters.gemini.transcripts.fold import Fold
+    from agentsdir.adapters.gemini.transcripts.messages import Call, Message, Place
+    from agentsdir.adapters.gemini.transcripts.outputs import Outputs
+    from agentsdir.adapters.gemini.transcripts.prompts import Piece
+    from agentsdir.adapters.gemini.transcripts.shelf import Shelf
     from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.sink import BlockSink
+    from agentsdir.formats.reading.usage import Usage
 
 
 def in_order(fold: Fold) -> Iterable[Message]:

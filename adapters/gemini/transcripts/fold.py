@@ -6,10 +6,7 @@ questions is the client's own. What a fold drops is not lost here: it is only no
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentsdir.adapters.gemini.transcripts.index import Index
-from agentsdir.adapters.gemini.transcripts.messages import Message
 from agentsdir.adapters.gemini.transcripts.shapes import (
     content_id,
     list_of,
@@ -21,6 +18,9 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.gemini.transcripts.messages import Message
     from agentsdir.formats.reading.rows import Row
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NamedTuple
 
 import orjson
 
@@ -16,11 +15,12 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     role_of,
     text_of,
 )
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import BinaryIO
+    from typing import Any, BinaryIO
 
     from agentsdir.formats.reading.source import Source
 

@@ -9,11 +9,9 @@ writes the blocks (`emit`) goes back to those places.
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
-from agentsdir.adapters.gemini.transcripts.messages import NONE, Call, Message, Place
+from agentsdir.adapters.gemini.transcripts.messages import NONE, Call, Message
 from agentsdir.adapters.gemini.transcripts.shapes import (
-    Part,
     answer_parts,
     bare_call_id,
     content_id,
@@ -36,7 +34,12 @@ from agentsdir.adapters.gemini.transcripts.tokens import message_usage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
+    from agentsdir.adapters.gemini.transcripts.messages import Place
+    from agentsdir.adapters.gemini.transcripts.shapes import (
+        Part,
+    )
     from agentsdir.formats.reading.rows import Row
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
 from agentsdir.adapters.gemini.transcripts.documents import CLOSE, OPEN, TOKEN, element_rows
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.rows import Row, Tally
 from agentsdir.formats.reading.salvage import salvage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from agentsdir.formats.reading.rows import Row, Tally
 
 
 class ListDocument:

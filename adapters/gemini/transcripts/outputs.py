@@ -9,19 +9,22 @@ from __future__ import annotations
 import os
 import re
 import stat
-from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeGuard
+from pathlib import PurePosixPath
 
 import orjson
 
 from agentsdir.adapters.gemini.store.projects import CHATS, OUTPUTS
 from agentsdir.adapters.gemini.transcripts.shapes import MASKED, response_output
-from agentsdir.formats.reading.blocks import Source
 from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any, TypeGuard
+
+    from agentsdir.formats.reading.blocks import Source
 
 # How an output begins that is cut or masked; anything else may merely quote one.
 _CUT = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from agentsdir.adapters.gemini.transcripts.shapes import (
     SNAPSHOTS,
     is_injected,
@@ -11,10 +9,12 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     part_kind,
     parts_of,
 )
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 
 class Piece(NamedTuple):

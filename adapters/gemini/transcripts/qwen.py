@@ -7,9 +7,6 @@ superseded (SPEC.md, "Gemini: forks").
 
 from __future__ import annotations
 
-from typing import Any
-
-from agentsdir.adapters.contract import Transcript
 from agentsdir.adapters.gemini.transcripts.calls import elide_bodies
 from agentsdir.adapters.gemini.transcripts.shapes import dict_of, parts_of, text_of
 from agentsdir.adapters.gemini.transcripts.tokens import count_of, message_usage
@@ -17,9 +14,17 @@ from agentsdir.adapters.gemini.transcripts.turns import Turn, TurnWriter
 from agentsdir.formats import times
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.rows import Row, read_rows
-from agentsdir.formats.reading.sink import DROPPED, ParseSink
-from agentsdir.formats.reading.usage import Usage
+from agentsdir.formats.reading.rows import read_rows
+from agentsdir.formats.reading.sink import DROPPED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.contract import Transcript
+    from agentsdir.formats.reading.rows import Row
+    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.formats.reading.usage import Usage
 
 # The kinds of user rows that a person typed; the others the client writes in the user's place.
 _TYPED = ("", "at_command", "mid_turn_user_message")

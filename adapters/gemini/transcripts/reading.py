@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 
-from agentsdir.adapters.contract import Transcript
 from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, family_of
 from agentsdir.adapters.gemini.transcripts.documents import document_rows
 from agentsdir.adapters.gemini.transcripts.echoes import Echoes
@@ -28,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentsdir.adapters.contract import Transcript
     from agentsdir.adapters.gemini.transcripts.messages import Message
     from agentsdir.formats.reading import blocks
     from agentsdir.formats.reading.sink import ParseSink

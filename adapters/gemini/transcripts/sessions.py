@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.transcripts.detection import (
     CHECKPOINT,
     PROMPTS,
@@ -12,14 +11,17 @@ from agentsdir.adapters.gemini.transcripts.detection import (
     family_of,
 )
 from agentsdir.adapters.gemini.transcripts.reading import ReadThread
-from agentsdir.adapters.gemini.transcripts.threads import Thread, link_children
+from agentsdir.adapters.gemini.transcripts.threads import link_children
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.sink import ParseSink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from agentsdir.adapters.contract import SessionFiles, Transcript
+    from agentsdir.adapters.gemini.transcripts.threads import Thread
+    from agentsdir.formats.reading.sink import ParseSink
 
 
 def read_session(session: SessionFiles, sink: ParseSink) -> None:

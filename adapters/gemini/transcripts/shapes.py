@@ -6,15 +6,17 @@ write all forms, and a resume rewrites one as another.
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, TypeAlias
-
 import orjson
 
 from agentsdir.formats import jsontext, times
 from agentsdir.formats.digest import short_hash
 
-Part: TypeAlias = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import datetime
+    from typing import Any, TypeAlias
+
+Part: TypeAlias = "dict[str, Any]"
 
 MODEL_TYPES = ("gemini", "model", "bob-shell")
 NOTICE_TYPES = ("info", "warning", "error")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO
-
 import orjson
 
-from agentsdir.adapters.gemini.transcripts.index import Index
-from agentsdir.adapters.gemini.transcripts.messages import Place
 from agentsdir.adapters.gemini.transcripts.shapes import dict_of, list_of
-from agentsdir.formats.reading import blocks
 from agentsdir.formats.reading.salvage import salvage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
+
+    from agentsdir.adapters.gemini.transcripts.index import Index
+    from agentsdir.adapters.gemini.transcripts.messages import Place
+    from agentsdir.formats.reading import blocks
 
 # How many rows that were read again stay decoded, and how many bytes they have.
 ROWS = 8

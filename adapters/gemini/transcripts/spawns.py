@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from agentsdir.adapters.gemini.transcripts.shapes import dict_of, parts_of, response_output, text_of
+from agentsdir.formats.tuples import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 INVOKE = "invoke_agent"
 _DELEGATING = "Delegating to agent "

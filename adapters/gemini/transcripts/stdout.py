@@ -6,25 +6,26 @@ better where there is one; this reads what else would be no transcript at all.
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
-from agentsdir.adapters.contract import Transcript
 from agentsdir.adapters.gemini.transcripts.names import Names
 from agentsdir.adapters.gemini.transcripts.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.transcripts.tokens import report_usage, stream_usage
 from agentsdir.formats import times
 from agentsdir.formats.digest import short_hash
-from agentsdir.formats.reading.blocks import MAIN, Block, Source, make_block
+from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.rows import Row, read_rows
+from agentsdir.formats.reading.rows import read_rows
 from agentsdir.formats.reading.usage import usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+    from agentsdir.adapters.contract import Transcript
+    from agentsdir.formats.reading.blocks import Block, Source
+    from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.sink import BlockSink, ParseSink
 
 FAILED = "run failed"

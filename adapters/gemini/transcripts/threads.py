@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import PurePath
-from typing import Any
 
 from agentsdir.adapters.gemini.transcripts.fold import Fold
-from agentsdir.adapters.gemini.transcripts.messages import Message
 from agentsdir.adapters.gemini.transcripts.shapes import moment_of, text_of
 from agentsdir.formats import times
 from agentsdir.formats.digest import short_hash
@@ -17,7 +15,10 @@ from agentsdir.formats.reading.sink import Link
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
+    from typing import Any
 
+    from agentsdir.adapters.gemini.transcripts.messages import Message
     from agentsdir.formats.reading.blocks import Block
 
 # The ids of the first agents with files of their own were this short; a longer one in a document

@@ -6,12 +6,9 @@ They are written once and never restated, so there is nothing to fold.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from agentsdir.adapters.gemini.transcripts.names import Names
 from agentsdir.adapters.gemini.transcripts.prompts import prompt_pieces
 from agentsdir.adapters.gemini.transcripts.shapes import (
-    Part,
     answer_parts,
     bare_call_id,
     dict_of,
@@ -22,13 +19,21 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     split_thought,
     text_of,
 )
-from agentsdir.formats.reading.blocks import MAIN, Source, make_block
+from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.sink import DROPPED, ParseSink
+from agentsdir.formats.reading.sink import DROPPED
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.adapters.gemini.transcripts.shapes import (
+        Part,
+    )
+    from agentsdir.formats.reading.blocks import Source
     from agentsdir.formats.reading.rows import Row
+    from agentsdir.formats.reading.sink import ParseSink
 
 
 class Turn(NamedTuple):

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.contract import SessionFiles, Transcript, TranscriptReader
+from agentsdir.adapters.contract import SessionFiles, Transcript
+from agentsdir.adapters.sides import TranscriptReader
 from agentsdir.formats.reading.blocks import Block
 from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from watching import Blocks, Watching, Writer, same
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.contract import StoreReader
+from agentsdir.adapters.sides import StoreReader
 from agentsdir.formats.reading.sink import ParseSink
 
 OTHER = "00000002-0000-4000-8000-000000000002"

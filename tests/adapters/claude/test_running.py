@@ -12,7 +12,8 @@ import pytest
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.claude.provider import ClaudeProvider
-from agentsdir.adapters.contract import Decision, Host, Process, ProviderSession, SessionSpec
+from agentsdir.adapters.contract import Decision, Host, Process, SessionSpec
+from agentsdir.adapters.sides import ProviderSession
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading.source import Source
 

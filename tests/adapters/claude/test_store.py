@@ -10,7 +10,8 @@ import pytest
 from claude_support import SESSION, lines, row
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.contract import NativeSession, StoreReader
+from agentsdir.adapters.contract import NativeSession
+from agentsdir.adapters.sides import StoreReader
 
 OTHER = "00000002-0000-4000-8000-000000000002"
 END = 64 * 1024

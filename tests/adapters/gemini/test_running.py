@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.contract import Host, Process, ProviderSession, SessionSpec
+from agentsdir.adapters.contract import Host, Process, SessionSpec
 from agentsdir.adapters.gemini.provider import GeminiProvider
+from agentsdir.adapters.sides import ProviderSession
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.source import Source

@@ -24,8 +24,9 @@ from gemini_files import (
     prompt,
 )
 
-from agentsdir.adapters.contract import NativeSession, StoreReader
+from agentsdir.adapters.contract import NativeSession
 from agentsdir.adapters.gemini import ARCHITECTURE
+from agentsdir.adapters.sides import StoreReader
 
 GIBIBYTE = 1 << 30
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import Architecture, SessionSpec
+from agentsdir.adapters.echo.provider import words_of
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript, is_prompt
 from agentsdir.adapters.script.play import load_play
 from agentsdir.formats.errors import ProviderError, UsageError
@@ -333,3 +335,9 @@ def test_reading_rows_of_any_shape_never_raises(rows: list[dict[str, Any]], hidd
     tally = sink.tally
     assert tally.parsed + tally.hidden + tally.folded + tally.damaged == tally.lines == len(rows)
     list(sink.blocks("all"))
+
+
+@given(st.text("ab \n\t\u2003\x1f\x85é", max_size=12))
+def test_echo_says_a_text_word_by_word(text: str) -> None:
+    """Each with the space after it, so that the words are the text."""
+    assert list(words_of(text)) == re.findall(r"\S+\s*|\s+", text)

@@ -124,7 +124,7 @@ def test_after_a_refused_fsync_nothing_more_is_written(
     [
         ("", "always"),
         ("max_slots = 4\n[future]\nx = 1\n", "always"),
-        *((f'durability = "{one.value}"', one.value) for one in Durability),
+        *((f'durability = "{one}"', one) for one in Durability.ALL),
     ],
 )
 def test_the_settings_say_how_durable(tmp_path: Path, text: str, expected: str) -> None:

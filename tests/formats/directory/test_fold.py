@@ -17,9 +17,9 @@ from agentsdir.formats.directory import derived, fold
 from agentsdir.formats.directory.agent import history_bytes, read_agent, write_agent
 from agentsdir.formats.directory.derived_files import wrong_files
 from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.fold import AgentState
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.records import Record
+from agentsdir.formats.directory.states import AgentState
 from agentsdir.formats.reading.findings import KINDS
 
 GOLDEN = Path(__file__).parents[3] / "fixtures" / "golden" / "agent"
@@ -114,9 +114,7 @@ def first() -> AgentState:
 
 def through_state_json(state: AgentState) -> AgentState:
     """Write a state to state.json's bytes and read it back."""
-    return derived.state_from_document(
-        orjson.loads(derived.encode_document(derived.state_document(state)))
-    )
+    return derived.state_from_bytes(derived.derived_document(state, "state.json"))
 
 
 @pytest.mark.feature("S-04")

@@ -1,0 +1,121 @@
+"""The command line as typer reads it: the commands there are, and the options before them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from agentsdir.cli.environment import Environment
+from agentsdir.formats.errors import UsageError
+from agentsdir.formats.version import VERSION
+
+# Each command is a module of its own, imported when it is called; the text is for --help.
+COMMANDS = {
+    "new": "Create an agent and print its id",
+    "send": "Give an agent a prompt and print its answer",
+    "queue": "Put a prompt into an agent's inbox",
+    "spawn": "Give a task to a new subagent and print its answer",
+    "interrupt": "Ask running turns of an agent, and of those below it, to end",
+    "clear-abort": "Take back a request to end an agent's turn",
+    "close": "Close an agent, and those below it, for good",
+    "reset": "Begin an agent's history anew",
+    "suspend": "Take an agent's session out of use",
+    "resume": "Take a suspended session into use again",
+    "rename": "Give an agent another name",
+    "tag": "Put tags on an agent, or take some off",
+    "resolve": "Print the id of the most recent agent of a kind",
+    "outbox": "Show and hand out texts for the people behind connectors",
+    "restore": "Bring agents to a sound state after a crash",
+    "replay": "Show a recorded session, or play it as events",
+    "parse": "Turn transcripts into blocks, one JSON object a line",
+    "follow": "Print a session while its client writes it",
+    "inspect": "Show everything about one agent",
+    "list": "List the agents",
+    "fork": "Make an agent that goes on from where another one is",
+    "export": "Write an agent's transcripts, or all of it, to a folder or tar",
+    "import": "Take an exported agent into this directory",
+    "archive": "Put agents away, or bring them back",
+    "rm": "Remove agents for good",
+    "validate": "Check files against the format",
+    "schema": "Print a JSON Schema of the format",
+    "adapters": "List the agent architectures",
+    "trust": "Let agents run in a directory that was not named",
+}
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class _Commands(TyperGroup):
+    """The command group; imports only the command that is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands in the order of their use."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import and build one command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"agentsdir.cli.commands.{cmd_name.replace('-', '_')}")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(
+            cmd_name,
+            short_help=COMMANDS[cmd_name],
+            cls=getattr(module, "Command", None),
+            context_settings=getattr(module, "CONTEXT", _HELP),
+        )(module.run)
+        command = typer.main.get_command(app)
+        command.name = cmd_name
+        return command
+
+
+def _root_options(
+    ctx: typer.Context,
+    root: Annotated[
+        str, typer.Option(metavar="DIR", help="The agents directory; else $AGENTSDIR_ROOT")
+    ] = "",
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version and exit")
+    ] = False,
+) -> None:
+    """Agent sessions on plain files: run them from a shell, read what Claude and Gemini wrote.
+
+    \b
+    Examples:
+      id=$(agentsdir new) && agentsdir send $id 'hi'
+      agentsdir parse session.jsonl | jq 'select(.type=="tool_use")'
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 partial, 10 no such agent, 11 locked, 12 invalid,
+    13 wrong state, 14 provider failed, 15 not recorded.
+    """
+    if version:
+        ctx.obj.stdout.write(f"agentsdir {VERSION}\n")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        raise UsageError("no command is given", hint="see `agentsdir --help`")
+    if root:
+        ctx.obj.root = root
+
+
+def invoke(arguments: list[str], env: Environment) -> int:
+    """Run the command that a command line names; return its exit code.
+
+    Raises `UsageError` for a command line that names none as it should, and what commands raise.
+    """
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, cls=_Commands)
+    app.callback(invoke_without_command=True, context_settings=_HELP)(_root_options)
+    group = typer.main.get_command(app)
+    try:
+        with group.make_context("agentsdir", list(arguments) or ["--help"], obj=env) as context:
+            code = group.invoke(context)
+    except typer.Exit as done:
+        return done.exit_code
+    except typer.TyperException as error:
+        at = getattr(error, "ctx", None)
+        command = at.command_path if at else "agentsdir"
+        raise UsageError(error.format_message(), hint=f"see `{command} --help`") from error
+    return int(code or 0)
