@@ -11,7 +11,8 @@ from agentsdir.formats.errors import UsageError
 from agentsdir.formats.smalljson import load_orjson
 
 BUILT_IN = ("claude", "gemini", "script", "echo")
-_SMALL = ("script", "echo")  # see little JSON, and leave its library alone
+# The others read much JSON: its library is loaded before them, where no signal breaks that off.
+_SMALL = ("script", "echo")
 ENTRY_POINTS = "agentsdir.adapters"
 
 
@@ -24,9 +25,9 @@ def get(name: str) -> Architecture:
     if name not in _SMALL:
         load_orjson()
     if name in BUILT_IN:
-        architecture = __import__(
-            f"agentsdir.adapters.{name}", fromlist=["ARCHITECTURE"]
-        ).ARCHITECTURE
+        # Not `import_module`: that is a module more.
+        module = __import__(f"agentsdir.adapters.{name}", fromlist=["ARCHITECTURE"])
+        architecture = module.ARCHITECTURE
         assert isinstance(architecture, Architecture)
         return architecture
     return _installed(name)

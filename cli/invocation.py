@@ -19,7 +19,7 @@ def prepare(arguments: list[str]) -> None:
     A library in C that was begun to be imported can crash the interpreter.
     """
     if _plain_send(arguments) is None:
-        from agentsdir.cli import command_line  # noqa: F401
+        from agentsdir.cli import command_line, exits, output  # noqa: F401
         from agentsdir.formats.smalljson import load_orjson
 
         load_orjson()

@@ -102,7 +102,7 @@ class Turn:
         self._sender = sender
         self._slot = slot
         self._attempt: Attempt | None = None
-        self._fell_back = False
+        self._is_abroad = False
         self._attempts = ExitStack()
         self._deferred: tuple[dict[str, Any], ...] = ()
         self._told: tuple[Told, ...] = ()
@@ -189,7 +189,7 @@ class Turn:
             attempt.give_up()
             before, name = name, stand_ins.pop(0)
             turn.world.tell(f"{before} gave no answer ({errors[-1].kind}); {name} stands in")
-            self._fell_back = True
+            self._is_abroad = True
             fallback.hand_over(turn, before, name, errors[-1], len(errors) + 1)
             begun, blob = _refusable(partial(self._stand_in, name)), b""
 
@@ -204,6 +204,8 @@ class Turn:
         """Return the agent's own provider, its session brought level with the log."""
         turn = self._turn
         architecture, provider = find_provider(turn.state)
+        # So it is where a process died before it was back.
+        self._is_abroad = turn.state.native["architecture"] != architecture.architecture
         host = turn.host(self._mode)
         spec = session_spec(turn.world, turn.paths, turn.state, provider, host)
         self._apply_profile(provider)
@@ -318,10 +320,10 @@ class Turn:
             self._deferred = tuple(found["deferred"]) if found else ()
             steps = self._aftermath(writer.state, ending)
             writer.append(event, {"turn_id": turn.id, **data}, world.now())
-            if not steps and not self._fell_back:
+            if not steps and not self._is_abroad:
                 self._deliver(writer, outcome)
                 return
-        if self._fell_back:
+        if self._is_abroad:
             self._go_back()
         self._take(steps)
         with turn.writer() as writer:

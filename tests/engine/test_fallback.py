@@ -351,3 +351,18 @@ def test_a_long_list_of_stand_ins_is_tried_as_far_as_ten(stage: Any) -> None:
     listed = [f"other-{number}" for number in range(50)]
     state = stage.state(stage.new()).replaced(fallbacks=["echo", *listed])
     assert stand_ins(stage.world, state) == listed[:10]
+
+
+def test_who_died_before_the_way_back_is_brought_back_by_the_next_turn(stage: Any) -> None:
+    """A turn without a message is over with its end, so nothing else is left open."""
+    paths = stage.new()
+    own = stage.state(paths).native
+    abroad = {**own, "architecture": "script", "id": "00000000-0000-4000-8000-00000000abcd"}
+    stage.append(paths, "native.changed", {"native": abroad, "reason": "fallback"})
+
+    assert stage.send(paths, "hi").outcome == "completed"
+
+    assert stage.state(paths).native == own
+    back = [r["data"] for r in stage.log(paths) if r["event"] == "native.changed"][-1]
+    assert back == {"native": own, "reason": "fallback"}
+    assert stage.events(paths)[-1] == "message.delivered"
