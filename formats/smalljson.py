@@ -47,7 +47,7 @@ class _Reading:
     @staticmethod
     def parse_int(digits: str) -> int:
         """Return a whole number, if it is none that orjson reads as a float."""
-        if len(digits) > _DIGITS or digits == "-0":
+        if len(digits) > _DIGITS:
             raise NotAlike
         return int(digits)
 
