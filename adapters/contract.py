@@ -180,7 +180,10 @@ class SessionSpec(NamedTuple):
 
 
 # Text and image parts of a prompt, as in UserMessageBlock.content.
-Content: TypeAlias = "str | list[dict[str, Any]]"
+if TYPE_CHECKING:
+    Content: TypeAlias = str | list[dict[str, Any]]
+else:
+    Content = str | list
 
 
 class Profile(NamedTuple):

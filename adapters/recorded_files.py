@@ -6,7 +6,6 @@ from agentsdir.formats.digest import short_hash
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, check_block, make_block
-from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.rows import read_rows
 from agentsdir.formats.reading.usage import as_usage
 
@@ -26,7 +25,6 @@ class RecordedFile:
     def __init__(self, source: Source, sink: ParseSink) -> None:
         self._source = source
         self._sink = sink
-        self._reducer = Reducer()
         self._open: dict[tuple[str, str], tuple[Block, Row]] = {}
         self._handles: dict[tuple[str, str], int] = {}
 

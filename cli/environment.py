@@ -33,10 +33,10 @@ _CHARACTERS = _LETTERS + "0123456789"
 
 
 class FreshIds:
-    """Random ids: cuid2 for agents, messages and turns, uuid4 for sessions."""
+    """Random ids: of the form of a cuid2 for agents, messages and turns, uuid4 for sessions."""
 
     def agent(self) -> str:
-        """Return a new cuid2: a letter, and 23 letters and digits, 123 bits of chance."""
+        """Return a new one: a letter, and 23 letters and digits, 123 bits of chance."""
         chance = int.from_bytes(os.urandom(20), "big")
         chance, first = divmod(chance, len(_LETTERS))
         made = _LETTERS[first]

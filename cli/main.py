@@ -50,8 +50,13 @@ class _Later(type(sys)):  # type: ignore[misc]  # the type of modules
     """Stands in for a module until something of it is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:  # `from … import`, while it stands in
-            return lambda *given: getattr(self, name)(*given)
+        if sys.modules.get(self.__name__) is self:  # while it stands in: of a `from … import`
+            return lambda *given: self._later(name)(*given)
+        return self._later(name)
+
+    def _later(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
         return getattr(__import__(self.__name__, fromlist=[name]), name)
 
 
@@ -63,12 +68,14 @@ def _load_pathlib() -> None:
     if sys.version_info >= (3, 13) or "pathlib" in sys.modules:
         return
     names = {"fnmatch", "ntpath", "urllib.parse", "warnings"} - sys.modules.keys()
-    sys.modules.update({name: _Later(name) for name in names})
+    stand_ins = {name: _Later(name) for name in names}
+    sys.modules.update(stand_ins)
     try:
         import pathlib  # noqa: F401
     finally:
-        for name in names:
-            del sys.modules[name]
+        for name, stand_in in stand_ins.items():
+            if sys.modules[name] is stand_in:
+                del sys.modules[name]
 
 
 def _print_version() -> NoReturn:

@@ -102,7 +102,7 @@ class Turn:
         self._sender = sender
         self._slot = slot
         self._attempt: Attempt | None = None
-        self._is_abroad = False
+        self._is_abroad = True  # for all that is known: perhaps its provider is missing
         self._attempts = ExitStack()
         self._deferred: tuple[dict[str, Any], ...] = ()
         self._told: tuple[Told, ...] = ()

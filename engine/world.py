@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         """Where new ids come from."""
 
         def agent(self) -> str:
-            """Return a new agent, message or turn id (a cuid2)."""
+            """Return a new agent, message or turn id (of the form of a cuid2)."""
 
         def session(self) -> str:
             """Return a new session id (a uuid4 in 32 hex digits)."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     encode_basestring: Callable[[str], str]
 else:
     try:
-        # `json` itself compiles its patterns first.
+        # `json` itself compiles its patterns first, and takes longer than all that is read by it.
         from _json import encode_basestring, make_scanner
     except ImportError:  # another Python
         make_scanner = None
@@ -43,6 +43,7 @@ class _Reading:
     strict = True
     object_hook = None
     object_pairs_hook = None
+    array_hook = None
 
     @staticmethod
     def parse_int(digits: str) -> int:
@@ -130,7 +131,8 @@ def read(data: bytes) -> Any:
     try:
         text = data.decode()
         value, end = _scan(text, 0)
-    except (ValueError, RecursionError, StopIteration) as error:
+    except (ValueError, RecursionError, StopIteration, SystemError) as error:
+        # SystemError: Python 3.11 takes the words for what is wrong from a module not loaded here.
         raise NotAlike from error
     if end < len(text) and text[end:] != "\n":
         raise NotAlike

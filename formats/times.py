@@ -17,8 +17,9 @@ def is_rfc3339(text: str) -> bool:
     if text.translate(_OF_DIGITS) == _OURS:
         # Seen in every command, so the pattern of all other forms is not made for it.
         month, day = int(text[5:7]), int(text[8:10])
-        hour, minute, second = text[11:13], text[14:16], text[17:19]
-        if 1 <= month <= 12 and 1 <= day <= 28 and hour < "24" and max(minute, second) < "60":
+        year, hour, minute, second = text[:4], text[11:13], text[14:16], text[17:19]
+        is_day = year > "0000" and 1 <= month <= 12 and 1 <= day <= 28
+        if is_day and hour < "24" and minute < "60" and second < "60":
             return True
     from agentsdir.schemas import rfc3339
 

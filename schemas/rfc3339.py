@@ -13,7 +13,7 @@ RFC3339 = re.compile(
 
 def is_rfc3339(text: str) -> bool:
     """Tell whether `text` is a complete RFC 3339 date-time with an offset, on a day that exists."""
-    if RFC3339.fullmatch(text) is None:
+    if RFC3339.fullmatch(text) is None or text.startswith("0000"):
         return False
     if (day := int(text[8:10])) <= 28:
         return True

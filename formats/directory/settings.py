@@ -15,8 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
     from agentsdir.formats.directory.layout import Layout
 
 

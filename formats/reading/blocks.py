@@ -29,8 +29,8 @@ BLOCK_TYPES = (
     "subagent",
 )
 
-TOOL_STATUSES = ("pending", "running", "success", "error")
-SYSTEM_SUBTYPES = (
+TOOL_STATUSES: tuple[ToolStatus, ...] = ("pending", "running", "success", "error")
+SYSTEM_SUBTYPES: tuple[SystemSubtype, ...] = (
     "session_start", "session_end", "error", "status", "hook_response", "auth_status", "log",
 )  # fmt: skip
 
@@ -134,7 +134,10 @@ if TYPE_CHECKING:
 
 
 # Built and passed around as a dict; one of the TypedDicts above in shape.
-Block: TypeAlias = "dict[str, Any]"
+if TYPE_CHECKING:
+    Block: TypeAlias = dict[str, Any]
+else:
+    Block = dict
 
 _TEXT: tuple[type, ...] = (str,)
 # What a writer insists on, by type: field → the JSON types it may have.

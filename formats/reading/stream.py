@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     from agentsdir.formats.reading.blocks import Block
 
-StreamEvent: TypeAlias = "dict[str, Any]"
+if TYPE_CHECKING:
+    StreamEvent: TypeAlias = dict[str, Any]
+else:
+    StreamEvent = dict
 
 EVENT_TYPES = ("block_start", "text_delta", "block_update", "block_complete", "metadata_update")
 

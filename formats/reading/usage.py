@@ -8,7 +8,10 @@ if TYPE_CHECKING:
 
 # inputTokens excludes cache; outputTokens includes thinking; totalTokens = the first four summed.
 # `exact` is False where the transcript cannot know, so the numbers are "at least".
-Usage: TypeAlias = "dict[str, Any]"
+if TYPE_CHECKING:
+    Usage: TypeAlias = dict[str, Any]
+else:
+    Usage = dict
 
 # Sums of thousands of such counts are still written exactly.
 BELIEVABLE = 10**12

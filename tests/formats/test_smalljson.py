@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from typing import Any
@@ -67,10 +68,36 @@ def test_whatever_is_read_is_read_as_by_orjson(value: Any, data: st.DataObject) 
     text = bytearray(orjson.dumps(value))
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(0, len(text)))
-        text[at:at] = data.draw(
-            st.sampled_from([b"0", b"-", b".", b"e9", b"\\", b'"', b"\xc3", b","])
-        )
+        text[at:at] = data.draw(st.sampled_from(PIECES))
     assert read(bytes(text)) == by_orjson(bytes(text))
+
+
+def test_a_process_that_has_loaded_nothing_reads_the_same() -> None:
+    """Also every beginning of a record: this process has loaded `json`, which is told of errors."""
+    record = b'{"seq":1,"ts":"2026","data":{"a":[null,-1.5,"\\n x"],"b":{}},"end":true}\n'
+    cases = [*ODD, *(record[:at] for at in range(len(record))), b'{"a" 1}', b"{a}", b'["\\q"]']
+    program = """
+import sys
+from agentsdir.formats import smalljson
+for data in eval(sys.stdin.read()):
+    assert "json" not in sys.modules
+    try:
+        print(repr(repr(smalljson.read(data))))
+    except smalljson.NotAlike:
+        print(repr(None))
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=repr(cases), capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+
+    assert done.stderr == ""
+    said = [ast.literal_eval(line) for line in done.stdout.splitlines()]
+    assert len(said) == len(cases)
+    for data, value in zip(cases, said, strict=True):
+        assert value in (None, by_orjson(data)), data
+    assert len([value for value in said if value is not None]) > 5
 
 
 def test_half_of_a_surrogate_pair_is_left_to_orjson() -> None:

@@ -35,6 +35,8 @@ GOOD = [
 ]
 BAD = [
     "",
+    "0000-01-01T00:00:00Z",
+    "0000-01-01T00:00:00.000000Z",
     "2026-01-02",
     "2026-01-02T03:04:05",
     "2026-01-02 03:04:05Z",
@@ -143,10 +145,10 @@ def test_our_own_form_is_told_without_the_pattern_of_all_others(
 
 def test_days_that_there_are_not_are_no_dates() -> None:
     """In every month of a leap year and of others, as the calendar has them."""
-    for year in (1900, 2000, 2023, 2024):
+    for year in (1, 1900, 2000, 2023, 2024):
         for month in range(1, 13):
             for day in range(1, 33):
-                text = f"{year}-{month:02}-{day:02}T00:00:00Z"
+                text = f"{year:04}-{month:02}-{day:02}T00:00:00Z"
                 try:
                     datetime(year, month, day, tzinfo=UTC)
                 except ValueError:
