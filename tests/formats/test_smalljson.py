@@ -79,8 +79,8 @@ def test_a_process_that_has_loaded_nothing_reads_the_same() -> None:
     program = """
 import sys
 from agentsdir.formats import smalljson
+assert "json" not in sys.modules
 for data in eval(sys.stdin.read()):
-    assert "json" not in sys.modules
     try:
         print(repr(repr(smalljson.read(data))))
     except smalljson.NotAlike:
