@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 
@@ -109,7 +110,9 @@ class Environment:
     def of_process(cls) -> Environment:
         """Return this process's own."""
         variables = os.environ
-        home = Path(variables.get("HOME") or "~").expanduser()
+        home = Path(variables.get("HOME") or "~")
+        with suppress(RuntimeError):  # nobody has that name; what needs no home still works
+            home = home.expanduser()
         _open_closed_streams()
         if isinstance(sys.stdout.buffer, RawIOBase):
             # PYTHONUNBUFFERED: a raw stream drops the rest of a write that the system cut short.
@@ -150,14 +153,14 @@ class Environment:
         for folder in (self.cwd, *self.cwd.parents):
             found = folder / ROOT_NAME
             if (found / "agentsdir.json").is_file():
-                return FoundRoot(found, searched=found != own and found.resolve() != own.resolve())
+                return FoundRoot(found, searched=found != own and _real(found) != _real(own))
         return FoundRoot(own, searched=False)
 
     @property
     def layout(self) -> Layout:
         """The agents directory that `find_root` finds; the way to it may lead through links."""
         if self._layout is None:
-            self._layout = Layout(self.find_root().folder.resolve())
+            self._layout = Layout(_real(self.find_root().folder))
         return self._layout
 
     @property
@@ -242,6 +245,13 @@ class Environment:
             confirm=Confirmation(self, state),
         )
         return Client(host, said.model)
+
+
+def _real(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # until Python 3.13
+        raise UsageError(f"{path} leads nowhere: its links go round") from error
 
 
 def _login() -> str:

@@ -16,13 +16,17 @@ OK = 0
 def prepare(arguments: list[str]) -> None:
     """Import what the command line takes, which no signal may break off.
 
-    A library in C that was begun to be imported can crash the interpreter.
+    A library in C that was begun to be imported can crash the interpreter, and the importing
+    machinery can swallow what a handler raises.
     """
     if _plain_send(arguments) is None:
         from agentsdir.cli import command_line, exits, output  # noqa: F401
         from agentsdir.formats.smalljson import load_orjson
 
         load_orjson()
+    else:
+        from agentsdir.cli import answers, prompts, sending, targets  # noqa: F401
+        from agentsdir.engine import turns  # noqa: F401
 
 
 def run(arguments: list[str], env: Environment) -> int:
@@ -45,6 +49,12 @@ def run(arguments: list[str], env: Environment) -> int:
         failure = error
     except MemoryError:
         failure = AgentsdirError("there is not enough memory for this", kind="out-of-memory")
+    except ImportError as error:
+        failure = AgentsdirError(
+            f"a part of the program cannot be loaded: {error}",
+            hint="is there memory enough? else install agentsdir anew",
+            kind="not-loaded",
+        )
     except OSError as error:
         what = error.filename or "standard output"
         failure = AgentsdirError(f"{what}: {error.strerror or error}")

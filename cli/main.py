@@ -96,6 +96,7 @@ def _terminated(number: int, _frame: Any) -> NoReturn:
 
 def _leave(code: int) -> NoReturn:
     """Exit at once: tearing down the interpreter takes longer than most commands."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # it is over, and the code is known
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,3 +60,18 @@ def test_a_plain_line_is_understood_as_the_library_does(
 def test_whatever_has_options_is_left_to_the_library(arguments: list[str]) -> None:
     """And every other command."""
     assert invocation._plain_send(arguments) is None
+
+
+def test_a_root_whose_links_go_round_and_a_home_of_nobody_are_said(tmp_path: Path) -> None:
+    """In a process of its own, as it is there that the folders of a user are looked up."""
+    (tmp_path / "loop").symlink_to("loop")
+    surroundings = {"HOME": "~nobody-of-that-name", "AGENTSDIR_ROOT": str(tmp_path / "loop")}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "agentsdir.cli.main", "send", "a", "b"],
+        env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (2, 10), done
+    assert len(done.stderr.splitlines()) == 1
