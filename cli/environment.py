@@ -197,8 +197,9 @@ class Environment:
     def check_trust(self) -> None:
         """Raise `ProviderError` where the root in force may start no provider (decision D33)."""
         found = self.find_root()
-        reason = "was found in or above the working directory, and not named"
-        reason = reason if found.searched else ""
+        reason = ""
+        if found.searched:
+            reason = "was found in or above the working directory, and not named"
         try:
             owner = found.folder.stat().st_uid
         except FileNotFoundError:

@@ -10,8 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
 
-OK = 0
-
 
 def prepare(arguments: list[str]) -> None:
     """Import what the command line takes, which no signal may break off.
@@ -91,7 +89,7 @@ def _invoke(arguments: list[str], env: Environment) -> int:
     from agentsdir.cli.targets import TargetOptions
 
     send(env, Sending(TargetOptions(words)))
-    return OK
+    return 0
 
 
 def _plain_send(arguments: list[str]) -> tuple[str, ...] | None:

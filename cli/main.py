@@ -63,7 +63,8 @@ class _Later(type(sys)):  # type: ignore[misc]  # the type of modules
 def _load_pathlib() -> None:
     """Import `pathlib` less what it imports for URLs, patterns and Windows, until Python 3.13.
 
-    That is as much as itself, and a twelfth of a small command. Whoever needs it gets it.
+    That takes longer than the rest of it, and a small command as long as ten modules of ours.
+    Whoever needs it gets it.
     """
     if sys.version_info >= (3, 13) or "pathlib" in sys.modules:
         return

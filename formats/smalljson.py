@@ -1,6 +1,6 @@
 """JSON for commands that see little of it, without what loading orjson costs them.
 
-orjson brings a score of modules along and takes longer to load than such a command has in all.
+orjson brings a score of modules along, and takes half as long to load as such a command in all.
 So the first values of a process are read and written by what the standard library has in C, but
 only where that gives exactly what orjson would; all else, and all the rest, goes to orjson, which
 also says what is wrong (decision D37).
@@ -8,8 +8,9 @@ also says what is wrong (decision D37).
 
 from __future__ import annotations
 
-import signal
 import sys
+
+from agentsdir.formats.undisturbed import undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ ENOUGH = 256 * 1024
 """Bytes after which loading orjson pays."""
 _DEPTH = 200  # containers at least begun; the standard library stops at some thousand
 _DIGITS = 15  # what both read as the same integer
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGURG)
 _WORDS = {True: "true", False: "false", None: "null"}
 
 
@@ -80,11 +80,8 @@ def load_orjson() -> None:
     """Import orjson with signals held back: one that breaks that off can crash the interpreter."""
     if "orjson" in sys.modules:
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
+    with undisturbed():
         import orjson  # noqa: F401
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def loads(data: bytes) -> Any:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import time
 from contextlib import contextmanager, suppress
 
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.errors import Busy, NoSuchAgent, NotRecorded, UsageError
 from agentsdir.formats.tuples import NamedTuple
+from agentsdir.formats.undisturbed import undisturbed as undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ PATIENCE = 10.0
 GRACE = 0.05
 _LONG_PAUSE = 0.02
 _SHORT_PAUSE = 0.005
-# SIGALRM and SIGURG: a running turn listens for requests to end it (engine.hearing).
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGURG)
 
 _held: set[int] = set()
 
@@ -91,20 +89,6 @@ def hold(
         yield taken
     finally:
         _release(taken)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Let SIGINT, SIGTERM, SIGHUP, SIGALRM and SIGURG wait until the block is over.
-
-    An interrupt between taking a lock and noting that it is taken would leave it held by this very
-    process, which then waits for itself. Only for short blocks, such as one append.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from agentsdir.formats.directory.durability import Durability
 from agentsdir.formats.directory.layout import read_bytes
-from agentsdir.formats.directory.locks import NEVER
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.tuples import NamedTuple
 
@@ -56,7 +55,7 @@ def read_settings(layout: Layout) -> Settings:
     if type(slots) is not int or slots < 1:
         raise _refused(layout, f"says max_slots = {slots!r}; it is a whole number from 1 on")
     idle = found.get("idle_timeout", Settings().idle_timeout)
-    if type(idle) not in (int, float) or not 0 <= idle < NEVER:
+    if type(idle) not in (int, float) or not 0 <= idle < float("inf"):
         raise _refused(layout, f"says idle_timeout = {idle!r}; it is a number of seconds")
     provider = found.get("provider", Settings().provider)
     if not isinstance(provider, str) or not provider:

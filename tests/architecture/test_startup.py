@@ -60,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "trust": set(),
 }
 
-# What a plain `send` does without, each of which takes it a tenth of its time or more.
+# What a plain `send` does without.
 SLOW_FOR_ONE_TURN = {
     "dataclasses",
     "datetime",

@@ -75,3 +75,18 @@ def test_a_root_whose_links_go_round_and_a_home_of_nobody_are_said(tmp_path: Pat
     assert "Traceback" not in done.stderr
     assert done.returncode in (2, 10), done
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_part_that_cannot_be_loaded_is_said(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under a limit of memory, where the system maps no more libraries."""
+
+    def unloaded(_arguments: list[str], _env: Any) -> int:
+        raise ImportError("orjson.so: failed to map segment from shared object")
+
+    monkeypatch.setattr(invocation, "_invoke", unloaded)
+    done = shell("send", "a", "b")
+
+    assert (done.code, len(done.err.splitlines())) == (1, 1)
+    assert "cannot be loaded: orjson.so: failed to map segment" in done.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -366,3 +368,21 @@ def test_who_died_before_the_way_back_is_brought_back_by_the_next_turn(stage: An
     back = [r["data"] for r in stage.log(paths) if r["event"] == "native.changed"][-1]
     assert back == {"native": own, "reason": "fallback"}
     assert stage.events(paths)[-1] == "message.delivered"
+
+
+def test_an_agent_whose_own_provider_is_missing_is_brought_back_too(
+    stage: Any, plugin: Callable[..., str], tmp_path: Path
+) -> None:
+    """Its turn fails, and ends where the agent belongs."""
+    paths = stage.new(provider=plugin("gone"))
+    own = stage.state(paths).native
+    abroad = {**own, "architecture": "script", "id": "00000000-0000-4000-8000-00000000abcd"}
+    stage.append(paths, "native.changed", {"native": abroad, "reason": "fallback"})
+    shutil.rmtree(tmp_path / "site-gone")
+    sys.modules.pop("plugin_gone", None)
+
+    with pytest.raises(ProviderError) as failed:
+        stage.send(paths, "hi")
+
+    assert failed.value.kind == "no-provider"
+    assert stage.state(paths).native == own
