@@ -27,7 +27,10 @@ def main() -> NoReturn:
     try:
         # A signal in the middle of an import can find a library half made, and crash in it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        _load_pathlib()
+        from agentsdir.cli.loading import load_pathlib, load_sooner
+
+        load_sooner()
+        load_pathlib()
         from agentsdir.cli.environment import Environment
         from agentsdir.cli.invocation import prepare, run
 
@@ -44,39 +47,6 @@ def main() -> NoReturn:
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else 1
     _leave(code)
-
-
-class _Later(type(sys)):  # type: ignore[misc]  # the type of modules
-    """Stands in for a module until something of it is asked for."""
-
-    def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:  # while it stands in: of a `from … import`
-            return lambda *given: self._later(name)(*given)
-        return self._later(name)
-
-    def _later(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(__import__(self.__name__, fromlist=[name]), name)
-
-
-def _load_pathlib() -> None:
-    """Import `pathlib` less what it imports for URLs, patterns and Windows, until Python 3.13.
-
-    That takes longer than the rest of it, and a small command as long as ten modules of ours.
-    Whoever needs it gets it.
-    """
-    if sys.version_info >= (3, 13) or "pathlib" in sys.modules:
-        return
-    names = {"fnmatch", "ntpath", "urllib.parse", "warnings"} - sys.modules.keys()
-    stand_ins = {name: _Later(name) for name in names}
-    sys.modules.update(stand_ins)
-    try:
-        import pathlib  # noqa: F401
-    finally:
-        for name, stand_in in stand_ins.items():
-            if sys.modules[name] is stand_in:
-                del sys.modules[name]
 
 
 def _print_version() -> NoReturn:

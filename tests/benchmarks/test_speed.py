@@ -34,9 +34,7 @@ START_BARS = {
     "send": 12.0,
 }
 WARM_STARTS = 21
-# It is to take 2 times `--version`, which is said before anything is imported. Single measurements
-# give 1.9 to 2.2, half of them 2 or less; this bar holds what there is on a busy machine, too.
-WARM_BAR = 2.5
+WARM_BAR = 2.0
 # Opens each file, and reads its head and tail: what a list of native sessions cannot do without.
 ENDS = """
 import pathlib, sys
