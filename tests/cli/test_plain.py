@@ -73,7 +73,7 @@ def test_a_root_whose_links_go_round_and_a_home_of_nobody_are_said(tmp_path: Pat
     )  # fmt: skip
 
     assert "Traceback" not in done.stderr
-    assert done.returncode in (2, 10), done
+    assert done.returncode in (2, 10, 12), done  # which, is up to the Python
     assert len(done.stderr.splitlines()) == 1
 
 
