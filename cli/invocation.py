@@ -17,14 +17,17 @@ def prepare(arguments: list[str]) -> None:
     A library in C that was begun to be imported can crash the interpreter, and the importing
     machinery can swallow what a handler raises.
     """
-    if _plain_send(arguments) is None:
-        from agentsdir.cli import command_line, exits, output  # noqa: F401
-        from agentsdir.formats.smalljson import load_orjson
-
-        load_orjson()
-    else:
+    if (plain := _plain(arguments)) == "send":
         from agentsdir.cli import answers, prompts, sending, targets  # noqa: F401
         from agentsdir.engine import turns  # noqa: F401
+
+        return
+    from agentsdir.cli import exits, output  # noqa: F401
+    from agentsdir.formats.smalljson import load_orjson
+
+    load_orjson()
+    if plain is None:
+        from agentsdir.cli import command_line  # noqa: F401
 
 
 def run(arguments: list[str], env: Environment) -> int:
@@ -81,22 +84,29 @@ def _why_interrupted(stopped: KeyboardInterrupt, *, as_json: bool) -> AgentsdirE
 
 
 def _invoke(arguments: list[str], env: Environment) -> int:
-    if (words := _plain_send(arguments)) is None:
-        from agentsdir.cli.command_line import invoke
+    words = arguments[1:]
+    match _plain(arguments):
+        case "send":
+            from agentsdir.cli.sending import Sending, send
+            from agentsdir.cli.targets import TargetOptions
 
-        return invoke(arguments, env)
-    from agentsdir.cli.sending import Sending, send
-    from agentsdir.cli.targets import TargetOptions
+            send(env, Sending(TargetOptions(tuple(words))))
+            return 0
+        case "parse":
+            from agentsdir.cli.parsing import Manner, parse
 
-    send(env, Sending(TargetOptions(words)))
-    return 0
+            return parse(env, words, Manner())
+        case _:
+            from agentsdir.cli.command_line import invoke
+
+            return invoke(arguments, env)
 
 
-def _plain_send(arguments: list[str]) -> tuple[str, ...] | None:
-    """Return the words of a `send` without options, the command that scripts call most.
+def _plain(arguments: list[str]) -> str | None:
+    """Return the command of a `send` or `parse` without options, which scripts call most.
 
-    Loading the library that reads options would take longer than all else that it does (D37).
+    Loading the library that reads options would take longer than all else that they do (D37).
     """
     command, *words = arguments or [""]
     plain = all(word == "-" or not word.startswith("-") for word in words)
-    return tuple(words) if command == "send" and words and plain else None
+    return command if command in ("send", "parse") and words and plain else None

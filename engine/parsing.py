@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.sides import StoreReader
 from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.sink import ParseSink
@@ -126,6 +125,7 @@ def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> I
         name: how the folder was named; the sources are named accordingly.
         reject: is told of each folder that cannot be read.
     """
+    from agentsdir.adapters.sides import StoreReader
 
     def refuse(error: OSError) -> None:
         message = f"cannot read {error.filename}: {error.strerror}"

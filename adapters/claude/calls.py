@@ -8,7 +8,7 @@ from agentsdir.formats.tuples import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.adapters.claude.emit import Place
-    from agentsdir.formats.reading.sink import BlockSink
+    from agentsdir.formats.reading.block_sink import BlockSink
 
 _ANSWERED = -2
 

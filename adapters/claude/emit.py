@@ -10,8 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentsdir.formats.reading.block_sink import BlockSink
     from agentsdir.formats.reading.blocks import Source
-    from agentsdir.formats.reading.sink import BlockSink
 
 # What became of a row; the reader settles its line accordingly, once.
 PARSED, HIDDEN, FOLDED, LATER = range(4)

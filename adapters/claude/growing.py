@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agentsdir.formats.reading.sink import BlockSink
+    from agentsdir.formats.reading.block_sink import BlockSink
 
 
 class Growing:

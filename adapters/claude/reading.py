@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.claude.calls import Calls
     from agentsdir.adapters.claude.subagents import Subagents
+    from agentsdir.formats.reading.block_sink import BlockSink
     from agentsdir.formats.reading.rows import Row
-    from agentsdir.formats.reading.sink import BlockSink
     from agentsdir.formats.reading.source import Source
 
     Reader = Callable[["Reading", dict[str, Any], Place], int]

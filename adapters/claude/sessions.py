@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentsdir.adapters.contract import SessionFiles
-    from agentsdir.formats.reading.sink import BlockSink
+    from agentsdir.formats.reading.block_sink import BlockSink
     from agentsdir.formats.reading.source import Source
 
 _MAX_SIDECAR = 1024 * 1024

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.notices import Notice
-    from agentsdir.formats.reading.sink import BlockSink
+    from agentsdir.formats.reading.block_sink import BlockSink
 
 TOOLS = frozenset({"Task", "Agent"})
 _TRAILER = re.compile(r"agentId: ([A-Za-z0-9_-]+)")

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
-    from agentsdir.formats.reading.sink import BlockSink
+    from agentsdir.formats.reading.block_sink import BlockSink
     from agentsdir.formats.reading.usage import Usage
 
 # Input, output, cache read, cache write, thinking, as the row has them: unchecked.

@@ -9,7 +9,6 @@ memory independent of its size, and no second look at a file that somebody may b
 from __future__ import annotations
 
 from itertools import chain
-from typing import Literal, Protocol
 
 import orjson
 
@@ -30,7 +29,7 @@ from agentsdir.formats.tuples import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any, TypeAlias
+    from typing import Any, Literal, TypeAlias
 
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.findings import Finding
@@ -38,7 +37,8 @@ if TYPE_CHECKING:
         Usage,
     )
 
-View: TypeAlias = Literal["live", "all"]
+    View: TypeAlias = Literal["live", "all"]
+
 DROPPED = -1
 # Where foreign values of any depth can stand: by block type, and in what comes late.
 _NESTED = {
@@ -68,42 +68,6 @@ class Conversation:
         self.parent: str | None = None
         self.link: Link | None = None
         self.usage: Usage = no_usage()
-
-
-class BlockSink(Protocol):
-    """What an adapter writes into: a `ParseSink` for a whole session, a `LiveSink` as it grows."""
-
-    wants_hidden: bool
-    tally: Tally
-    conversations: dict[str, Conversation]
-    client_version: str | None
-    counted: set[int] | None
-    repeated: Usage
-    own_count: Usage | None
-    uncounted: bool
-
-    def add(self, block: Block) -> int:
-        """Append a block; return its handle, `DROPPED` for an unwanted hidden one."""
-
-    def amend(self, handle: int, **late: Any) -> None:
-        """State fields of a block that were unknown when it was added."""
-
-    def supersede(self, handle: int) -> None:
-        """Mark a block as replaced."""
-
-    def finding(self, finding: Finding) -> None:
-        """Record a remark about the input."""
-
-    def conversation(
-        self, name: str, *, parent: str | None = None, link: Link | None = None
-    ) -> Conversation:
-        """Return (and if need be open) a conversation, setting what is given."""
-
-    def use(self, conversation: str, usage: Usage) -> None:
-        """Count one model message's tokens."""
-
-    def open_main(self) -> Conversation:
-        """Return the main conversation, so that even an empty session has one."""
 
 
 class ParseSink:

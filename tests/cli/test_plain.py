@@ -1,8 +1,9 @@
-"""`send` without options, which is understood without the library that reads them."""
+"""`send` and `parse` without options, understood without the library that reads them."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from agentsdir.cli import command_line, invocation
 if TYPE_CHECKING:
     from tests.cli.conftest import Shell
 
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "claude"
 LINES: list[tuple[str, ...]] = [
     ("AGENT", "hello"),
     ("AGENT", "-"),
@@ -53,13 +55,35 @@ def test_a_plain_line_is_understood_as_the_library_does(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [("one.jsonl",), ("one.jsonl", "two.jsonl"), (".",), ("",), ("-",), ("nothing",), ("empty",),
+     ("one.jsonl", "nothing"), ("one.jsonl", "empty"), ("torn.jsonl",), ("0123abcd",)],
+)  # fmt: skip
+def test_transcripts_are_parsed_as_the_library_has_it(
+    shell: Shell, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks, what is said of damage, and exit codes are the same."""
+    for name, recording in (("one", "hello-2.1.98"), ("two", "bg-2.1.98")):
+        shutil.copy(FIXTURES / f"{recording}.jsonl", shell.cwd / f"{name}.jsonl")
+    (shell.cwd / "torn.jsonl").write_bytes((shell.cwd / "one.jsonl").read_bytes()[:-20])
+    (shell.cwd / "empty").touch()
+
+    plain = shell("parse", *words, stdin=b'{"type":"user"')
+    monkeypatch.setattr(invocation, "_plain", lambda _arguments: None)
+    by_library = shell("parse", *words, stdin=b'{"type":"user"')
+
+    assert plain == by_library
+
+
+@pytest.mark.parametrize(
     "arguments",
-    [[], ["send"], ["send", "--json", "a", "b"], ["send", "a", "-x"], ["send", "a", "--"],
+    [[], ["send"], ["parse"], ["parse", "--report", "-", "f"], ["parse", "f", "-h"],
+     ["send", "--json", "a", "b"], ["send", "a", "-x"], ["send", "a", "--"],
      ["queue", "a", "b"], ["--root", "r", "send", "a", "b"], ["send", "a", "b", "-h"]],
 )  # fmt: skip
 def test_whatever_has_options_is_left_to_the_library(arguments: list[str]) -> None:
     """And every other command."""
-    assert invocation._plain_send(arguments) is None
+    assert invocation._plain(arguments) is None
 
 
 def test_a_root_whose_links_go_round_and_a_home_of_nobody_are_said(tmp_path: Path) -> None:

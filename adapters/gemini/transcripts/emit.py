@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from agentsdir.adapters.gemini.transcripts.outputs import Outputs
     from agentsdir.adapters.gemini.transcripts.prompts import Piece
     from agentsdir.adapters.gemini.transcripts.shelf import Shelf
+    from agentsdir.formats.reading.block_sink import BlockSink
     from agentsdir.formats.reading.blocks import Block
-    from agentsdir.formats.reading.sink import BlockSink
     from agentsdir.formats.reading.usage import Usage
 
 

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentsdir.adapters.contract import Transcript
+    from agentsdir.formats.reading.block_sink import BlockSink
     from agentsdir.formats.reading.blocks import Block, Source
     from agentsdir.formats.reading.rows import Row
-    from agentsdir.formats.reading.sink import BlockSink, ParseSink
+    from agentsdir.formats.reading.sink import ParseSink
 
 FAILED = "run failed"
 """What is said of a run whose result names no error."""

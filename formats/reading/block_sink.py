@@ -1,0 +1,51 @@
+"""What an adapter writes into, be it a whole session or one that grows."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.reading.rows import Tally
+    from agentsdir.formats.reading.sink import Conversation, Link
+    from agentsdir.formats.reading.usage import Usage
+
+
+class BlockSink(Protocol):
+    """What an adapter writes into: a `ParseSink` for a whole session, a `LiveSink` as it grows."""
+
+    wants_hidden: bool
+    tally: Tally
+    conversations: dict[str, Conversation]
+    client_version: str | None
+    counted: set[int] | None
+    repeated: Usage
+    own_count: Usage | None
+    uncounted: bool
+
+    def add(self, block: Block) -> int:
+        """Append a block; return its handle, `DROPPED` for an unwanted hidden one."""
+
+    def amend(self, handle: int, **late: Any) -> None:
+        """State fields of a block that were unknown when it was added."""
+
+    def supersede(self, handle: int) -> None:
+        """Mark a block as replaced."""
+
+    def finding(self, finding: Finding) -> None:
+        """Record a remark about the input."""
+
+    def conversation(
+        self, name: str, *, parent: str | None = None, link: Link | None = None
+    ) -> Conversation:
+        """Return (and if need be open) a conversation, setting what is given."""
+
+    def use(self, conversation: str, usage: Usage) -> None:
+        """Count one model message's tokens."""
+
+    def open_main(self) -> Conversation:
+        """Return the main conversation, so that even an empty session has one."""
