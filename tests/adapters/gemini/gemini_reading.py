@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from agentsdir.adapters.gemini import ARCHITECTURE
-from agentsdir.formats.reading.sink import ParseSink, View
+from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
+
+if TYPE_CHECKING:
+    from agentsdir.formats.reading.sink import View
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "gemini"
 
