@@ -50,10 +50,10 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 class _Commands(TyperGroup):
     """The command group; imports only the command that is asked for."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the commands in the order of their use."""
-        del ctx
-        return list(COMMANDS)
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        # In the order of their use; `get_command` has what they are.
+        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import and build one command."""
@@ -117,5 +117,8 @@ def invoke(arguments: list[str], env: Environment) -> int:
     except typer.TyperException as error:
         at = getattr(error, "ctx", None)
         command = at.command_path if at else "agentsdir"
+        if getattr(error, "option_name", "") == "--root":
+            hint = "`agentsdir --root DIR` goes before the command"
+            raise UsageError(f"`{command}` has no --root", hint=hint) from error
         raise UsageError(error.format_message(), hint=f"see `{command} --help`") from error
     return int(code or 0)

@@ -48,13 +48,15 @@ class TargetOptions(NamedTuple):
     def agent_and_prompt(self, env: Environment) -> tuple[str, str]:
         """Return AGENT, empty where none is named, and PROMPT, `-` where none is given.
 
-        Raises `UsageError` for too many words.
+        Raises `UsageError` for too many words, and where nobody at all is named.
         """
         from_agent = bool(self.sender) or env.turn is not None
         only_prompt = len(self.words) < 2 and not (self.create or (self.promptless and self.words))
         without = self._named or (from_agent and only_prompt)
         if len(self.words) > (1 if without else 2):
             raise UsageError(f"there is one prompt, and this is another: {self.words[-1]!r}")
+        if not (without or self.words or self.create):
+            raise _nobody()
         agent, *rest = ("", *self.words) if without else (self.words or ("",))
         return agent, (rest or ["-"])[0]
 
@@ -75,10 +77,14 @@ def find_target(env: Environment, world: World, options: TargetOptions) -> Agent
         return find_agent(world.layout, options.to or agent)
     sender = options.sender or (env.turn.agent_id if env.turn else "")
     if not sender:
-        raise UsageError("no agent is named", hint="give AGENT, or --to, --connector, --cron, …")
+        raise _nobody()
     from agentsdir.engine.routing.targets import default_target
 
     return default_target(world, find_agent(world.layout, sender))
+
+
+def _nobody() -> UsageError:
+    return UsageError("no agent is named", hint="give AGENT, or --to, --connector, --cron, …")
 
 
 def _check_ways(options: TargetOptions, agent: str) -> None:

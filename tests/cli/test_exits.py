@@ -203,6 +203,24 @@ def test_a_command_line_that_means_nothing_is_a_usage_error(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sned", "a", "b"], "Did you mean 'send'?"),
+        (["send", "a", "b", "--root", "r"], "`agentsdir --root DIR` goes before the command"),
+        (["send"], "no agent is named"),
+    ],
+)
+def test_a_slip_is_met_with_what_was_probably_meant(
+    shell: Any, arguments: list[str], said: str
+) -> None:
+    """A mistyped command, an option in the wrong place, no agent and nothing on stdin."""
+    done = shell(*arguments)
+
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
     "arguments",
     [["--option", "file"], ["--option", "=x"], ["--option", "file=x"], ["--type", "robot"]],
 )

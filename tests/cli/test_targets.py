@@ -34,7 +34,6 @@ def found(shell: Any, *words: str, turn_of: str = "", **options: Any) -> str:
 ORDERS = {
     "an agent and a prompt": (("a", "hi"), {}, "", ("a", "hi")),
     "an agent alone": (("a",), {}, "", ("a", "-")),
-    "nobody at all": ((), {}, "", ("", "-")),
     "a prompt to somebody": (("hi",), {"to": "a"}, "", ("", "hi")),
     "a prompt for a person": (
         ("hi",),
@@ -73,10 +72,13 @@ def test_no_word_is_ever_dropped(words: list[str], named: bool) -> None:
     if len(words) > (1 if named else 2):
         with pytest.raises(UsageError, match="one prompt"):
             asked.agent_and_prompt(env)
+    elif not (words or named):
+        with pytest.raises(UsageError, match="no agent is named"):
+            asked.agent_and_prompt(env)
     else:
         agent, prompt = asked.agent_and_prompt(env)
         spoken = words if named else words[1:]
-        assert (agent, prompt) == ("" if named or not words else words[0], (spoken or ["-"])[0])
+        assert (agent, prompt) == ("" if named else words[0], (spoken or ["-"])[0])
 
 
 @pytest.mark.feature("T-03", "T-11")
