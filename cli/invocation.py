@@ -17,17 +17,18 @@ def prepare(arguments: list[str]) -> None:
     A library in C that was begun to be imported can crash the interpreter, and the importing
     machinery can swallow what a handler raises.
     """
-    if (plain := _plain(arguments)) == "send":
-        from agentsdir.cli import answers, prompts, sending, targets  # noqa: F401
-        from agentsdir.engine import turns  # noqa: F401
+    match _plain(arguments):
+        case "send":
+            from agentsdir.cli import answers, prompts, sending, targets  # noqa: F401
+            from agentsdir.engine import turns  # noqa: F401
+        case "parse":
+            import agentsdir.cli.parsing  # orjson comes with it
+            import agentsdir.engine.parsing  # noqa: F401
+        case _:
+            from agentsdir.cli import command_line, exits, output  # noqa: F401
+            from agentsdir.formats.smalljson import load_orjson
 
-        return
-    from agentsdir.cli import exits, output  # noqa: F401
-    from agentsdir.formats.smalljson import load_orjson
-
-    load_orjson()
-    if plain is None:
-        from agentsdir.cli import command_line  # noqa: F401
+            load_orjson()
 
 
 def run(arguments: list[str], env: Environment) -> int:

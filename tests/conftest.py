@@ -1,4 +1,7 @@
-"""What every test of the repository shares: a home of its own, and no silent skips in CI."""
+"""What every test of the repository shares: a home of its own, and no silent skips in CI.
+
+Property tests try the same examples every time: one that fails now and then tells nobody what for.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several folders share
+
+settings.register_profile(
+    "agentsdir", deadline=None, derandomize=True, database=None, max_examples=100
+)
+settings.load_profile("agentsdir")
 
 FORBID_SKIPS = bool(os.environ.get("AGENTSDIR_FORBID_SKIPS"))
 """Set by `.ci/run`: there, whatever a test needs is installed, so a skip is a failure."""

@@ -78,6 +78,14 @@ SLOW_FOR_ONE_TURN = {
     "uuid",
 }
 MOST_OF_OURS = 65
+# What a plain `parse` does without.
+SLOW_FOR_ONE_TRANSCRIPT = {
+    "agentsdir.adapters.sides",
+    "agentsdir.cli.command_line",
+    "agentsdir.engine.native",
+    "typer",
+    "typing",
+}
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "claude" / "hello-2.1.98.jsonl"
 PROBE = """
@@ -105,6 +113,17 @@ try:
 except SystemExit as done:
     assert not done.code, done.code
 sys.stderr.write(" ".join(set(sys.modules) - before))
+"""
+# Says whose finders of modules there are at the end.
+FINDERS_PROBE = """
+import os, sys
+os._exit = sys.exit
+sys.argv[0] = "agentsdir"
+from agentsdir.cli.main import main
+try:
+    main()
+except SystemExit:
+    sys.stderr.write(" ".join(finder.__module__ for finder in sys.meta_path))
 """
 
 
@@ -234,6 +253,31 @@ def test_a_turn_of_echo_is_run_without_what_takes_long_to_load(
     assert done.stdout == "again\n"
     assert modules & SLOW_FOR_ONE_TURN == set()
     assert len([name for name in modules if name.startswith("agentsdir.")]) <= MOST_OF_OURS
+
+
+def test_a_transcript_is_parsed_without_what_takes_long_to_load(tmp_path: Path) -> None:
+    """Neither the library for options, nor what only folders and clients' stores need."""
+    shutil.copy(FIXTURE, tmp_path / "session.jsonl")
+
+    done = subprocess.run(
+        [sys.executable, "-c", BARE_PROBE, "parse", "session.jsonl"],
+        cwd=tmp_path, env={"HOME": str(tmp_path)},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+
+    assert done.stdout.startswith('{"type":')
+    assert set(done.stderr.split()) & SLOW_FOR_ONE_TRANSCRIPT == set()
+
+
+def test_a_command_has_its_modules_loaded_sooner(tmp_path: Path) -> None:
+    """It asks for that before it imports them."""
+    done = subprocess.run(
+        [sys.executable, "-c", FINDERS_PROBE, "list"],
+        cwd=tmp_path, env={"HOME": str(tmp_path)},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+
+    assert "agentsdir.cli.loading" in done.stderr.split()
 
 
 def test_late_imports_are_seen_by_the_probe(tmp_path: Path) -> None:

@@ -13,15 +13,9 @@ from typing import Any
 import commands
 import orjson
 import pytest
-from hypothesis import settings
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.invocation import run
-
-settings.register_profile(
-    "agentsdir", deadline=None, derandomize=True, database=None, max_examples=100
-)
-settings.load_profile("agentsdir")
 
 SCRIPTS = Path(__file__).parents[2] / "fixtures" / "script"
 

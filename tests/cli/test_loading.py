@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import compileall
 import json
+import marshal
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 from importlib.util import cache_from_source
@@ -17,20 +19,23 @@ TIMEOUT = 60
 WORD = "agentsdir.sample.word"
 # Imports the module, and says which loader it came by and what it says of itself.
 PROGRAM = f"""
-import json, sys
+import json, os, sys
 from agentsdir.cli.loading import load_sooner
 if sys.argv[1:]:
     load_sooner()
+open_before = os.listdir("/proc/self/fd")
 import {WORD} as word
 spec = word.__spec__
+code = word.__loader__.get_code
 json.dump(
     {{
         "said": word.said(),
+        "left open": len(os.listdir("/proc/self/fd")) - len(open_before),
         "sooner": type(word.__loader__).__module__ == "agentsdir.cli.loading",
         "module": [word.__name__, word.__package__, word.__file__, word.__cached__, word.__doc__],
         "spec": [spec.name, spec.parent, spec.origin, spec.cached, spec.has_location],
         "source": word.__loader__.get_source(word.__name__),
-        "again": word.__loader__.get_code(word.__name__).co_filename,
+        "again": [code(word.__name__).co_filename, code(word.__name__) is code(word.__name__)],
         "code": [word.said.__code__.co_filename, word.said.__code__.co_firstlineno],
     }},
     sys.stdout,
@@ -100,6 +105,28 @@ def test_a_changed_source_counts_at_once(word: Path, said: str) -> None:
     assert (found["said"], found["sooner"]) == (said, False)
 
 
+@pytest.mark.parametrize("seconds", [-2, 2**32 + 7], ids=["before 1970", "after 2106"])
+def test_the_time_of_a_source_may_be_any(word: Path, seconds: int) -> None:
+    """Of its seconds 32 bits are compared, as Python has it."""
+    os.utime(word, (seconds, seconds))
+    py_compile.compile(str(word))
+
+    assert load(word)["sooner"]
+
+
+def test_what_was_compiled_elsewhere_and_moved_says_where_it_is(word: Path, tmp_path: Path) -> None:
+    """As `pip install --target` and a copied environment do: tracebacks name the file that ran."""
+    moved = tmp_path / "moved" / "agentsdir" / "sample" / word.name
+    shutil.copytree(word.parents[1], moved.parents[1])
+    shutil.rmtree(word.parents[1])
+
+    sooner, later = load(moved), load(moved, sooner=False)
+
+    assert sooner.pop("sooner")
+    assert not later.pop("sooner")
+    assert sooner == later
+
+
 def test_a_source_that_is_gone_takes_its_compiled_form_with_it(word: Path) -> None:
     """As ever: else a module that was removed would go on working where it once ran."""
     word.unlink()
@@ -118,6 +145,12 @@ def remove(source: Path) -> None:
 def name_by_hash(source: Path) -> None:
     """Compiled reproducibly: another form, which Python checks in another way."""
     py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+
+
+def say_so_by_a_flag(source: Path) -> None:
+    """Compiled reproducibly, by a hash that looks like a time and a size."""
+    data = compiled(source).read_bytes()
+    compiled(source).write_bytes(data[:4] + b"\x01\0\0\0" + data[8:])
 
 
 def be_of_another_python(source: Path) -> None:
@@ -139,7 +172,7 @@ def be_large(source: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [remove, name_by_hash, be_of_another_python, be_empty, be_large],
+    [remove, name_by_hash, say_so_by_a_flag, be_of_another_python, be_empty, be_large],
     ids=lambda change: str(change.__doc__),
 )
 def test_whatever_else_there_is_is_left_to_python(word: Path, change: object) -> None:
@@ -152,18 +185,45 @@ def test_whatever_else_there_is_is_left_to_python(word: Path, change: object) ->
     assert (found["said"], found["sooner"]) == ("one", False)
 
 
-def test_a_damaged_compiled_form_fails_as_it_does_without(word: Path) -> None:
-    """Python says so itself."""
-    compiled(word).write_bytes(compiled(word).read_bytes()[:40])
-    said = []
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [(None, "EOFError"), (42, "ImportError: Non-code"), ("print('ran')", "ImportError: Non-code")],
+    ids=["cut", "a number", "a text"],
+)
+def test_a_damaged_compiled_form_fails_as_it_does_without(
+    word: Path, body: object, said: str
+) -> None:
+    """Python says so itself, and nothing of it is run."""
+    data = compiled(word).read_bytes()
+    damaged = data[:40] if body is None else data[:16] + marshal.dumps(body)
+    compiled(word).write_bytes(damaged)
+    found = []
 
     for sooner in (True, False):
         with pytest.raises(subprocess.CalledProcessError) as failed:
             load(word, sooner=sooner)
-        said.append(failed.value.stderr.splitlines()[-1])
+        found.append((failed.value.stdout, failed.value.stderr.splitlines()[-1]))
 
-    assert said[0] == said[1]
-    assert said[0].startswith("EOFError")
+    assert found[0] == found[1]
+    assert found[0][0] == ""
+    assert found[0][1].startswith(said)
+
+
+def test_a_finder_that_somebody_put_first_goes_first() -> None:
+    """As tools do that look at what is imported."""
+    program = """
+import sys
+from agentsdir.cli.loading import load_sooner
+class Theirs:
+    def find_spec(self, name, path=None, target=None):
+        asked.append(name)
+asked = []
+sys.meta_path.insert(0, Theirs())
+load_sooner()
+import agentsdir.cli.exits
+assert "agentsdir.cli.exits" in asked, asked
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=TIMEOUT)
 
 
 def test_options_that_name_other_compiled_forms_are_heeded(word: Path, tmp_path: Path) -> None:

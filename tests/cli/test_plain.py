@@ -42,6 +42,7 @@ def test_a_plain_line_is_understood_as_the_library_does(
     shell: Shell, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers, errors and exit codes are the same."""
+    assert invocation._plain(["send", *words]) == "send"
     plain = said(shell, shell.new(), words)
     read: list[Any] = []
 
@@ -68,6 +69,7 @@ def test_transcripts_are_parsed_as_the_library_has_it(
     (shell.cwd / "torn.jsonl").write_bytes((shell.cwd / "one.jsonl").read_bytes()[:-20])
     (shell.cwd / "empty").touch()
 
+    assert invocation._plain(["parse", *words]) == "parse"
     plain = shell("parse", *words, stdin=b'{"type":"user"')
     monkeypatch.setattr(invocation, "_plain", lambda _arguments: None)
     by_library = shell("parse", *words, stdin=b'{"type":"user"')

@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import settings
 
 from agentsdir.adapters.contract import Host
 from agentsdir.engine.agents import find_agent
@@ -25,11 +24,6 @@ from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.states import AgentState
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what its tests share
-
-settings.register_profile(
-    "agentsdir", deadline=None, derandomize=True, database=None, max_examples=100
-)
-settings.load_profile("agentsdir")
 
 SCRIPTS = Path(__file__).parents[2] / "fixtures" / "script"
 

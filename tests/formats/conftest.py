@@ -7,17 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.publishing import publish_agent
 from agentsdir.formats.directory.records import Record
-
-settings.register_profile(
-    "agentsdir", deadline=None, derandomize=True, database=None, max_examples=100
-)
-settings.load_profile("agentsdir")
 
 AGENT = "tz4a98xxat96iws9zmbrgj3a"
 SESSION = "5f0c1a7be1b94c0f9a52d3f7e2c48d61"
