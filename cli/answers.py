@@ -25,7 +25,7 @@ class AnswerPrinter:
         self._env = env
         self._events = events
         self._silent = silent
-        self._written: dict[str, str] = {}
+        self._written: dict[str, list[str]] = {}
         self._printed = False
         self._failure: OSError | None = None
 
@@ -53,7 +53,7 @@ class AnswerPrinter:
         block = event.get("block", {})
         if block.get("type") != "assistant_text":
             return
-        written = self._written.setdefault(handle, "")
+        written = "".join(self._written.setdefault(handle, []))
         # What a client's deltas left out is still part of the answer.
         if event["type"] == "block_complete" and block["content"].startswith(written):
             self._write(handle, block["content"][len(written) :])
@@ -63,7 +63,7 @@ class AnswerPrinter:
             return
         if self._printed and not self._written[handle]:
             self._env.stdout.write("\n\n")
-        self._written[handle] += text
+        self._written[handle].append(text)
         self._printed = True
         self._env.stdout.write(self._for_reader(text))
 

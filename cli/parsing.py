@@ -61,20 +61,26 @@ def _find(
     files: list[Source] = []
     found: list[Found] = []
     for operand in operands:
+        if not operand:
+            raise UsageError("a file's name is empty", hint="a dot names the working directory")
         path = env.cwd / operand
-        if operand == "-":
-            files.append(Source.from_stream("-", env.stdin))
-        elif path.is_dir():
-            found += find_sessions(walk(path, operand, remark), adapter, remark)
-        elif path.is_file():
-            files.append(Source(operand, path=path))
-        elif path.is_fifo():
-            with path.open("rb") as stream:
-                files.append(Source.from_stream(operand, stream))
-        elif path.exists():
-            raise UsageError(f"{operand} is no file, folder or pipe")
-        else:
-            found.append(_native(env, operand))
+        try:
+            if operand == "-":
+                files.append(Source.from_stream("-", env.stdin))
+            elif path.is_dir():
+                found += find_sessions(walk(path, operand, remark), adapter, remark)
+            elif path.is_file():
+                files.append(Source(operand, path=path))
+            elif path.is_fifo():
+                with path.open("rb") as stream:
+                    files.append(Source.from_stream(operand, stream))
+            elif path.exists():
+                raise UsageError(f"{operand} is no file, folder or pipe")
+            else:
+                found.append(_native(env, operand))
+        except OSError as refused:
+            message = f"cannot read {refused.filename or operand}: {refused.strerror}"
+            rejected.append(NotATranscript(message, file=operand, kind="unreadable"))
     forced = adapter != "auto"
     found = find_sessions(files, adapter, rejected.append, forced=forced) + found
     if not found:

@@ -55,10 +55,19 @@ def stand_ins(world: World, state: AgentState) -> list[str]:
     return others[:MOST]
 
 
-def worst(errors: list[AgentsdirError]) -> AgentsdirError:
-    """Return what a turn fails with when each of the chain did: the last that was tried at all."""
+def worst(errors: list[AgentsdirError], name: str) -> AgentsdirError:
+    """Return what a turn fails with when each of the chain did: the last that was tried at all.
+
+    Args:
+        errors: what each failed with; all but the last are logged already.
+        name: of the last one.
+    """
     tried = [error for error in errors if error.kind not in _ABSENT]
-    return (tried or errors)[-1]
+    found, last = (tried or errors)[-1], errors[-1]
+    if found is last:
+        return found
+    message = f"{found.message}; {name} could not stand in: {last.message}"
+    return ProviderError(message, hint=found.hint, kind=found.kind)
 
 
 def hand_over(turn: OpenTurn, before: str, name: str, error: AgentsdirError, number: int) -> None:

@@ -247,7 +247,11 @@ def parse_session(found: Found, *, hidden: bool, counted: set[int] | None = None
     `counted` names the model messages of the sessions before, and gets this one's.
     """
     sink = ParseSink(hidden=hidden, counted=counted)
-    _reader(found.architecture).parse_transcripts(found.files, sink)
+    try:
+        _reader(found.architecture).parse_transcripts(found.files, sink)
+    except OSError as error:
+        name = error.filename or session_name(found)
+        raise AgentsdirError(f"cannot read {name}: {error.strerror}") from error
     return sink
 
 

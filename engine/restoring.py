@@ -10,7 +10,7 @@ from __future__ import annotations
 from agentsdir.engine.closing import unfinished_steps
 from agentsdir.engine.crashes import crash_steps, spent_streams
 from agentsdir.engine.holding import has_leftovers, hold_turn
-from agentsdir.engine.routing.outbox import hand_out
+from agentsdir.engine.routing.outbox import hand_out, nobody_tried
 from agentsdir.engine.spawning.ephemeral import is_spent_but_for_a_turn, remove_spent
 from agentsdir.engine.spawning.missed import missed_steps
 from agentsdir.engine.steps import Step, loss_steps, take_step
@@ -74,8 +74,9 @@ class Restored(NamedTuple):
 class _Plan(NamedTuple):
     """What one agent needs: records about losses, files, then records that close and suspend.
 
-    `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it. `goes` is
-    whether the agent is removed in the end.
+    `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it. `speaks` is
+    whether there is a text to hand out, if there is a hook. `goes` is whether the agent is removed
+    in the end.
     """
 
     reading: Reading
@@ -87,6 +88,7 @@ class _Plan(NamedTuple):
     leftovers: list[Path]
     steps: list[Step]
     streams: list[Path]
+    speaks: bool
     goes: bool
     findings: tuple[Finding, ...]
 
@@ -126,7 +128,7 @@ def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> 
             return _held(paths)
         plan = _plan(world.layout, paths)
         state = plan.reading.state.session.state.value
-        if dry_run or not plan.actions:
+        if dry_run or not (plan.actions or plan.speaks):
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
             hold_turn(paths),
@@ -180,6 +182,7 @@ def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
         [path for path in documents.leftovers(paths.folder) if path not in copies],
         steps,
         spent_streams(paths, reading.state),
+        any(step.event == "outgoing" for step in steps) or nobody_tried(paths, reading.state),
         is_spent_but_for_a_turn(reading.state),
         findings,
     )
@@ -209,7 +212,7 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
                 done.append(f"removed {path.name}")
     if state.session.state is not SessionState.ACTIVE:
         Slots(world.layout).leave(paths.id)
-    if any(step.event == "outgoing" for step in plan.steps):
+    if plan.speaks:
         hand_out(world, paths, state)
     return state.session.state.value
 

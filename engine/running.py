@@ -184,7 +184,7 @@ class Turn:
                 if stand_ins is None:
                     stand_ins = fallback.stand_ins(turn.world, turn.state)
                 if not stand_ins:
-                    raise fallback.worst(errors) from error
+                    raise fallback.worst(errors, name) from error
             ear.heed()
             attempt.give_up()
             before, name = name, stand_ins.pop(0)

@@ -45,6 +45,7 @@ class Undelivered(NamedTuple):
         }
 
 
+_HOOK = "outgoing"
 _ADDRESS = ("connector", "userId", "channelId")
 _FIELDS = ("message_id", "connector", "userId", "channelId", "text", "in_reply_to")
 
@@ -77,6 +78,20 @@ def undelivered(
             due.remove(message)
             if not due:
                 return
+
+
+def nobody_tried(paths: AgentPaths, state: AgentState) -> bool:
+    """Tell whether a text waits because who was to hand it out died, and not because of the hook.
+
+    No hook has failed since it was written. Raises `OSError`.
+    """
+    due, untried = set(state.undelivered), False
+    for record in read_records(paths.log) if due else ():
+        if record.event == "outgoing":
+            untried = untried or record.data.get("message_id") in due
+        elif record.event == "hook.failed" and record.data.get("hook") == _HOOK:
+            untried = False
+    return untried
 
 
 def hand_out(

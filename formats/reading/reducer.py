@@ -69,7 +69,10 @@ class Reducer:
             raise Invalid(f"{kind} for block {handle!r}, which never began", kind="bad-event")
         block = blocks[key]
         if kind == "text_delta":
-            block["content"] += event["delta"]
+            # Held by nobody else while it grows, a text is not copied for each delta.
+            content, block["content"] = block["content"], None
+            content += event["delta"]
+            block["content"] = content
         else:
             block.update(event["updates"])
         return block

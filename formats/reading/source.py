@@ -63,14 +63,19 @@ class Source:
             return stream.seek(0, io.SEEK_END)
 
     def head(self, size: int = HEAD) -> bytes:
-        """Return the first `size` bytes."""
-        with self.open() as stream:
-            return stream.read(size)
+        """Return the first `size` bytes. Raises `AgentsdirError` as `open` does."""
+        return self._read(size)
 
     def read(self) -> bytes:
-        """Return all bytes."""
+        """Return all bytes. Raises `AgentsdirError` as `open` does."""
+        return self._read(-1)
+
+    def _read(self, size: int) -> bytes:
         with self.open() as stream:
-            return stream.read()
+            try:
+                return stream.read(size)
+            except OSError as error:
+                raise AgentsdirError(f"cannot read {self.name}: {error.strerror}") from error
 
     def __repr__(self) -> str:
         """Show the name."""

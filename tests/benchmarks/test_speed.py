@@ -35,6 +35,8 @@ START_BARS = {
 }
 WARM_STARTS = 21
 WARM_BAR = 2.0
+LONG_ANSWER = 25_000
+LONG_ANSWER_BAR = 6.0
 # Opens each file, and reads its head and tail: what a list of native sessions cannot do without.
 ENDS = """
 import pathlib, sys
@@ -121,6 +123,22 @@ def test_a_warm_send_takes_a_few_times_what_saying_the_version_does(
     )[name]  # fmt: skip
 
     assert figure.ratio <= WARM_BAR
+
+
+def test_an_answer_takes_time_in_proportion_to_its_length(bench: Any, in_memory: Path) -> None:
+    """Four times as many pieces, at most six times as long: none is copied for each that comes."""
+    env = surroundings(in_memory)
+    agent = _output(env, "new")
+    for name, words in (("short", LONG_ANSWER), ("long", 4 * LONG_ANSWER)):
+        (in_memory / name).write_text(f'"{"word " * words}"')
+    long, short = ([AGENTSDIR, "send", agent, "--messages", name] for name in ("long", "short"))
+    name = "send (4 times as long)"
+
+    figure = bench.compare(
+        short, {name: long}, {name: LONG_ANSWER_BAR}, rounds=3, cwd=in_memory, env=env
+    )[name]
+
+    assert figure.ratio <= LONG_ANSWER_BAR
 
 
 @pytest.fixture(scope="module")

@@ -90,6 +90,25 @@ def test_one_bad_file_among_several_does_not_stop_the_others(shell: Any, talk: P
     assert "bad.jsonl" in done.err
 
 
+@pytest.mark.parametrize("bad", ["/proc/self/mem", "x" * 300], ids=["a bad disk", "a long name"])
+def test_a_file_that_the_system_refuses_is_named_and_stops_no_other(
+    shell: Any, talk: Path, bad: str
+) -> None:
+    """Not standard output, whose fault it is not."""
+    done = shell("parse", talk.name, bad)
+    assert (done.code, done.out) == (3, shell.ok("parse", talk.name).out)
+    assert bad in done.err
+    assert "cannot read" in done.err
+    assert "standard output" not in done.err
+
+
+def test_an_empty_name_is_refused(shell: Any, talk: Path) -> None:
+    """A variable that was not set would else mean the working directory."""
+    done = shell("parse", talk.name, "")
+    assert (done.code, done.out) == (2, "")
+    assert "empty" in done.err
+
+
 def test_damage_is_named_on_stderr_and_exits_3(shell: Any, talk: Path) -> None:
     """As compilers do: file, line, id, message."""
     data = talk.read_bytes()

@@ -58,7 +58,8 @@ def test_a_plain_line_is_understood_as_the_library_does(
 @pytest.mark.parametrize(
     "words",
     [("one.jsonl",), ("one.jsonl", "two.jsonl"), (".",), ("",), ("-",), ("nothing",), ("empty",),
-     ("one.jsonl", "nothing"), ("one.jsonl", "empty"), ("torn.jsonl",), ("0123abcd",)],
+     ("one.jsonl", "nothing"), ("one.jsonl", "empty"), ("torn.jsonl",), ("0123abcd",),
+     ("one.jsonl", "x" * 300)],
 )  # fmt: skip
 def test_transcripts_are_parsed_as_the_library_has_it(
     shell: Shell, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

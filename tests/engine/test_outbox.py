@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.routing.outbox import deliver, settle, undelivered
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
@@ -147,6 +148,48 @@ def test_who_dies_before_the_yes_is_recorded_hands_out_again(stage: Any) -> None
 
     deliver(world_with(stage, connector), paths)
     assert connector.texts == ["one", "one", "two"]
+
+
+def test_restore_hands_out_what_a_dead_process_did_not(stage: Any) -> None:
+    """Whatever it wrote itself; killed on the way, it is done again."""
+    paths = talker(stage)
+    put(stage, paths, "one", "two")
+    connector = Connector("takes", "is killed")
+
+    with pytest.raises(Died):
+        restore_agent(world_with(stage, connector), paths)
+    restore_agent(world_with(stage, connector), paths)
+
+    assert connector.texts == ["one", "two"]
+    assert left(stage, paths) == []
+
+
+def test_restore_leaves_a_text_that_the_hook_refused_until_there_is_another(stage: Any) -> None:
+    """Else each would add to the log that the hook failed again."""
+    paths = talker(stage)
+    put(stage, paths, "one")
+    connector = Connector("refuses", "takes")
+    restore_agent(world_with(stage, connector), paths)
+    before = paths.log.read_bytes()
+
+    restore_agent(world_with(stage, connector), paths)
+    assert (paths.log.read_bytes(), connector.texts) == (before, [])
+
+    put(stage, paths, "two")
+    restore_agent(world_with(stage, connector), paths)
+    assert connector.texts == ["one", "two"]
+
+
+def test_restore_without_a_hook_writes_nothing_and_says_nothing(stage: Any) -> None:
+    """Texts wait there for whoever polls."""
+    paths = talker(stage)
+    put(stage, paths, "one")
+    before = paths.log.read_bytes()
+
+    restored = restore_agent(world_with(stage, Connector("is not there")), paths)
+
+    assert (restored.actions, restored.error) == ((), None)
+    assert paths.log.read_bytes() == before
 
 
 def test_while_a_turn_runs_nobody_else_hands_out(stage: Any) -> None:
