@@ -2,7 +2,8 @@
 
 A line is a stream event, or one of ours: ``{"type":"turn"}`` begins a turn,
 ``{"type":"sleep","seconds":S}`` pauses, ``{"type":"error","kind":K,"message":M}`` fails the turn.
-A prompt in the file begins a turn too, so the output of `agentsdir replay --events` is a script.
+A prompt in the file begins a turn too, and metadata with an `error` fails it: so the output of
+`agentsdir replay --events` is a script.
 A file that marks no turns is one turn, played for every prompt.
 """
 
@@ -60,8 +61,15 @@ def load_play(path: Path) -> Play:
             turns = [*turns, []] if marked or turns[0] else turns
             marked = True
         else:
-            turns[-1].append(event)
+            turns[-1].append(_failure(event) or event)
     return Play(turns, repeats=not marked, name=str(path))
+
+
+def _failure(event: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the line that fails a turn as a recorded one did; None if this ends none so."""
+    if event["type"] != "metadata_update" or not isinstance(event["metadata"].get("error"), dict):
+        return None
+    return {**event["metadata"]["error"], "type": "error"}
 
 
 def _event(line: bytes, path: Path, number: int) -> dict[str, Any]:

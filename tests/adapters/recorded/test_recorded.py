@@ -187,6 +187,16 @@ def test_a_script_without_turn_marks_is_played_for_every_prompt(tmp_path: Path) 
     assert over.value.kind == "script-ended"
 
 
+def test_a_recorded_failure_fails_the_turn_that_plays_it(tmp_path: Path) -> None:
+    """As `replay --events` writes it."""
+    path = tmp_path / "s.jsonl"
+    error = {"kind": "rate-limited", "message": "try later"}
+    path.write_bytes(line("metadata_update", metadata={"turnId": "t", "error": error}))
+    assert load_play(path).turn(1) == [{"type": "error", **error}]
+    path.write_bytes(line("metadata_update", metadata={"error": "a word of the client's"}))
+    assert load_play(path).turn(1)[0]["type"] == "metadata_update"
+
+
 def test_lines_before_the_first_turn_mark_are_a_turn_of_their_own(tmp_path: Path) -> None:
     """A prompt marks a turn too, and gives way to the prompt that is sent."""
     path = tmp_path / "s.jsonl"
