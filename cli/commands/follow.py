@@ -9,6 +9,7 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import note, wants_json
+from agentsdir.cli.seconds import check_seconds
 from agentsdir.formats.errors import UsageError
 
 
@@ -20,7 +21,12 @@ def run(
     events: Annotated[bool, typer.Option("--events", help="Print stream events instead")] = False,
     hidden: Annotated[bool, typer.Option("--hidden", help="Print bookkeeping rows too")] = False,
     until_idle: Annotated[
-        float, typer.Option(metavar="SECONDS", help="End when nothing came for so long; -1: never")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            callback=check_seconds,
+            help="End when nothing came for so long; -1: never",
+        ),
     ] = -1,
     as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
 ) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli import target_options
+from agentsdir.cli.seconds import check_seconds
 
 Words = Annotated[
     list[str] | None,
@@ -30,7 +31,10 @@ def run(
         str, typer.Option(metavar="MODE", help="The client's permission mode, for this turn")
     ] = "",
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="End the turn after this long")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, callback=check_seconds, help="End the turn after this long"
+        ),
     ] = 0,
     wait: Annotated[
         float | None,

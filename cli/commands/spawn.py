@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.seconds import check_seconds
 
 
 def run(
@@ -49,7 +50,10 @@ def run(
         float | None, typer.Option(metavar="SECONDS", help="Wait this long for a slot; -1: ever")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="End its turn after this long")
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", callback=check_seconds, help="End its turn after this long"
+        ),
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
 ) -> None:

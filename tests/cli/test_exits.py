@@ -203,6 +203,21 @@ def test_a_command_line_that_means_nothing_is_a_usage_error(
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [["send", "a", "b", "--timeout", "nan"], ["send", "a", "b", "--wait", "nan"],
+     ["spawn", "x", "--parent", "a", "--timeout", "nan"], ["follow", "f", "--until-idle", "nan"],
+     ["suspend", "a", "--wait", "nan"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_no_time_is_nan(shell: Any, arguments: list[str]) -> None:
+    """It would neither pass nor be over."""
+    shell.ok("new", "--name", "a")
+    done = shell(*arguments)
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert "seconds" in done.err
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["sned", "a", "b"], "Did you mean 'send'?"),
