@@ -115,10 +115,20 @@ def invoke(arguments: list[str], env: Environment) -> int:
     except typer.Exit as done:
         return done.exit_code
     except typer.TyperException as error:
-        at = getattr(error, "ctx", None)
-        command = at.command_path if at else "agentsdir"
-        if getattr(error, "option_name", "") == "--root":
-            hint = "`agentsdir --root DIR` goes before the command"
-            raise UsageError(f"`{command}` has no --root", hint=hint) from error
-        raise UsageError(error.format_message(), hint=f"see `{command} --help`") from error
+        raise _as_ours(error) from error
     return int(code or 0)
+
+
+def _as_ours(error: typer.TyperException) -> UsageError:
+    """Return typer's error as one of ours, with what may have been meant."""
+    at = getattr(error, "ctx", None)
+    command = at.command_path if at else "agentsdir"
+    # Of an option that there is not, typer says what it may have been; of others it complains.
+    option: str = getattr(error, "option_name", "") if hasattr(error, "possibilities") else ""
+    if option == "--root":
+        hint = "`agentsdir --root DIR` goes before the command"
+        return UsageError(f"`{command}` has no --root", hint=hint)
+    hint = f"see `{command} --help`"
+    if option and not option.strip("-").replace("-", "_").isidentifier():
+        hint = "`--` goes before words that begin with a dash"
+    return UsageError(error.format_message(), hint=hint)

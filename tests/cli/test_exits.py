@@ -222,6 +222,10 @@ def test_no_time_is_nan(shell: Any, arguments: list[str]) -> None:
     [
         (["sned", "a", "b"], "Did you mean 'send'?"),
         (["send", "a", "b", "--root", "r"], "`agentsdir --root DIR` goes before the command"),
+        (["send", "a", "- first\n- second"], "`--` goes before words that begin with a dash"),
+        (["send", "a", "-1"], "`--` goes before words that begin with a dash"),
+        (["send", "a", "--no-such"], "see `agentsdir send --help`"),
+        (["--root"], "requires an argument"),
         (["send"], "no agent is named"),
     ],
 )
