@@ -46,6 +46,10 @@ def main() -> NoReturn:
         code = 128 + signal.SIGINT
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else 1
+    except (ImportError, MemoryError) as error:  # what the command line needs to say things itself
+        why = str(error) or "there is not enough memory"
+        _say(f"agentsdir: a part of the program cannot be loaded: {why}\n")
+        code = 1
     _leave(code)
 
 
@@ -59,6 +63,13 @@ def _print_version() -> NoReturn:
         sys.stderr.flush()
         os._exit(1)
     os._exit(0)
+
+
+def _say(text: str) -> None:
+    try:
+        os.write(2, text.encode(errors="replace"))
+    except OSError:
+        return  # nobody listens
 
 
 def _terminated(number: int, _frame: Any) -> NoReturn:

@@ -104,6 +104,28 @@ def test_a_root_whose_links_go_round_and_a_home_of_nobody_are_said(tmp_path: Pat
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("part", ["environment", "invocation", "sending"])
+def test_a_part_that_is_gone_is_said(tmp_path: Path, part: str) -> None:
+    """As when an installation was broken off: in one line, whatever is missing."""
+    program = f"""
+import sys
+sys.modules["agentsdir.cli.{part}"] = None
+sys.argv[1:] = ["send", "a", "b"]
+from agentsdir.cli.main import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"HOME": str(tmp_path)}, cwd=tmp_path,
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "cannot be loaded: " in done.stderr
+    assert part in done.stderr
+
+
 def test_a_part_that_cannot_be_loaded_is_said(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
