@@ -36,10 +36,8 @@ class Play:
         if self._repeats:
             return self._turns[0]
         if number > len(self._turns):
-            raise ProviderError(
-                f"the script {self._name} has {len(self._turns)} turns; turn {number} is asked for",
-                kind="script-ended",
-            )
+            message = f"the script {self._name} ends with turn {len(self._turns)}; this is {number}"
+            raise ProviderError(message, kind="script-ended")
         return self._turns[number - 1]
 
 
