@@ -96,7 +96,9 @@ def import_agent(
     if waiting := len(reading.state.pending):
         world.tell(f"messages that wait in it: {waiting}; the next `send` runs them first")
     if texts := len(reading.state.undelivered):
-        world.tell(f"texts that wait in its outbox: {texts}; the next turn hands them out")
+        world.tell(
+            f"texts that wait in its outbox: {texts}; the next turn, or `restore`, hands them out"
+        )
     return Made(agent_id, findings)
 
 

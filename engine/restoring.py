@@ -22,7 +22,7 @@ from agentsdir.formats.directory.layout import TEMPORARY, read_json
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.transcripts import unfinished_rewrites
-from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
+from agentsdir.formats.errors import AgentsdirError, Busy, Invalid, ProviderError
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.tuples import NamedTuple
 
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import Reading
     from agentsdir.formats.directory.layout import AgentPaths, Layout
+    from agentsdir.formats.directory.states import AgentState
 
 
 _STOPPED = "ended what a dead turn's program left running"
 _ENDED = "ended a record that lacked only its newline"
+_SPOKE = "offered what waits in its outbox to the hook"
 _REMOVED = "removed: it was ephemeral, and its work is over"
 
 
@@ -75,8 +77,8 @@ class _Plan(NamedTuple):
     """What one agent needs: records about losses, files, then records that close and suspend.
 
     `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it. `speaks` is
-    whether there is a text to hand out, if there is a hook. `goes` is whether the agent is removed
-    in the end.
+    whether a text waits that the hook has not been given. `goes` is whether the agent is removed in
+    the end.
     """
 
     reading: Reading
@@ -103,6 +105,7 @@ class _Plan(NamedTuple):
             *(f"removed {path.name}" for path in self.leftovers),
             *(step.says for step in self.steps),
             *(f"removed {path.name}" for path in self.streams),
+            *([_SPOKE] if self.speaks else []),
             *([_REMOVED] if self.goes else []),
         )
 
@@ -126,9 +129,9 @@ def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> 
     try:
         if locks.is_held(paths.turn):
             return _held(paths)
-        plan = _plan(world.layout, paths)
+        plan = _plan(world, paths)
         state = plan.reading.state.session.state.value
-        if dry_run or not (plan.actions or plan.speaks):
+        if dry_run or not plan.actions:
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
             hold_turn(paths),
@@ -137,7 +140,7 @@ def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> 
             done += [_STOPPED] if plan.runs else []
             with write_agent(paths, disk=world.disk, whole=True) as writer:
                 done += [_ENDED] if writer.ended_tail else []
-            state = _carry_out(world, paths, _plan(world.layout, paths), done)
+            state = _carry_out(world, paths, _plan(world, paths), done)
         if plan.goes and remove_spent(world, paths):
             done.append(_REMOVED)
         return Restored(paths.id, state, tuple(done), plan.findings, None)
@@ -154,7 +157,8 @@ def _held(paths: AgentPaths) -> Restored:
     return Restored(paths.id, "active", ("held by a living process",), (), None)
 
 
-def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
+def _plan(world: World, paths: AgentPaths) -> _Plan:
+    layout = world.layout
     reading = read_agent(paths, whole=True)
     findings = (*without_live_tail(paths, reading.findings), *_compare_descriptor(paths, reading))
     ending = unfinished_steps(layout, paths, reading.state)
@@ -182,7 +186,7 @@ def _plan(layout: Layout, paths: AgentPaths) -> _Plan:
         [path for path in documents.leftovers(paths.folder) if path not in copies],
         steps,
         spent_streams(paths, reading.state),
-        any(step.event == "outgoing" for step in steps) or nobody_tried(paths, reading.state),
+        _may_speak(world, reading.state) and nobody_tried(paths, reading.state),
         is_spent_but_for_a_turn(reading.state),
         findings,
     )
@@ -212,9 +216,25 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
                 done.append(f"removed {path.name}")
     if state.session.state is not SessionState.ACTIVE:
         Slots(world.layout).leave(paths.id)
-    if plan.speaks:
-        hand_out(world, paths, state)
+    written = any(step.event == "outgoing" for step in plan.steps)
+    if plan.speaks or (written and _may_speak(world, state)):
+        handed = hand_out(world, paths, state)
+        done += [_SPOKE] if plan.speaks and not handed.nobody else []
     return state.session.state.value
+
+
+def _may_speak(world: World, state: AgentState) -> bool:
+    """Tell whether a text may go to the user's hook: whoever brought a root along does not speak.
+
+    Nor is a closed agent's offered again and again: its log takes no word of a hook that failed.
+    """
+    if state.session.state is SessionState.TERMINATED:
+        return False
+    try:
+        world.check_trust()
+    except ProviderError:
+        return False
+    return True
 
 
 def _compare_descriptor(paths: AgentPaths, reading: Reading) -> list[Finding]:

@@ -50,24 +50,34 @@ def load_play(path: Path) -> Play:
             f"cannot read the script {path}: {error.strerror}", kind="bad-script"
         ) from error
     turns: list[list[dict[str, Any]]] = [[]]
-    marked = False
+    marked = over = False
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
         event = _event(line, path, number)
-        if event["type"] == "turn" or is_prompt(event):
+        failure = _failure(event)
+        if event["type"] == "turn" or is_prompt(event) or (failure and over):
             turns = [*turns, []] if marked or turns[0] else turns
-            marked = True
-        else:
-            turns[-1].append(_failure(event) or event)
+            marked, over = True, False
+        if failure:
+            turns[-1].append(failure)
+        elif event["type"] != "turn" and not is_prompt(event):
+            turns[-1].append(event)
+        over = over or _ends_turn(event)
     return Play(turns, repeats=not marked, name=str(path))
+
+
+def _ends_turn(event: dict[str, Any]) -> bool:
+    """Tell whether a recorded turn ended with this; one that failed at once has nothing else."""
+    return event["type"] == "metadata_update" and "turnId" in event["metadata"]
 
 
 def _failure(event: dict[str, Any]) -> dict[str, Any] | None:
     """Return the line that fails a turn as a recorded one did; None if this ends none so."""
-    if event["type"] != "metadata_update" or not isinstance(event["metadata"].get("error"), dict):
+    error = event["metadata"].get("error") if event["type"] == "metadata_update" else None
+    if not isinstance(error, dict) or event.get("conversationId", MAIN) != MAIN:
         return None
-    return {**event["metadata"]["error"], "type": "error"}
+    return {**error, "type": "error"}
 
 
 def _event(line: bytes, path: Path, number: int) -> dict[str, Any]:

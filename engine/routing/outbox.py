@@ -81,11 +81,8 @@ def undelivered(
 
 
 def nobody_tried(paths: AgentPaths, state: AgentState) -> bool:
-    """Tell whether a text waits because who was to hand it out died, and not because of the hook.
-
-    No hook has failed since it was written. Raises `OSError`.
-    """
-    due, untried = set(state.undelivered), False
+    """Tell whether a text waits since which no hook has failed, as where its sender has died."""
+    due, untried = list(state.undelivered), False
     for record in read_records(paths.log) if due else ():
         if record.event == "outgoing":
             untried = untried or record.data.get("message_id") in due

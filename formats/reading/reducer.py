@@ -69,10 +69,7 @@ class Reducer:
             raise Invalid(f"{kind} for block {handle!r}, which never began", kind="bad-event")
         block = blocks[key]
         if kind == "text_delta":
-            # Held by nobody else while it grows, a text is not copied for each delta.
-            content, block["content"] = block["content"], None
-            content += event["delta"]
-            block["content"] = content
+            _extend(block, event["delta"])
         else:
             block.update(event["updates"])
         return block
@@ -87,3 +84,15 @@ class Reducer:
         self._keys[conversation, "id:" + block["id"]] = key
         blocks[key] = block
         return block
+
+
+def _extend(block: Block, delta: str) -> None:
+    """Add to a block's text. Raises `TypeError` for what cannot be added to it."""
+    content = block["content"]
+    if type(content) is not str or type(delta) is not str:
+        block["content"] = content + delta
+        return
+    # Held by nobody else while it grows, a text is not copied for each delta.
+    block["content"] = None
+    content += delta
+    block["content"] = content

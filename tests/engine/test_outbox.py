@@ -192,6 +192,66 @@ def test_restore_without_a_hook_writes_nothing_and_says_nothing(stage: Any) -> N
     assert paths.log.read_bytes() == before
 
 
+def test_a_dry_run_of_restore_says_that_texts_wait_and_hands_none_out(stage: Any) -> None:
+    """The hook is no matter of reading."""
+    paths = talker(stage)
+    put(stage, paths, "one")
+    connector = Connector()
+
+    planned = restore_agent(world_with(stage, connector), paths, dry_run=True)
+    assert connector.texts == []
+
+    assert restore_agent(world_with(stage, connector), paths).actions == planned.actions
+    assert planned.actions == ("offered what waits in its outbox to the hook",)
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_restore_does_not_speak_for_whoever_brought_a_root_along(stage: Any, crashed: bool) -> None:
+    """As `outbox --deliver`: neither what waits there nor what it writes itself."""
+    paths = talker(stage)
+    put(stage, paths, "one")
+    if crashed:
+        stage.append(paths, "session.state", {"from": "created", "to": "active", "reason": "send"})
+        start = {"message_ids": [stage.enqueue(paths, "doomed")], "provider": "echo", "attempt": 1}
+        stage.append(paths, "turn.start", {"turn_id": stage.ids.agent(), **start})
+
+    def untrusted() -> None:
+        raise ProviderError("it was found", kind="untrusted-root")
+
+    connector = Connector()
+    restored = restore_agent(world_with(stage, connector, check_trust=untrusted), paths)
+
+    assert (bool(restored.actions), restored.error) == (crashed, None)
+    assert connector.texts == []
+    assert len(left(stage, paths)) == 1 + crashed
+
+
+def test_restore_leaves_a_closed_agents_texts_to_whoever_asks(stage: Any) -> None:
+    """Its log would not say that the hook has failed, which then ran at each restore."""
+    paths = talker(stage)
+    put(stage, paths, "one")
+    stage.append(paths, "session.state", {"from": "created", "to": "terminated", "reason": "close"})
+    connector = Connector("refuses")
+
+    assert restore_agent(world_with(stage, connector), paths).actions == ()
+    assert connector.moods == ["refuses"]
+
+
+def test_a_text_without_a_name_does_not_keep_restore_from_the_others(stage: Any) -> None:
+    """Whoever damaged the log."""
+    paths = talker(stage)
+    (odd, _) = put(stage, paths, "odd", "two")
+    said, wrong = f'"message_id":"{odd}"'.encode(), b'"message_id":["x"]'
+    paths.log.write_bytes(paths.log.read_bytes().replace(said, wrong))
+    paths.state.unlink()
+    connector = Connector()
+
+    restored = restore_agent(world_with(stage, connector), paths)
+
+    assert restored.error is None
+    assert connector.texts == ["two"]
+
+
 def test_while_a_turn_runs_nobody_else_hands_out(stage: Any) -> None:
     """Else two processes could hand out one text."""
     paths = talker(stage)

@@ -195,6 +195,24 @@ def test_a_recorded_failure_fails_the_turn_that_plays_it(tmp_path: Path) -> None
     assert load_play(path).turn(1) == [{"type": "error", **error}]
     path.write_bytes(line("metadata_update", metadata={"error": "a word of the client's"}))
     assert load_play(path).turn(1)[0]["type"] == "metadata_update"
+    path.write_bytes(line("metadata_update", metadata={"error": error}, conversationId="a task"))
+    assert load_play(path).turn(1)[0]["type"] == "metadata_update"
+
+
+def test_a_turn_that_failed_before_anything_was_said_is_a_turn_of_its_own(tmp_path: Path) -> None:
+    """A recording has no prompt of it."""
+    path = tmp_path / "s.jsonl"
+    block = {"type": "user_message", "id": "p", "content": "x"}
+    prompt = line("block_complete", blockId="p", block=block)
+    done = line("metadata_update", metadata={"turnId": "t", "stopReason": "end_turn"})
+    failed = line("metadata_update", metadata={"turnId": "t", "error": {"kind": "no-client"}})
+
+    path.write_bytes(prompt + done + failed + failed + prompt + failed + prompt + done)
+
+    play = load_play(path)
+    kinds = [[one["type"] for one in play.turn(number)] for number in range(1, 6)]
+    ended, error = ["metadata_update"], ["error"]
+    assert kinds == [ended, error, error, error, ended]
 
 
 def test_lines_before_the_first_turn_mark_are_a_turn_of_their_own(tmp_path: Path) -> None:

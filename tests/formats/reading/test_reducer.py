@@ -191,3 +191,16 @@ def test_an_event_that_fits_nothing_is_refused(event: dict[str, Any]) -> None:
         reducer.apply(event)
     assert refused.value.kind == "bad-event"
     assert reducer.blocks() == [text("1", "one")]
+
+
+@pytest.mark.parametrize("delta", [5, None, ["x"]])
+def test_a_delta_that_is_no_text_takes_nothing_away(delta: Any) -> None:
+    """What was said before it stays in the block."""
+    reducer = Reducer()
+    reducer.apply(stream.block_start("h", text("b", "")))
+    reducer.apply(stream.text_delta("h", "half of it ", "main"))
+
+    with pytest.raises(TypeError):
+        reducer.apply({"type": "text_delta", "blockId": "h", "delta": delta})
+
+    assert reducer.blocks()[0]["content"] == "half of it "
