@@ -77,8 +77,8 @@ class _Plan(NamedTuple):
     """What one agent needs: records about losses, files, then records that close and suspend.
 
     `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it. `speaks` is
-    whether a text waits that the hook has not been given. `goes` is whether the agent is removed in
-    the end.
+    whether a text waits that a hook, if there is one, has not been given: no action before it was
+    done. `goes` is whether the agent is removed in the end.
     """
 
     reading: Reading
@@ -105,7 +105,6 @@ class _Plan(NamedTuple):
             *(f"removed {path.name}" for path in self.leftovers),
             *(step.says for step in self.steps),
             *(f"removed {path.name}" for path in self.streams),
-            *([_SPOKE] if self.speaks else []),
             *([_REMOVED] if self.goes else []),
         )
 
@@ -131,7 +130,7 @@ def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> 
             return _held(paths)
         plan = _plan(world, paths)
         state = plan.reading.state.session.state.value
-        if dry_run or not plan.actions:
+        if dry_run or not (plan.actions or plan.speaks):
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
             hold_turn(paths),

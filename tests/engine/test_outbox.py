@@ -192,17 +192,17 @@ def test_restore_without_a_hook_writes_nothing_and_says_nothing(stage: Any) -> N
     assert paths.log.read_bytes() == before
 
 
-def test_a_dry_run_of_restore_says_that_texts_wait_and_hands_none_out(stage: Any) -> None:
-    """The hook is no matter of reading."""
+def test_restore_says_that_it_spoke_and_a_dry_run_does_not_speak(stage: Any) -> None:
+    """Nor say that there is something to do: there may be no hook, and then there never is."""
     paths = talker(stage)
     put(stage, paths, "one")
     connector = Connector()
 
-    planned = restore_agent(world_with(stage, connector), paths, dry_run=True)
+    assert restore_agent(world_with(stage, connector), paths, dry_run=True).actions == ()
     assert connector.texts == []
 
-    assert restore_agent(world_with(stage, connector), paths).actions == planned.actions
-    assert planned.actions == ("offered what waits in its outbox to the hook",)
+    said = ("offered what waits in its outbox to the hook",)
+    assert restore_agent(world_with(stage, connector), paths).actions == said
 
 
 @pytest.mark.parametrize("crashed", [False, True])
