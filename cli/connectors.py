@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentsdir.cli.hooks import find_hook, run_hook
+from agentsdir.engine.routing.outbox import HOOK
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
 
     from agentsdir.cli.environment import Environment
 
-HOOK = "outgoing"
 PATIENCE = 60.0
 """Seconds that a connector may take for one text: the agent, and a restoration, wait for it."""
 

@@ -45,7 +45,8 @@ class Undelivered(NamedTuple):
         }
 
 
-_HOOK = "outgoing"
+HOOK = "outgoing"
+"""The hook that takes texts, as a log calls it."""
 _ADDRESS = ("connector", "userId", "channelId")
 _FIELDS = ("message_id", "connector", "userId", "channelId", "text", "in_reply_to")
 
@@ -86,7 +87,7 @@ def nobody_tried(paths: AgentPaths, state: AgentState) -> bool:
     for record in read_records(paths.log) if due else ():
         if record.event == "outgoing":
             untried = untried or record.data.get("message_id") in due
-        elif record.event == "hook.failed" and record.data.get("hook") == _HOOK:
+        elif record.event == "hook.failed" and record.data.get("hook") == HOOK:
             untried = False
     return untried
 
