@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import heapq
 import re
+import stat
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import MIN_NATIVE_PREFIX
 from agentsdir.adapters.sides import StoreReader
+from agentsdir.adapters.store_folders import ignore
 from agentsdir.engine.parsing import Found
 from agentsdir.formats.errors import NoSuchAgent, UsageError
 from agentsdir.formats.tuples import NamedTuple
@@ -74,8 +76,19 @@ def list_native(
         for session in store.reader.sessions(store.folder, refuse):
             yield store.architecture, session
 
-    there = [of(store) for store in stores if store.folder.is_dir()]
+    there = [of(store) for store in stores if _is_there(store, refuse)]
     return heapq.merge(*there, key=lambda row: row[1].modified, reverse=True)
+
+
+def _is_there(store: Store, refuse: Refuse) -> bool:
+    """Tell whether a store's folder is there; `refuse` gets what keeps it from being looked at."""
+    try:
+        return stat.S_ISDIR(store.folder.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        refuse(error)
+        return False
 
 
 def native_row(architecture: Architecture, session: NativeSession) -> dict[str, Any]:
@@ -110,7 +123,7 @@ def find_native(stores: Iterable[Store], reference: str) -> Located:
     located = [
         Located(store, main)
         for store in asked
-        if store.folder.is_dir()
+        if _is_there(store, ignore)
         for main in store.reader.locate(store.folder, reference)
     ]
     if not located:

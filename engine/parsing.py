@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from agentsdir.adapters import registry
 from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
+from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.contract import Architecture, SessionFiles
     from agentsdir.adapters.sides import TranscriptReader
-    from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.sink import View
 
 GZIP = b"\x1f\x8b"
@@ -151,19 +152,26 @@ def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> I
         except OSError as error:
             refuse(error)
             continue
-        inner = []
+        inner, files = [], []
         for entry in entries:
             path = where / entry.name
-            if not path.is_dir():
+            named = entry.name.endswith(SUFFIXES) and entry.name[0] != "."
+            try:
+                status = path.stat()
+            except OSError as error:  # a link that leads nowhere, or a folder without its x bit
+                if named:
+                    refuse(error)
                 continue
-            status = path.stat()
-            if (status.st_dev, status.st_ino) not in seen:
-                seen.add((status.st_dev, status.st_ino))
-                inner.append(path)
-        for entry in entries:
-            path = where / entry.name
-            if entry.name.endswith(SUFFIXES) and entry.name[0] != "." and path.is_file():
-                yield source(path)
+            if stat.S_ISDIR(status.st_mode):
+                if (status.st_dev, status.st_ino) not in seen:
+                    seen.add((status.st_dev, status.st_ino))
+                    inner.append(path)
+            elif named and stat.S_ISREG(status.st_mode):
+                files.append(path)
+            elif named:
+                message = f"{path} is no regular file"
+                reject(NotATranscript(message, file=str(source(path).name)))
+        yield from map(source, files)
         pending += reversed(inner)
 
 
@@ -263,10 +271,18 @@ def session_name(found: Found) -> str:
 def parse_all(found: Sequence[Found], report: ParseReport, *, hidden: bool) -> Iterator[bytes]:
     """Yield every block of every session as a line of JSON, filling `report` on the way.
 
-    Each piece is one or more whole lines.
+    Each piece is one or more whole lines. A session that the system refuses to read is remarked on
+    (`unreadable`) and does not stop the others; the only one raises `AgentsdirError`.
     """
     counted: set[int] | None = set() if len(found) > 1 else None
     for one in found:
-        sink = parse_session(one, hidden=hidden, counted=counted)
+        try:
+            sink = parse_session(one, hidden=hidden, counted=counted)
+        except AgentsdirError as error:
+            if len(found) == 1:
+                raise
+            name = session_name(one)
+            report.remark(Finding("unreadable", name, None, None, None, error.message))
+            continue
         yield from sink.pieces(report.view)
         report.add(one.architecture, sink, session_name(one))

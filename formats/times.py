@@ -41,6 +41,16 @@ def from_text(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
+def of_file(seconds: float) -> str:
+    """Format a file's time, in seconds since 1970; file systems hold times beyond the year 9999."""
+    from datetime import UTC, datetime
+
+    try:
+        return to_text(datetime.fromtimestamp(seconds, UTC))
+    except (OSError, OverflowError, ValueError):
+        return to_text((datetime.max if seconds > 0 else datetime.min).replace(tzinfo=UTC))
+
+
 # Rows come many to a minute: what was checked of a time up to its minute need not be again.
 MINUTES = 4096
 _minutes: set[str] = set()

@@ -1,16 +1,17 @@
 """What a list shows of a session, from the first and last 64 KiB of its file.
 
 Rows that a list needs are few among many, and long ones among them: so each is looked for by a
-word that it must hold, and only lines that hold it are decoded.
+word that it must hold, and only lines that hold it are decoded. The word may stand anywhere in
+such a line: what a row says is asked of the decoded row, at its top.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import stat
-from datetime import UTC, datetime
 
 import orjson
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 END = 64 * 1024
+LONGEST = 4 * 1024 * 1024  # of a first prompt that is longer than the head
 TITLE = 200
 NOTE = 1024
 _BOM = b"\xef\xbb\xbf"
@@ -33,16 +35,13 @@ _BOM = b"\xef\xbb\xbf"
 _TITLES = (
     ("custom-title", "customTitle"),
     ("ai-title", "aiTitle"),
-    ("last-prompt", "lastPrompt"),
     ("summary", "summary"),
 )
+# Commands of the client's own that begin or leave a conversation, and say nothing of it.
+_OWN_COMMANDS = frozenset({"/clear", "/new", "/reset", "/exit", "/quit", "/resume", "/login"})
 # What every row of a conversation has. Some clients leave files that hold old titles and no talk.
 _CHAINED = b'"parentUuid"'
 _SIDECHAIN = re.compile(rb'"isSidechain":\s*(true|false)')
-# The beginning of a prompt in a row that is too long for the head.
-_CUT_PROMPT = re.compile(
-    rb'^\s*\{(?=.*?"type":\s*"user").*?"(?:content|text)":\s*("(?:[^"\\]|\\.){1,1000})', re.DOTALL
-)
 
 
 class _Ends:
@@ -81,56 +80,83 @@ class _Ends:
 def read_card(path: Path) -> NativeSession | None:
     """Return what a list shows of the session in a file; None if it need not show it.
 
-    Raises `OSError` when the file cannot be read.
+    Raises `OSError` when the file cannot be read, or is no regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
         size = status.st_size
-        if not stat.S_ISREG(status.st_mode) or not size:
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        if not size:
             return None
         head = os.pread(descriptor, END, 0)
         tail = os.pread(descriptor, END, size - END) if size > END else head
+        if _is_child(head) or not (_is_chained(head) or _is_chained(tail)):
+            return None
+        ends = _Ends(head, tail)
+        title = next((found for kind, name in _TITLES if (found := ends.named(kind, name))), "")
+        if not title.strip():
+            if size > END:
+                ends.head += _rest_of_row(descriptor)
+            title = _first_prompt(ends.head, ends.named("last-prompt", "lastPrompt"))
     finally:
         os.close(descriptor)
-    if _is_child(head) or not (_CHAINED in head or _CHAINED in tail):
-        return None
-    ends = _Ends(head, tail)
-    title = next((found for kind, name in _TITLES if (found := ends.named(kind, name))), "")
-    title = title or _first_prompt(ends.head)
     if not title.strip():
         return None
+    created = (times.native(row.get("timestamp")) for row in _rows(ends.head, "timestamp"))
     return NativeSession(
         id=path.stem,
         file=path,
         cwd=ends.first("cwd") or "",
         title=_one_line(title),
         branch=ends.last("gitBranch"),
-        created=next(
-            (t for row in _rows(ends.head, "timestamp") if (t := times.native(row["timestamp"]))),
-            None,
-        ),
-        modified=times.to_text(datetime.fromtimestamp(status.st_mtime, UTC)),
+        created=next((moment for moment in created if moment is not None), None),
+        modified=times.of_file(status.st_mtime),
         size=size,
     )
+
+
+def _is_chained(data: bytes) -> bool:
+    """Tell whether a row belongs to a conversation; one that is cut off counts by its text."""
+    if any("parentUuid" in row for row in _rows(data, "parentUuid")):
+        return True
+    return _CHAINED in data[data.rfind(b"\n") + 1 :]
+
+
+def _rest_of_row(descriptor: int) -> bytes:
+    """Return what the row at which the head ends goes on with; nothing of one without an end."""
+    rest = b""
+    while len(rest) < LONGEST:
+        piece = os.pread(descriptor, END, END + len(rest))
+        end = piece.find(b"\n")
+        if end >= 0 or not piece:
+            return rest + piece[: end + 1]
+        rest += piece
+    return b""
 
 
 def _is_child(head: bytes) -> bool:
     """Tell whether the first row that says so belongs to a subagent."""
     found = _SIDECHAIN.search(head)
     while found is not None:
-        line = _line_at(head, found.start())
-        row = _decode(line)
-        if row is None:  # longer than the head: what stands before its content counts
-            return found[1] == b"true"
-        if type(row.get("isSidechain")) is bool:
+        row = _decode(_line_at(head, found.start()))
+        if row is None and head.find(b"\n", found.end()) < 0:
+            # Longer than the head: what stands before its content counts.
+            begin = head.rfind(b"\n", 0, found.start()) + 1
+            return found[1] == b"true" and b'"message"' not in head[begin : found.start()]
+        if row is not None and type(row.get("isSidechain")) is bool:
             return bool(row["isSidechain"])
         found = _SIDECHAIN.search(head, found.end())
     return False
 
 
-def _first_prompt(head: bytes) -> str:
-    """Return what a person typed first; failing that the first command."""
+def _first_prompt(head: bytes, last: str) -> str:
+    """Return what a person typed first; failing that the first command that asks for something.
+
+    Args:
+        last: the last prompt, as the client noted it, for a file whose beginning has none.
+    """
     command = ""
     for row in _rows(head, "user"):
         if row.get("type") != "user" or row.get("isSidechain") is True:
@@ -145,20 +171,9 @@ def _first_prompt(head: bytes) -> str:
                 if typed.strip():
                     return typed.strip()
         elif voice is COMMAND and not command:
-            command = command_text(texts[0])
-    return command or _cut_prompt(head)
-
-
-def _cut_prompt(head: bytes) -> str:
-    cut = _CUT_PROMPT.match(head[head.rfind(b"\n") + 1 :])
-    if cut is None:
-        return ""
-    for end in range(len(cut[1]), max(len(cut[1]) - 12, 0), -1):  # not within an escape
-        try:
-            return str(orjson.loads(cut[1][:end] + b'"'))
-        except orjson.JSONDecodeError:
-            continue
-    return ""
+            typed = command_text(texts[0])
+            command = "" if typed.split(" ", 1)[0] in _OWN_COMMANDS else typed
+    return command or ("" if last.startswith("/") else last)
 
 
 def _notes(data: bytes) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from agentsdir.adapters.claude.detection import head_rows
 from agentsdir.adapters.claude.shapes import agent_id
 from agentsdir.adapters.contract import SessionFiles, Transcript
+from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
@@ -27,7 +28,12 @@ class _Head:
         path = PurePath(source.path if source.path is not None else source.name)
         self.folder = path.parent
         self.stem = path.stem
-        head = source.head()
+        try:
+            head = source.head()
+        except AgentsdirError:  # where it stands is all that is left to go by
+            self.sessions: list[str] = []
+            self.is_child = SIDE_FOLDER in self.folder.parts
+            return
         rows = list(head_rows(head))
         self.sessions = [
             session for row in rows if isinstance(session := row.get("sessionId"), str)

@@ -11,6 +11,8 @@ from agentsdir.adapters.claude.detection import head_rows
 from agentsdir.adapters.claude.reading import Reading
 from agentsdir.adapters.claude.shapes import agent_id
 from agentsdir.adapters.claude.subagents import Subagents
+from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +31,15 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
     first: Reading | None = None
     for transcript in session.transcripts:
         source = transcript.source
-        rows = list(head_rows(source.head()))
+        try:
+            rows = list(head_rows(source.head()))
+            meta = sidecar(transcript.sidecar)
+        except AgentsdirError as error:
+            if transcript.role == "main":
+                raise
+            # One subagent's file that the system refuses does not take the session with it.
+            sink.finding(Finding("unreadable", source.name, None, None, None, error.message))
+            continue
         thread = None
         if transcript.role == "main":
             sink.open_main()
@@ -43,7 +53,7 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
             source.name,
             thread=thread,
             session=next((name for name in native if isinstance(name, str)), ""),
-            meta=sidecar(transcript.sidecar),
+            meta=meta,
         )
         reading.run(source)
         first = first or reading

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import UTC, datetime
 
 from agentsdir.adapters.contract import MIN_NATIVE_PREFIX, NativeSession
 from agentsdir.adapters.gemini.store import cards
@@ -122,7 +121,7 @@ def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
             title=card.title,
             branch="",
             created=card.created,
-            modified=times.to_text(datetime.fromtimestamp(card.modified / 1e9, UTC)),
+            modified=times.of_file(card.modified / 1e9),
             size=card.size,
         )
 

@@ -15,6 +15,7 @@ from agentsdir.adapters.sides import StoreReader
 
 OTHER = "00000002-0000-4000-8000-000000000002"
 END = 64 * 1024
+THIRD = "00000003-0000-4000-8000-000000000003"
 GIBIBYTE = 1 << 30
 
 
@@ -88,7 +89,6 @@ def test_a_list_says_what_the_rows_say(store: Path) -> None:
 TITLES = {
     "mine": ("custom-title", "customTitle"),
     "the model's": ("ai-title", "aiTitle"),
-    "the last": ("last-prompt", "lastPrompt"),
     "a summary": ("summary", "summary"),
 }
 
@@ -101,7 +101,7 @@ def title_row(title: str, said: str | None = None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("count", range(1, len(TITLES) + 1))
 def test_the_most_telling_title_wins(store: Path, count: int) -> None:
-    """A person's own, then the model's, the last prompt, a summary, and at last the first prompt.
+    """A person's own, then the model's, a summary, and at last the first prompt.
 
     Wherever they stand, and the last of each kind.
     """
@@ -129,6 +129,19 @@ SPOKEN = {
     "a command": (prompt("<command-name>/clear</command-name>"), "second"),
     "a typed tag": (prompt("<tick> is a tag", promptSource="typed"), "<tick> is a tag"),
     "half a pair": (prompt("a\ud800b"), "a?b"),
+    "a clearing": (
+        prompt("<command-name>/clear</command-name>\n<command-args></command-args>"),
+        "second",
+    ),
+    "a result with text beside it": (
+        prompt(
+            [
+                {"type": "tool_result", "tool_use_id": "t", "content": "of a tool"},
+                {"type": "text", "text": "beside"},
+            ]
+        ),
+        "second",
+    ),
     "a word of bookkeeping": (
         prompt('say "custom-title" and "summary"'),
         'say "custom-title" and "summary"',
@@ -149,6 +162,29 @@ def test_a_command_is_a_title_where_nothing_else_is(store: Path) -> None:
     """As it was typed."""
     put(store, prompt("<command-name>/review</command-name><command-args>all</command-args>"))
     assert title_of(store) == "/review all"
+
+
+def test_a_session_in_which_only_clear_was_said_is_not_listed(store: Path) -> None:
+    """The command begins a conversation, and says nothing of it."""
+    put(store, prompt("<command-name>/clear</command-name>"))
+    assert listed(store) == []
+
+
+def test_the_last_prompt_is_the_title_only_where_the_head_has_no_prompt(store: Path) -> None:
+    """The first one is what a person looks for; the client notes the last one at the end."""
+    noted = {"type": "last-prompt", "lastPrompt": "the last", "sessionId": SESSION}
+    put(store, prompt("the first"), noted)
+    assert title_of(store) == "the first"
+    filling = [row("system", f"s{n}", None, content="x" * 1000) for n in range(80)]
+    put(store, *filling, prompt("far behind"), noted)
+    assert title_of(store) == "the last"
+
+
+def test_the_text_of_a_result_that_is_longer_than_the_head_is_no_title(store: Path) -> None:
+    """A row that the head cuts off is read to its end: only then can anybody tell what it is."""
+    result = [{"type": "tool_result", "tool_use_id": "t", "content": "of a tool " * 10_000}]
+    put(store, prompt(result), {**prompt("typed"), "uuid": "u3"})
+    assert listed(store) == []
 
 
 def test_a_prompt_longer_than_the_head_still_names_its_session(store: Path) -> None:
@@ -192,8 +228,12 @@ def test_only_files_named_by_an_id_are_sessions(store: Path) -> None:
     (folder / OTHER).mkdir()
     (folder / OTHER / f"{OTHER}.jsonl").write_bytes(good)
     (folder / f"{OTHER}.jsonl").mkdir()
-    os.mkfifo(folder / "00000003-0000-4000-8000-000000000003.jsonl")
-    assert [session.id for session in listed(store)] == [SESSION]
+    os.mkfifo(folder / f"{THIRD}.jsonl")
+    refused: list[OSError] = []
+    sessions = reader().sessions(store, refused.append)
+    assert [session.id for session in sessions] == [SESSION]
+    in_place_of_a_file = {folder / f"{OTHER}.jsonl", folder / f"{THIRD}.jsonl"}
+    assert {Path(str(error.filename)) for error in refused} == in_place_of_a_file
 
 
 def test_the_same_id_in_two_projects_is_listed_twice_newest_first(store: Path) -> None:
