@@ -22,6 +22,3 @@ OPEN = {
     "gemini-0.61.0/restore": "a history that is written anew stands twice",
     "gemini-0.61.0/unicode": "typed text that begins as a client's tag is hidden",
 }
-
-# No session of these clients can be listed, or gone on with.
-UNLISTED = ("claude-",)

@@ -18,7 +18,7 @@ import pytest
 from keys_exemptions import UNWRITTEN
 from keys_judge import expected_prompts, expected_titles, faults, text_of, unwritten_commands
 from keys_log import Recording, recordings
-from open_faults import OPEN, UNLISTED
+from open_faults import OPEN
 from session_readings import (
     Blocks,
     compared,
@@ -39,14 +39,14 @@ if not ALL:
     pytest.skip("the recorded full-screen sessions are not here", allow_module_level=True)
 
 
-def _recordings(faults: Callable[[str], str | None]) -> pytest.MarkDecorator:
+def _recordings() -> pytest.MarkDecorator:
     """Run a test with each recording; one that a fault is in the way of may fail."""
     cases = [
         pytest.param(
             one,
             id=one.name,
             marks=[pytest.mark.xfail(reason=why, strict=False)]
-            if (why := faults(one.name))
+            if (why := OPEN.get(one.name))
             else [],
         )
         for one in ALL
@@ -54,10 +54,7 @@ def _recordings(faults: Callable[[str], str | None]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("recording", cases)
 
 
-every_recording = _recordings(OPEN.get)
-every_store = _recordings(
-    lambda name: "one row ends the list" if name.startswith(UNLISTED) else OPEN.get(name)
-)
+every_recording = _recordings()
 COUNTS = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "totalTokens")
 
 
@@ -130,7 +127,7 @@ def test_lines_and_tokens_add_up(recording: Recording) -> None:
             assert [said[name] for name in COUNTS] == [total[name] for name in COUNTS]
 
 
-@every_store
+@every_recording
 def test_a_store_lists_each_session_once_with_its_title(
     recording: Recording, tmp_path: Path
 ) -> None:
@@ -140,11 +137,12 @@ def test_a_store_lists_each_session_once_with_its_title(
     talked = [main for main, blocks in sessions.items() if blocks]
     assert sorted(row["file"] for row in rows) == sorted(talked)
     assert sorted(row["title"] for row in rows) == [
-        title[:200] for title in expected_titles(recording, sessions)
+        title if len(title) <= 200 else f"{title[:199]}…"
+        for title in expected_titles(recording, sessions)
     ]
 
 
-@every_store
+@every_recording
 def test_an_adopted_session_replays_what_was_typed(recording: Recording, tmp_path: Path) -> None:
     """`new --from` of each session by its file, then `replay`: the blocks that parsing gives."""
     work = tmp_path / "work"
@@ -175,16 +173,7 @@ def test_what_no_client_wrote_is_counted() -> None:
     assert sum(len(expected_prompts(one)) for one in ALL) == 299
 
 
-@pytest.mark.parametrize(
-    "store",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(name.startswith(UNLISTED), reason="as above", strict=False),
-        )
-        for name in ("claude-2.1.98", "claude-2.1.332", "gemini-0.61.0")
-    ],
-)
+@pytest.mark.parametrize("store", ["claude-2.1.98", "claude-2.1.332", "gemini-0.61.0"])
 def test_the_commands_say_nothing_on_stderr(store: str, tmp_path: Path) -> None:
     """In processes of their own, over every recording of a client at once."""
     folder = ALL[0].folder.parent.parent / store
