@@ -14,7 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-RECORDINGS = Path(__file__).parents[3] / "shared" / "interactive"
+ROOT = Path(__file__).parents[2]
+RECORDINGS = ROOT.parent / "shared" / "interactive"
+FIXTURES = ROOT / "fixtures" / "interactive"
 
 # The log keeps the length of a long paste in its place.
 _COUNTED = re.compile(r"\[(\d+) characters\]")
@@ -89,8 +91,13 @@ class Recording:
         ]
 
 
+def fixtures() -> list[Recording]:
+    """Return the recordings that the repository has itself, with other paths in them."""
+    return [Recording(folder) for folder in sorted(FIXTURES.glob("*/tty_*"))]
+
+
 def recordings() -> list[Recording]:
-    """Return all recordings; none in a clone by itself."""
+    """Return all recordings beside the repository; none in a clone by itself."""
     return [Recording(folder) for folder in sorted(RECORDINGS.glob("*/tty_*"))]
 
 

@@ -1,6 +1,6 @@
 """What was typed into full-screen clients, and nothing else, is what every command says was typed.
 
-The recordings lie beside the repository; in a clone by itself there are none, and no test.
+Most recordings lie beside the repository, and some of the small ones in its fixtures, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import orjson
 import pytest
 from keys_exemptions import UNWRITTEN
 from keys_judge import expected_prompts, expected_titles, faults, text_of, unwritten_commands
-from keys_log import Recording, recordings
+from keys_log import RECORDINGS, Recording, fixtures, recordings
 from open_faults import OPEN
 from session_readings import (
     Blocks,
@@ -35,21 +35,19 @@ from agentsdir.formats.reading.usage import add_usage, no_usage
 
 ALL = recordings()
 
-if not ALL:
-    pytest.skip("the recorded full-screen sessions are not here", allow_module_level=True)
-
 
 def _recordings() -> pytest.MarkDecorator:
     """Run a test with each recording; one that a fault is in the way of may fail."""
     cases = [
         pytest.param(
             one,
-            id=one.name,
+            id=f"{one.name}{suffix}",
             marks=[pytest.mark.xfail(reason=why, strict=False)]
             if (why := OPEN.get(one.name))
             else [],
         )
-        for one in ALL
+        for suffix, found in (("-fixture", fixtures()), ("", ALL))
+        for one in found
     ]
     return pytest.mark.parametrize("recording", cases)
 
@@ -167,16 +165,21 @@ def test_an_adopted_session_replays_what_was_typed(recording: Recording, tmp_pat
 
 def test_what_no_client_wrote_is_counted() -> None:
     """Every prompt was written; of some commands there is no trace."""
-    unwritten = {one.name: len(unwritten_commands(one)) for one in ALL}
-    assert {name: count for name, count in unwritten.items() if count} == UNWRITTEN
-    assert len(ALL) == 83
-    assert sum(len(expected_prompts(one)) for one in ALL) == 299
+    for one in (*fixtures(), *ALL):
+        assert len(unwritten_commands(one)) == UNWRITTEN.get(one.name, 0), one.name
+    assert len(fixtures()) == 17
+    assert sum(len(expected_prompts(one)) for one in fixtures()) == 62
+    if ALL:
+        assert len(ALL) == 83
+        assert sum(len(expected_prompts(one)) for one in ALL) == 299
 
 
 @pytest.mark.parametrize("store", ["claude-2.1.98", "claude-2.1.332", "gemini-0.61.0"])
 def test_the_commands_say_nothing_on_stderr(store: str, tmp_path: Path) -> None:
     """In processes of their own, over every recording of a client at once."""
-    folder = ALL[0].folder.parent.parent / store
+    folder = RECORDINGS / store
+    if not folder.is_dir():
+        pytest.skip("the recorded full-screen sessions are not here")
     report = tmp_path / "report.json"
     for words in (["parse", "--report", str(report), str(folder)], ["list", "--native"]):
         done = subprocess.run(
