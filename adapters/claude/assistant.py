@@ -50,12 +50,13 @@ def read_assistant(reading: Reading, value: dict[str, Any], place: Place) -> int
             handle = _part(reading, value, place, index, part, message, common)
         if handle != DROPPED:
             last = handle
-    reading.tokens.note(place.conversation, value, message, last)
-    if last == DROPPED:
+    hidden = last == DROPPED
+    if hidden:
         if not pieces:
             reading.emitter.log(place, 0, value)
-        return HIDDEN
-    return PARSED
+        last = reading.emitter.first  # a hidden one, if those are wanted: tokens stand somewhere
+    reading.tokens.note(place.conversation, value, message, last, visible=not hidden)
+    return HIDDEN if hidden else PARSED
 
 
 def _part(

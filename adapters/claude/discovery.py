@@ -81,7 +81,7 @@ def discover(sources: Sequence[Source]) -> list[SessionFiles]:
     # A session may have been renamed; its rows still say which it is.
     for head in heads:
         if not head.is_child:
-            for session in head.sessions[:1]:
+            for session in () if head.stem in head.sessions else head.sessions[:1]:
                 mains.setdefault((head.folder, session), head)
     children: dict[int, list[_Head]] = {}
     alone = []

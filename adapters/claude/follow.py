@@ -10,7 +10,7 @@ from agentsdir.adapters.claude import store
 from agentsdir.adapters.claude.detection import head_rows
 from agentsdir.adapters.claude.discovery import is_child, is_child_of
 from agentsdir.adapters.claude.growing import Growing
-from agentsdir.adapters.claude.sessions import sidecar, thread_name
+from agentsdir.adapters.claude.sessions import own_session, sidecar, thread_name
 from agentsdir.adapters.claude.shapes import is_row
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.live import LiveSink
@@ -54,8 +54,7 @@ class _File:
             return False
         self.head = self.tail.head(HEAD)
         rows = list(head_rows(self.head))
-        native = (row.get("sessionId") or row.get("session_id") for row in rows)
-        session = next((name for name in native if isinstance(name, str)), "")
+        session = own_session(rows, self.name)
         # A subagent's file can also be followed by itself.
         child = not self.is_main or is_child(Source(self.name, data=self.head))
         opening = session, thread_name(rows, self.name) if child else None

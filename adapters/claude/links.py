@@ -42,7 +42,7 @@ class Call:
 
     __slots__ = (
         "answer", "conversation", "description", "duration", "handle", "ids", "kind", "name",
-        "output", "prompt", "status", "tool_use_id",
+        "output", "prompt", "status", "teammate", "tool_use_id",
     )  # fmt: skip
 
     def __init__(self, conversation: str, tool_use_id: str, given: dict[str, Any]) -> None:
@@ -51,6 +51,8 @@ class Call:
         self.name = as_text(given.get("subagent_type"))
         self.prompt = as_text(given.get("prompt"))
         self.description = as_text(given.get("description"))
+        # What a person or the model calls it, which its sidecar and its messages repeat.
+        self.teammate = as_text(given.get("name"))
         self.kind = ""
         self.handle = -1
         self.answer = Answer()
@@ -96,6 +98,14 @@ def tie(threads: Sequence[Thread], calls: Sequence[Call]) -> None:
         for thread in threads:
             if thread.call is None and thread.prompt == _WARM_UP:
                 thread.own = "warm-up"
+    _by_text(
+        threads,
+        calls,
+        lambda t: as_text(t.meta.get("name")),
+        lambda c: c.teammate,
+        Link("name", "likely"),
+        Link("order", "guess"),
+    )
     sure = Link("description", "likely")
     _by_text(
         threads, calls, lambda t: as_text(t.meta.get("description")), lambda c: c.description, sure

@@ -38,6 +38,20 @@ _RESULT = re.compile("<result>(.*)</result>", re.DOTALL)
 _DURATION = re.compile(r"duration_ms: (\d{1,15})")
 
 
+_TEAMMATE = re.compile(
+    r'<teammate-message teammate_id="([^"]+)"[^>]*>(.*?)</teammate-message>', re.S
+)
+
+
+def teammate_notices(text: str) -> list[Notice]:
+    """Read what teammates report; what a client says for one (JSON, that it waits) is no report."""
+    return [
+        Notice(name, "", "completed", "", said.strip(), None)
+        for name, said in _TEAMMATE.findall(text)
+        if said.strip() and not said.strip().startswith("{")
+    ]
+
+
 def read_notice(content: Any) -> Notice:
     """Read the text of a task notification, which is marked up with tags."""
     whole = all_text(content)

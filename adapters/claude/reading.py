@@ -19,7 +19,7 @@ from agentsdir.adapters.claude.shapes import (
     text,
 )
 from agentsdir.adapters.claude.tokens import Ledger, compare
-from agentsdir.adapters.claude.tree import PLAIN, PROMPT, Tree
+from agentsdir.adapters.claude.tree import NOTED, PLAIN, PROMPT, Tree
 from agentsdir.adapters.claude.user import read_user
 from agentsdir.formats import times
 from agentsdir.formats.digest import short_hash
@@ -56,6 +56,11 @@ _EVENTS: dict[str, Reader] = {
 }
 # Rows with words for which the client asked a model, and no other row shows that it did.
 _MADE_BY_A_MODEL = frozenset({"ai-title", "summary"})
+
+
+def _read_unknown(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Hide a row of a type that is not known, which stands in the chain."""
+    return reading.emitter.log(place, 0, value)
 
 
 class Reading:
@@ -103,13 +108,15 @@ class Reading:
         self._thread = thread
         self._session = session
         # The session of the first message, and whether one of another session was remarked on.
-        self._home: str | None = None
+        self._home = session or None
         self._mixed = False
         self._meta = meta
         self._occurrences: dict[str, int] = {}
         self._sidechains: dict[str, str] = {}
         self._last_sidechain: str | None = None
         self._superseded: set[int] = set()
+        if thread is None:
+            subagents.main_rows = self.tree.numbers
 
     def run(self, source: Source) -> None:
         """Read the whole file, and finish."""
@@ -184,7 +191,9 @@ class Reading:
             return self._bookkeep(row, value, "")
         reader = _CHAINED.get(kind)
         if reader is None:
-            return self._bookkeep(row, value, kind)
+            if "parentUuid" not in value:
+                return self._bookkeep(row, value, kind)
+            reader = _read_unknown  # others name it as their parent all the same
         version = value.get("version")
         if version != self.version and type(version) is str:
             self.written_by(version)
@@ -192,10 +201,16 @@ class Reading:
         if type(uuid) is not str or len(uuid) != 36 or not uuid.isascii():
             uuid = identifier(uuid)
         tree = self.tree
-        if uuid is not None and uuid in tree.numbers:
-            self.emitter.log(self._place(row, value, None, MAIN), 0, row.value)
-            return FOLDED
         thread = self._thread
+        if uuid is not None and uuid in tree.numbers:
+            if thread is not None:
+                tree.begin_again(uuid)
+            self.emitter.log(self._place(row, value, None, thread or MAIN), 0, row.value)
+            return FOLDED
+        # A compaction's or a forked agent's file begins with rows of the thread it looks at.
+        if thread is not None and uuid is not None and self.subagents.is_copy(uuid, self._file):
+            self.emitter.log(self._place(row, value, None, thread), 0, row.value)
+            return FOLDED
         if thread is None:
             if value.get("isSidechain") is True:
                 thread = self._sidechain(value, uuid, row)
@@ -214,11 +229,13 @@ class Reading:
         outcome = reader(self, value, place)
         if self.mark == PROMPT:
             self.tokens.asked()
+        elif self.mark == PLAIN and kind != "user":
+            self.mark = NOTED
         if thread is MAIN:
             self.answers = self.answers or (outcome == PARSED and kind == "assistant")
             tree.add(uuid, row, self.mark, place.session, emitter.first, emitter.count)
         else:
-            tree.add_aside(uuid)
+            tree.add_aside(uuid, emitter.first, emitter.count)
         return outcome
 
     def _bookkeep(self, row: Row, value: dict[str, Any], kind: str) -> int:
@@ -237,6 +254,10 @@ class Reading:
             leaf = value.get("leafUuid")
             if isinstance(leaf, str):
                 self.tree.name_leaf(leaf)
+        elif kind == "summary" and isinstance(value.get("leafUuid"), str):
+            if value["leafUuid"] in self.tree.numbers:  # else it is an older file's
+                self.tree.name_leaf(value["leafUuid"])
+            self.tokens.set_aside()
         elif kind == "cost-state":
             self.tokens.note_cost(value.get("modelUsage"))
         elif kind in _MADE_BY_A_MODEL:

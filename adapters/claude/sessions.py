@@ -45,14 +45,13 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
             sink.open_main()
         else:
             thread = thread_name(rows, source.name)
-        native = (row.get("sessionId") or row.get("session_id") for row in rows)
         reading = Reading(
             sink,
             calls,
             subagents,
             source.name,
             thread=thread,
-            session=next((name for name in native if isinstance(name, str)), ""),
+            session=own_session(rows, source.name),
             meta=meta,
         )
         reading.run(source)
@@ -62,6 +61,17 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
     subagents.report()
     if first is not None:
         first.compare()
+
+
+def own_session(rows: list[dict[str, Any]], file: str) -> str:
+    """Return which session a file is, by its first rows; empty where they do not say.
+
+    A file may begin with a row of the session that it goes on from: then its name decides.
+    """
+    native = (row.get("sessionId") or row.get("session_id") for row in rows)
+    named = [name for name in native if isinstance(name, str)]
+    stem = PurePath(file).stem
+    return stem if stem in named else next(iter(named), "")
 
 
 def thread_name(rows: list[dict[str, Any]], file: str) -> str:

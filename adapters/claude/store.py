@@ -14,7 +14,7 @@ from pathlib import Path
 from agentsdir.adapters.claude import cards
 from agentsdir.adapters.claude.detection import head_rows
 from agentsdir.adapters.claude.discovery import SIDE_FOLDER, discover
-from agentsdir.adapters.claude.shapes import text
+from agentsdir.adapters.claude.sessions import own_session
 from agentsdir.adapters.contract import MIN_NATIVE_PREFIX
 from agentsdir.adapters.store_folders import ignore, names_in
 from agentsdir.formats.reading.source import Source
@@ -109,9 +109,7 @@ def locate(storage: Path, native_id: str) -> list[Path]:
 def files(main: Path) -> SessionFiles:
     """Return a session as it stands: its main transcript, and the children that belong to it."""
     main_source = Source(str(main), path=main)
-    named = next(
-        (s for row in head_rows(main_source.head()) if (s := text(row.get("sessionId")))), ""
-    )
+    named = own_session(list(head_rows(main_source.head())), main_source.name)
     near = beside(main, {main.stem, named} - {""})
     sources = [Source(str(path), path=path) for path in near]
     for session in discover([main_source, *sources]):

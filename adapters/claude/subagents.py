@@ -13,6 +13,7 @@ from agentsdir.formats.reading.sink import Link
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
     from agentsdir.adapters.claude.emit import Place
@@ -44,11 +45,18 @@ class Subagents:
         self.threads: dict[str, Thread] = {}
         # Whether something came that may change what was stated last.
         self.changed = False
+        # The rows of the main transcript by uuid, and the file of each row of a subagent's.
+        self.main_rows: Collection[str] = ()
+        self._rows: dict[str, str] = {}
         self._calls: dict[tuple[str, str], Call] = {}
         self._all: list[Call] = []
         # Tool use id → agent id, from rows that name both and stand before or after the call.
         self._named: list[tuple[str, str, str]] = []
         self._notices: list[Notice] = []
+
+    def is_copy(self, uuid: str, file: str) -> bool:
+        """Tell whether a row of a subagent's file stands in another file of the session, too."""
+        return uuid in self.main_rows or self._rows.setdefault(uuid, file) != file
 
     def opened(self, place: Place, tool_use_id: str, given: dict[str, Any]) -> Call:
         """Note a call of the agent tool; the caller sets its handle."""
@@ -166,10 +174,15 @@ class Subagents:
             if tool_use_id in by_tool:
                 by_tool[tool_use_id].ids.setdefault(method, agent)
         by_agent = {agent: call for call in self._all for agent in call.ids.values()}
+        by_name = {call.teammate: call for call in self._all if call.teammate}
         # A call that gave its result itself is over, whatever is said about its task.
         unfinished = {id(call) for call in self._all if call.status in ("pending", "running")}
         for notice in self._notices:
-            told = by_tool.get(notice.tool_use_id) or by_agent.get(notice.task_id)
+            told = (
+                by_tool.get(notice.tool_use_id)
+                or by_agent.get(notice.task_id)
+                or by_name.get(notice.task_id)
+            )
             status = _NOTICE_STATUS.get(notice.status)
             if told is not None and status is not None and id(told) in unfinished:
                 told.status = status

@@ -100,9 +100,15 @@ class Ledger:
         self._aside = False
 
     def note(
-        self, conversation: str, value: dict[str, Any], message: dict[str, Any], handle: int
+        self,
+        conversation: str,
+        value: dict[str, Any],
+        message: dict[str, Any],
+        handle: int,
+        *,
+        visible: bool,
     ) -> None:
-        """Take one assistant row; `handle` is its last visible block, or -1."""
+        """Take one assistant row; `handle` is its last visible block, else a hidden one, or -1."""
         self._waiting = False
         key = message.get("id")
         if type(key) is not str:
@@ -114,7 +120,7 @@ class Ledger:
             if self._latest is not None:
                 self._latest.count()
             self._latest = known
-        if handle >= 0:
+        if handle >= 0 and (visible or known.handle < 0):
             known.handle = handle
         raw = message.get("usage")
         if type(raw) is dict:

@@ -2,9 +2,10 @@
 
 Rows name their parent, but the result is no chain: parallel calls fork it, results close forks
 in any order, notices hang where they happened. None of that replaces anything. What does is a
-second human prompt beside an earlier one. So each row belongs to the prompt it descends from
-(its group), and a row is superseded exactly when its prompt is off the way to the leaf. Rows
-without a rival prompt therefore always stay.
+second prompt, or command, beside an earlier one. So each row belongs to the prompt it descends
+from (its group), and a row is superseded exactly when its prompt is off the way to the leaf. Rows
+without a rival prompt therefore always stay, and so does what was live when a compaction that is
+live itself was made.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 # What a row is to the tree. A filler is the "No response requested." that a client writes
 # when it resumes a session in which it sees an unanswered prompt.
-PLAIN, PROMPT, FILLER, ANSWER, ASIDE = range(5)
+# A command opens a group as a prompt does. What is NOTED happens around the conversation, and no
+# client goes on from it: the leaf is a row that is not.
+PLAIN, PROMPT, FILLER, ANSWER, ASIDE, COMMAND, NOTED = range(7)
+_OPENING = (PROMPT, COMMAND)
 _NONE = -1
 
 
@@ -50,7 +54,11 @@ class Tree:
         # Per group: the group it hangs from, and the row of its prompt.
         self._above: list[int] = []
         self._prompts: list[int] = []
-        self._last_main = _NONE
+        self._last_main = self._newest = _NONE
+        # Groups of prompts that were taken in when the person interrupted a call.
+        self._taken_in: list[int] = []
+        # By boundary of a compaction: the group in which the conversation stood before it.
+        self._compacted: list[tuple[int, int]] = []
         # Prompts that say they have no parent, with the group before them in the file.
         self._roots: list[tuple[int, int, str]] = []
         self._loose = False
@@ -58,13 +66,23 @@ class Tree:
         self._dangling: list[_Dangling] = []
         self._leaf: tuple[str, int] | None = None
         self._replaced: list[str] = []
+        self._broken = range(0)
 
-    def add_aside(self, uuid: str | None) -> None:
+    def add_aside(self, uuid: str | None, first: int, count: int) -> None:
         """Register a row of another thread, so that its repetition is recognised."""
         if uuid is not None:
             self.numbers[uuid] = len(self._kinds)
         self._kinds.append(ASIDE)
-        self._rows.extend((_NONE, _NONE, _NONE, 0))
+        self._rows.extend((_NONE, _NONE, first, count))
+
+    def begin_again(self, uuid: str) -> None:
+        """Take the repetition of a row of a subagent's file.
+
+        A subagent that is sent to the background is started anew from its prompt, the first row:
+        what it did before is a broken attempt.
+        """
+        if self.numbers[uuid] == 0:
+            self._broken = range(1, len(self._kinds))
 
     def add(
         self, uuid: str | None, row: Row, kind: int, session: str, first: int, count: int
@@ -87,10 +105,12 @@ class Tree:
             logical = value.get("logicalParentUuid")
             if isinstance(logical, str):
                 parent = self.numbers.get(logical, bridge)
-            elif kind != PROMPT and value.get("subtype") != "compact_boundary":
+            elif kind not in _OPENING and value.get("subtype") != "compact_boundary":
                 self._loose = True
         group = self._rows[4 * parent + 1] if parent != _NONE else _NONE
-        if kind == PROMPT:
+        if kind == NOTED and value.get("subtype") == "compact_boundary" and bridge != _NONE:
+            self._compacted.append((group, self._rows[4 * bridge + 1]))
+        if kind in _OPENING:
             if named is None and "parentUuid" in value:
                 self._roots.append((len(self._prompts), group, session))
                 group = _NONE
@@ -99,14 +119,29 @@ class Tree:
             group = len(self._prompts) - 1
         elif kind == FILLER:
             self._fillers.append(len(self._kinds))
+        elif kind == PLAIN and self._hangs_beside_prompt(parent):
+            # The result of a call that was interrupted for a prompt that waited: the client had
+            # sent that prompt, and its answer hangs from the result.
+            self._taken_in.append(len(self._prompts) - 1)
         number = self._last_main = len(self._kinds)
+        if kind != NOTED:
+            self._newest = number
         if uuid is not None:
             self.numbers[uuid] = number
         self._kinds.append(kind)
         self._rows.extend((parent, group, first, count))
 
+    def _hangs_beside_prompt(self, parent: int) -> bool:
+        newest = self._newest
+        return (
+            newest != _NONE
+            and parent != _NONE
+            and self._kinds[newest] == PROMPT
+            and self._rows[4 * newest] == parent
+        )
+
     def name_leaf(self, uuid: str) -> None:
-        """Take a `last-prompt` row, which says where the conversation stood."""
+        """Take a `last-prompt` or `summary` row, which says where the conversation stood."""
         self._leaf = (uuid, len(self._kinds))
 
     def replace(self, uuids: Iterable[str]) -> None:
@@ -118,12 +153,18 @@ class Tree:
         for uuid in self._replaced:
             if uuid in self.numbers:
                 yield from self._blocks(self.numbers[uuid])
+        for row in self._broken:
+            yield from self._blocks(row)
         self._settle_roots()
         leaf = self._leaf_row()
         if leaf == _NONE:
             return
         off = self._off(self._rows[4 * leaf + 1])
-        gone = self._overtaken(leaf) if self._fillers else set()
+        gone: set[int] = set()
+        if self._fillers:
+            path = self._path(leaf)
+            gone = self._overtaken(path)
+            self._keep_fallen(off, path)
         if not gone and not any(off):
             return
         for row, group in enumerate(self._rows[1::4]):
@@ -166,35 +207,67 @@ class Tree:
         """Return the row at which, or below which, the conversation stood at the end."""
         if not self._prompts:
             return _NONE
+        last = self._prompts[-1]
         if self._leaf is not None:
             leaf = self.numbers.get(self._leaf[0])
             # A prompt written after the note was made, and after the leaf, is newer than both.
-            if leaf is not None and self._prompts[-1] <= max(leaf, self._leaf[1] - 1):
+            if leaf is not None and last <= max(leaf, self._leaf[1] - 1):
                 return leaf
-        return self._prompts[-1]
+        # Clients go on from the newest row, but for one that came late above the last prompt.
+        group, of_newest = len(self._prompts) - 1, self._rows[4 * self._newest + 1]
+        while group > of_newest:
+            group = self._above[group]
+        return last if group == of_newest else self._newest
 
     def _off(self, anchor: int) -> list[bool]:
-        """Tell for each group whether it is neither above `anchor`, nor it, nor below it."""
+        """Tell for each group whether it is neither above `anchor`, nor it, nor below it.
+
+        Nor was it live when a compaction was made that is: that is history.
+        """
         if anchor == _NONE:
             return [False] * len(self._above)
         near = [False] * len(self._above)
-        group = anchor
-        while group != _NONE:
-            near[group] = True
-            group = self._above[group]
+        self._come_near(near, anchor)
         for group in range(anchor + 1, len(self._above)):
             above = self._above[group]
             near[group] = near[group] or (above >= anchor and near[above])
+        for group, before in reversed(self._compacted):
+            if group == _NONE or near[group]:
+                self._come_near(near, before)
+        for group in self._taken_in:
+            near[group] = near[group] or near[self._above[group]]
         return [not is_near for is_near in near]
 
-    def _overtaken(self, leaf: int) -> set[int]:
-        """Return the rows of answers that a second client, resuming meanwhile, did not see."""
+    def _come_near(self, near: list[bool], group: int) -> None:
+        while group != _NONE and not near[group]:
+            near[group] = True
+            group = self._above[group]
+
+    def _path(self, leaf: int) -> set[int]:
         parents = self._rows[::4]
         path: set[int] = set()
         row = leaf
         while row != _NONE:
             path.add(row)
             row = parents[row]
+        return path
+
+    def _keep_fallen(self, off: list[bool], path: set[int]) -> None:
+        """Keep commands that fell off the chain: a resuming client hangs its filler above them."""
+        forks = {self._rows[4 * filler]: filler for filler in self._fillers if filler in path}
+        for group, prompt in enumerate(self._prompts):
+            if not off[group] or self._kinds[prompt] != COMMAND:
+                continue
+            row = prompt
+            while row != _NONE and row not in path:
+                row = self._rows[4 * row]
+            above = self._above[group]
+            if prompt < forks.get(row, _NONE) and (above == _NONE or not off[above]):
+                off[group] = False
+
+    def _overtaken(self, path: set[int]) -> set[int]:
+        """Return the rows of answers that a second client, resuming meanwhile, did not see."""
+        parents = self._rows[::4]
         forks = {parents[filler]: filler for filler in self._fillers if filler in path}
         gone: set[int] = set()
         for row, parent in enumerate(parents):

@@ -7,13 +7,15 @@ from agentsdir.adapters.claude.classify import (
     INTERRUPT,
     NOTIFICATION,
     OUTPUT,
+    PEER,
     PERSON,
     command_text,
     listen,
 )
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, PARSED
-from agentsdir.adapters.claude.notices import read_notice
+from agentsdir.adapters.claude.notices import read_notice, teammate_notices
 from agentsdir.adapters.claude.shapes import mapping, part_text, parts, text
+from agentsdir.adapters.claude.tree import COMMAND as TYPED_COMMAND
 from agentsdir.adapters.claude.tree import PROMPT
 
 TYPE_CHECKING = False
@@ -109,6 +111,11 @@ def _speak_for(
         metadata.update(taskId=notice.task_id, toolUseId=notice.tool_use_id, status=notice.status)
     elif voice is COMMAND or voice is OUTPUT:
         message = command_text(whole)
+        if voice is COMMAND:
+            reading.mark = TYPED_COMMAND
+    elif voice is PEER:
+        for notice in teammate_notices(whole):
+            reading.subagents.notified(notice)
     elif voice is INTERRUPT:
         message = whole.strip("[]")
     if not message:

@@ -3,6 +3,8 @@
 import pytest
 from claude_support import call, lines, of_type, parse, prompts, result, row, said, user
 
+from agentsdir.formats.reading.sink import ParseSink
+
 pytestmark = pytest.mark.feature("B-01")
 
 
@@ -244,3 +246,152 @@ def test_a_copied_ancestor_is_shown_once() -> None:
     sink = parse(copied + copied + lines(user("u2", "a1", "two")))
     assert prompts(sink) == ["one", "two"]
     assert sink.tally.folded == 2
+
+
+def superseded(sink: ParseSink) -> list[str]:
+    """Return the rows whose blocks are superseded."""
+    return [block["id"].split(":")[0] for block in sink.blocks("all") if block.get("superseded")]
+
+
+COMMANDS = {
+    "a skill": "<command-message>review</command-message>\n<command-name>/review</command-name>",
+    "a local command": "<command-name>/cost</command-name>\n<command-args></command-args>",
+    "a shell command": "<bash-input>ls</bash-input>",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_rewind_past_a_command_supersedes_it_and_its_answer(command: str) -> None:
+    """A command is a branch point, as a prompt is."""
+    sink = parse(
+        lines(
+            user("u1", None, "one"), said("a1", "u1", "x"),
+            user("c1", "a1", command),
+            user("m1", "c1", [{"type": "text", "text": "Do it."}], isMeta=True),
+            said("a2", "m1", "left"),
+            user("u2", "a1", "two"), said("a3", "u2", "y"),
+        )
+    )  # fmt: skip
+    assert superseded(sink) == ["c1", "a2"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_rewind_that_a_command_goes_on_from_supersedes_what_was_there(named: bool) -> None:
+    """With and without a `last-prompt` row that names the end."""
+    rows = lines(
+        user("u1", None, "one"), said("a1", "u1", "x"),
+        user("u2", "a1", "two"), said("a2", "u2", "y"),
+        {"type": "last-prompt", "lastPrompt": "two", "leafUuid": "a2", "sessionId": "s"},
+        user("c1", "a1", COMMANDS["a skill"]),
+        said("a3", "c1", "z"),
+    )  # fmt: skip
+    end = {"type": "last-prompt", "lastPrompt": "/x", "leafUuid": "a3", "sessionId": "s"}
+    assert superseded(parse(rows + (lines(end) if named else b""))) == ["u2", "a2"]
+
+
+def test_a_command_that_a_resuming_client_hangs_its_filler_above_stays() -> None:
+    """Nothing was rewound: 2.1.98 and 2.1.332 go on from the last `user` row but the command."""
+    sink = parse(
+        lines(
+            user("u1", None, "one"),
+            user("c1", "u1", COMMANDS["a local command"]),
+            said("f1", "u1", "No response requested.", model="<synthetic>"),
+            user("u2", "f1", "two"), said("a2", "u2", "y"),
+        )
+    )  # fmt: skip
+    assert superseded(sink) == []
+
+
+NEWEST = lines(
+    user("u1", None, "one"), said("a1", "u1", "x"),
+    user("u2", "a1", "two"), said("a2", "u2", call("t1")), user("r2", "a2", [result("t1")]),
+    user("u3", "a1", "still running?"),
+    user("i3", "u3", [{"type": "text", "text": "[Request interrupted by user]"}]),
+    said("a4", "r2", "Published at last."),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_newest_row_is_the_leaf_and_not_the_last_prompt(named: bool) -> None:
+    """That is where a client goes on; a `summary` row names it."""
+    summary = lines({"type": "summary", "summary": "Two", "leafUuid": "a4"})
+    assert superseded(parse(NEWEST + (summary if named else b""))) == ["u3", "i3"]
+
+
+def test_a_result_that_comes_late_is_no_newer_branch() -> None:
+    """It belongs to the turn above the last prompt."""
+    sink = parse(
+        lines(
+            user("u1", None, "one"), said("a1", "u1", call("t1")),
+            user("u2", "a1", "left"), said("a2", "u2", "x"),
+            user("u3", "a1", "two"), said("a3", "u3", "y"),
+            user("r1", "a1", [result("t1")]),
+        )
+    )  # fmt: skip
+    assert superseded(sink) == ["u2", "a2"]
+
+
+def test_a_row_of_an_unknown_type_is_a_parent_all_the_same() -> None:
+    """It is drift, and nothing is missing."""
+    sink = parse(
+        lines(user("u1", None, "one"), row("agent_note", "n1", "u1"), said("a1", "n1", "x"))
+    )
+    assert sink.findings == []
+
+
+def test_what_a_compaction_of_a_part_summarised_is_history() -> None:
+    """'Summarize from here' goes on from before the turns that it summarised; they stay live."""
+    sink = parse(
+        lines(
+            user("u1", None, "one"), said("a1", "u1", "x"),
+            user("u2", "a1", "left"), said("a2", "u2", "left"),
+            user("u3", "a1", "summarised"), said("a3", "u3", "y"),
+            row("system", "b1", None, subtype="compact_boundary", logicalParentUuid="a1"),
+            user("s1", "b1", "the summary", isCompactSummary=True),
+            user("u4", "s1", "new"), said("a4", "u4", "z"),
+        )
+    )  # fmt: skip
+    assert superseded(sink) == ["u2", "a2"]
+
+
+def test_a_rewind_to_before_a_compaction_supersedes_what_it_made_history() -> None:
+    """The compaction itself is left."""
+    sink = parse(
+        lines(
+            user("u1", None, "one"), said("a1", "u1", "x"),
+            user("u2", "a1", "two"), said("a2", "u2", "y"),
+            row("system", "b1", None, subtype="compact_boundary", logicalParentUuid="a2"),
+            user("s1", "b1", "the summary", isCompactSummary=True),
+            user("u3", "a1", "instead"), said("a3", "u3", "z"),
+        )
+    )  # fmt: skip
+    assert superseded(sink) == ["u2", "a2", "b1", "s1"]
+
+
+def test_a_queued_prompt_that_interrupts_a_call_stands_with_its_answer() -> None:
+    """Escape sends it; the client hangs the answer from the interruption beside it."""
+    text = [{"type": "text", "text": "[Request interrupted by user for tool use]"}]
+    sink = parse(
+        lines(
+            user("u1", None, "go"), said("a1", "u1", call("t1")),
+            user("u2", "a1", "rather this"),
+            user("r1", "a1", [result("t1", "Exit code 137", is_error=True)]),
+            user("i1", "r1", text),
+            said("a2", "i1", "hello"),
+            user("u3", "a2", "next"), said("a3", "u3", "y"),
+        )
+    )  # fmt: skip
+    assert superseded(sink) == []
+
+
+def test_a_queued_turn_that_the_client_left_goes_with_its_answer() -> None:
+    """Answered before the killed call's result was written, it stands on a dead side branch."""
+    sink = parse(
+        lines(
+            user("u1", None, "go"), said("a1", "u1", call("t1")),
+            user("u2", "a1", "rather this"), said("a2", "u2", "hello"),
+            user("r1", "a1", [result("t1", "Exit code 137", is_error=True)]),
+            user("u3", "r1", "next"), said("a3", "u3", "y"),
+        )
+    )  # fmt: skip
+    assert superseded(sink) == ["u2", "a2"]

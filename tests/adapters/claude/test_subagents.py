@@ -333,3 +333,108 @@ def test_tokens_of_agents_are_counted_once() -> None:
     main = lines(user("u1", None, "go"), said("a1", "u1", _task("t1")), progress,
                  user("r1", "a1", [result("t1")], toolUseResult=outcome))  # fmt: skip
     assert parse(main, _child("abc1")).usage()["totalTokens"] == 6
+
+
+def _aside(agent: str, *rows: dict[str, Any]) -> bytes:
+    return lines(*({**one, "isSidechain": True, "agentId": agent} for one in rows))
+
+
+def test_rows_that_an_agents_file_repeats_count_once() -> None:
+    """A compaction's, a forked agent's and a side question's begin with their parent's rows."""
+    talk = (user("u1", None, "go"), said("a1", "u1", "long"))
+    copies = _aside("acompact-1", *talk, user("u2", "a1", "Summarise."), said("a2", "u2", "short"))
+    other = _aside("aside_question-1", *talk, user("u3", "a1", "by the way"), said("a3", "u3", "b"))
+    sink = parse(lines(*talk), copies, other)
+    ids = [block["id"] for block in sink.blocks("all")]
+    assert len(ids) == len(set(ids))
+    assert [b["content"] for b in of_type(sink, "assistant_text")] == ["long", "short", "b"]
+    assert {name: one.usage["totalTokens"] for name, one in sink.conversations.items()} == {
+        "main": 3,
+        "acompact-1": 3,
+        "aside_question-1": 3,
+    }
+    assert sink.usage()["totalTokens"] == 9
+    assert sink.tally.folded == 4
+
+
+def test_what_two_agents_files_share_stands_in_the_first() -> None:
+    """A fork of an agent begins with that agent's rows."""
+    talk = (user("u2", None, "look"), said("a2", "u2", "seen"))
+    more = (user("u3", "a2", "on"), said("a3", "u3", "more"))
+    sink = parse(lines(user("u1", None, "go")), _aside("b1", *talk), _aside("b2", *talk, *more))
+    threads = [(b["conversationId"], b["id"]) for b in of_type(sink, "assistant_text")]
+    assert threads == [("b1", "a2:0"), ("b2", "a3:0")]
+
+
+def test_a_subagents_first_try_is_superseded_when_it_is_started_anew() -> None:
+    """Sent to the background, it begins again from its prompt, in the same file."""
+    first = user("b-u", None, "look")
+    tries = (
+        first, said("b-a1", "b-u", call("t1")),
+        first, said("b-a2", "b-u", call("t2")), user("b-r2", "b-a2", [result("t2")]),
+    )  # fmt: skip
+    sink = parse(lines(user("u1", None, "go")), _aside("b1", *tries))
+    assert [b["id"] for b in sink.blocks("all") if b.get("superseded")] == ["b-a1:0"]
+    assert [b["status"] for b in of_type(sink, "tool_use")] == ["success"]
+    assert [b["content"] for b in of_type(sink, "user_message")] == ["go", "look"]
+
+
+def test_a_teammate_is_linked_by_its_name_and_its_report_ends_its_call(tmp_path: Path) -> None:
+    """Its sidecar has a name and no description; its first message is no prompt of the call's."""
+
+    def spawn(tool: str, name: str) -> dict[str, Any]:
+        given = {"prompt": f"You test {name}.", "description": f"test {name}", "name": name}
+        return {**call(tool, "Agent"), "input": given}
+
+    def spawned(uuid: str, parent: str, tool: str, name: str) -> dict[str, Any]:
+        native = {"status": "teammate_spawned", "name": name, "agent_id": f"{name}@t"}
+        return user(uuid, parent, [result(tool, "Spawned")], toolUseResult=native)
+
+    message = '<teammate-message teammate_id="{}" color="blue">\n{}\n</teammate-message>'
+    main = tmp_path / f"{SESSION}.jsonl"
+    main.write_bytes(
+        lines(
+            user("u1", None, "make a team"),
+            said("a1", "u1", spawn("t1", "server")), spawned("r1", "a1", "t1", "server"),
+            said("a2", "r1", spawn("t2", "cli")), spawned("r2", "a2", "t2", "cli"),
+            user("u2", "r2", message.format("server", "All is green.")),
+            user("u3", "u2", message.format("cli", '{"type": "idle_notification"}')),
+        )
+    )  # fmt: skip
+    side = main.with_suffix("") / "subagents"
+    side.mkdir(parents=True)
+    for agent, name in (("acli-2", "cli"), ("aserver-1", "server")):
+        first = user(f"{agent}-u", None, message.format("team-lead", f"You test {name}."))
+        child = _aside(agent, first, said(f"{agent}-a", f"{agent}-u", "done"))
+        (side / f"agent-{agent}.jsonl").write_bytes(child)
+        meta = {"agentType": name, "name": name, "taskKind": "in_process_teammate"}
+        (side / f"agent-{agent}.meta.json").write_text(json.dumps(meta))
+    paths = [main, *sorted(side.glob("*.jsonl"))]
+    (files,) = reader().discover([Source(str(path), path=path) for path in paths])
+    sink = ParseSink()
+    reader().parse_transcripts(files, sink)
+    calls = {block["description"][5:]: block for block in of_type(sink, "subagent")}
+    assert sink.findings == []
+    assert {name: block["subagentId"] for name, block in calls.items()} == {
+        "server": "aserver-1",
+        "cli": "acli-2",
+    }
+    assert calls["server"]["link"] == {"method": "name", "confidence": "likely"}
+    assert (calls["server"]["status"], calls["server"]["output"]) == ("success", "All is green.")
+    assert calls["cli"]["status"] == "running"
+
+
+def test_a_file_that_begins_with_another_sessions_row_is_its_own(tmp_path: Path) -> None:
+    """Its name decides, and the row is remarked on; the other session's agents are not its own."""
+    other = "00000009-0000-4000-8000-000000000009"
+    main = tmp_path / f"{SESSION}.jsonl"
+    foreign = {**user("u0", None, "[Request interrupted by user]"), "sessionId": other}
+    main.write_bytes(lines(foreign, user("u1", "u0", "go"), said("a1", "u1", "x")))
+    child = tmp_path / "agent-b1.jsonl"
+    rows = ({**user("b-u", None, "look"), "sessionId": other},)
+    child.write_bytes(_aside("b1", *rows))
+    found = reader().discover([Source(str(path), path=path) for path in (main, child)])
+    assert [len(files.transcripts) for files in found] == [1, 1]
+    sink = ParseSink()
+    reader().parse_transcripts(found[0], sink)
+    assert [(f.id, f.line) for f in sink.findings] == [("mixed-sessions", 1)]

@@ -171,3 +171,10 @@ def test_a_gateway_that_repeats_message_ids_loses_no_tokens() -> None:
     """Another row with the same message id, in another session, is another message."""
     one, two = said("a1", None, "x", id="m1"), said("z1", None, "x", id="m1")
     assert _added(lines(one), lines(two))[0] == 6
+
+
+def test_the_tokens_of_a_message_without_a_visible_part_stand_on_a_hidden_block() -> None:
+    """So that the blocks' sum is the report's."""
+    sink = parse(lines(user("u1", None, "go"), said("a1", "u1")), hidden=True)
+    spent = [b["usage"]["totalTokens"] for b in sink.blocks("all") if "usage" in b]
+    assert sum(spent) == sink.usage()["totalTokens"] == 3
