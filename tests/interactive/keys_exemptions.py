@@ -58,8 +58,6 @@ BESIDE_A_YES = {"claude-2.1.98/allow_note", "claude-2.1.332/allow_note"}
 LEFT = {
     ("claude-2.1.98/esc_early", "Answer this"),
     ("claude-2.1.332/esc_early", "Answer this"),
-    ("claude-2.1.98/queue_esc", "Rather this"),
-    ("claude-2.1.332/queue_esc", "Rather this"),
     ("gemini-0.61.0/chat", "After the save"),
     ("gemini-0.61.0/confirm", "Touch two"),
     ("gemini-0.61.0/confirm", "Touch five"),

@@ -30,6 +30,8 @@ CHOSEN = (
     "esc_text", "queue_commands", "queue_edit", "queue_esc", "queue_tools", "rewind",
     "rewind_code", "rewind_leave",
 )  # fmt: skip
+# The client lost it from its chain, and goes on with its answer, which would say nothing alone.
+UNSENT = {"tty_queue_esc": "Rather this"}
 OPEN = {"allow_note": "words beside a yes are hidden"}
 OPEN_OLDER = OPEN | {"esc_text": "what was said before an Esc stands as the client's notice"}
 
@@ -62,7 +64,8 @@ def _goes_on_with_what_is_live(recording: Path, make: Callable[..., Desk]) -> No
         blocks = [row for row in rows if row["source"]["file"].endswith(main.name)]
         desk.by_hand(main.stem, PROMPT)
         sent = list(_history(desk.api.of("again")[-1].messages))
-        assert differences(blocks, sent, OWN) == []
+        unsent = UNSENT.get(recording.name, PROMPT)
+        assert [one for one in differences(blocks, sent, OWN) if unsent not in one] == []
 
 
 @scenarios("claude-2.1.332", *CHOSEN, open_faults=OPEN)
