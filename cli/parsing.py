@@ -6,7 +6,7 @@ import orjson
 
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import json_text, note, print_lines
-from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
+from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -91,13 +91,32 @@ def _find(
 
 
 def _native(env: Environment, operand: str) -> Found:
-    """Return a session in a client's own store, which an operand names that is no path."""
+    """Return the session that an operand names which is no path: by its id, or by its agent."""
+    from agentsdir.engine.following import session_of_agent
     from agentsdir.engine.native import find_native, may_be_native, stores_of
+    from agentsdir.engine.parsing import Found
+    from agentsdir.formats.directory import ids
 
-    if not may_be_native(operand):
-        hint = "of a session's id, give at least the first 8 characters"
-        raise UsageError(f"there is no file {operand}", hint=hint)
-    return find_native(stores_of(env.home, env.cwd, env.variables), operand).found
+    stores = stores_of(env.home, env.cwd, env.variables)
+    missing: AgentsdirError | None = None
+    if may_be_native(operand):
+        try:
+            return find_native(stores, operand).found
+        except NoSuchAgent as error:
+            missing = error
+    if ids.may_be_name(operand):
+        try:
+            architecture, reader, main = session_of_agent(
+                operand, layout=env.layout, stores=stores, home=env.home, variables=env.variables
+            )
+            return Found(architecture, reader.files(main))
+        except NoSuchAgent as error:
+            if error.kind != NoSuchAgent.kind:
+                raise
+    if missing is not None:
+        raise missing
+    hint = "name an agent, or give at least the first 8 characters of a session's id"
+    raise UsageError(f"there is no file {operand}", hint=hint)
 
 
 def _check_adapter(found: list[Found], adapter: str) -> None:

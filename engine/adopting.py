@@ -11,18 +11,19 @@ from agentsdir.engine.creation import (
     identity_of,
     open_root,
 )
+from agentsdir.engine.following import session_of_agent
 from agentsdir.engine.histories import take_over
-from agentsdir.engine.identities import check_native
+from agentsdir.engine.identities import agent_of_native, check_native
 from agentsdir.engine.native import find_native
 from agentsdir.engine.parsing import find_sessions, walk
 from agentsdir.formats.directory import documents, ids, locks
 from agentsdir.formats.directory.publishing import making_agent
-from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
+from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
 from agentsdir.formats.reading.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from typing import Any
 
@@ -38,21 +39,39 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
-def adopt(world: World, wanted: NewAgent, origin: Path | str, stores: Iterable[Store]) -> Made:
+def adopt(
+    world: World,
+    wanted: NewAgent,
+    origin: Path | str,
+    stores: Iterable[Store],
+    *,
+    home: Path,
+    variables: Mapping[str, str],
+    get: bool = False,
+) -> Made:
     """Make an agent of a native session; what the client has is only read.
 
     Args:
         wanted: what the session does not say, or is to be otherwise. Its provider is not asked.
-        origin: a main transcript, a folder with one session, or a session's id in `stores`.
+        origin: a main transcript, a folder with one session, a session's id in `stores`, or an
+            agent.
+        home: whose clients' stores an agent's session may stand in.
+        variables: of the clients.
+        get: return the live agent that has the session, if one has.
 
     Raises `NoSuchAgent`, `NotATranscript`, `Invalid` and `UsageError` for an origin that is no such
     session, and what `create_agent` raises.
     """
-    architecture, reader, main = _find(origin, stores)
+    architecture, reader, main = _find(world, origin, list(stores), home, variables)
     try:
         session = reader.adoptable(main)
     except OSError as error:
         raise AgentsdirError(f"cannot read {main}: {error.strerror}") from error
+    layout = world.layout
+    if get and layout.root.is_dir():
+        taken = agent_of_native(layout, session.id)
+        if taken is not None:
+            return Made(taken.id, [])
     provider = architecture.provider
     wanted = wanted._replace(
         provider=architecture.name,
@@ -61,7 +80,6 @@ def adopt(world: World, wanted: NewAgent, origin: Path | str, stores: Iterable[S
     )
     if not wanted.cwd:
         raise UsageError(f"{main} does not say its working directory", hint="give --cwd DIR")
-    layout = world.layout
     check_options(layout, architecture, wanted)
     documents.make_folder(layout.root, world.disk)
     layout.check_version(writing=True)
@@ -91,9 +109,25 @@ def _session_id(world: World, layout: Layout, native_id: str) -> str:
     return world.ids.session() if taken else same
 
 
-def _find(origin: Path | str, stores: Iterable[Store]) -> tuple[Architecture, StoreReader, Path]:
+def _find(
+    world: World,
+    origin: Path | str,
+    stores: list[Store],
+    home: Path,
+    variables: Mapping[str, str],
+) -> tuple[Architecture, StoreReader, Path]:
     if isinstance(origin, str):
-        located = find_native(stores, origin)
+        try:
+            located = find_native(stores, origin)
+        except NoSuchAgent as error:
+            if not ids.may_be_name(origin):
+                raise
+            try:
+                return session_of_agent(
+                    origin, layout=world.layout, stores=stores, home=home, variables=variables
+                )
+            except NoSuchAgent as other:
+                raise (error if other.kind == NoSuchAgent.kind else other) from None
         return located.store.architecture, located.store.reader, located.main
     refused: list[NotATranscript] = []
     if origin.is_dir():

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
+    from agentsdir.adapters.contract import Architecture
     from agentsdir.adapters.sides import Follower, Translator
     from agentsdir.engine.native import Store
     from agentsdir.formats.directory.layout import AgentPaths, Layout
@@ -116,6 +117,33 @@ def find_followed(
                 raise error from None
         return _standing(located.store.reader, located.main)
     return _of_agent(find_agent(layout, reference), stores, home, variables)
+
+
+def session_of_agent(
+    reference: str,
+    *,
+    layout: Layout,
+    stores: list[Store],
+    home: Path,
+    variables: Mapping[str, str],
+) -> tuple[Architecture, StoreReader, Path]:
+    """Return an agent's native session: in its client's store, else in the agents directory.
+
+    Raises what `find_agent` raises, `UsageError` for an agent whose provider has no transcripts
+    that are read, and `NoSuchAgent` (kind ``no-such-session``) before its first turn.
+    """
+    paths = find_agent(layout, reference)
+    name = read_agent(paths).state.session.provider_name
+    if not isinstance(registry.get(name).reader, StoreReader):
+        raise UsageError(
+            f"agent {paths.id} has no transcript of a client",
+            hint=f"`agentsdir replay {paths.id}` shows its history",
+            kind="no-transcript",
+        )
+    found = _of_agent(paths, stores, home, variables).look()
+    if found is None:
+        raise NoSuchAgent(f"agent {paths.id} has no transcript yet", kind="no-such-session")
+    return registry.get(name), *found
 
 
 def _standing(reader: StoreReader, main: Path) -> Followed:

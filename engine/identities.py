@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agentsdir.formats.directory.layout import Layout
+    from agentsdir.formats.directory.layout import AgentPaths, Layout
 
 
 def own_identity(
@@ -77,14 +77,22 @@ def check_native(layout: Layout, native_id: str) -> None:
 
     Raises `AgentsdirError` (kind ``already-exists``): both would write to one transcript.
     """
+    paths = agent_of_native(layout, native_id)
+    if paths is not None:
+        raise AgentsdirError(
+            f"agent {paths.id} already goes on with the session {native_id}",
+            kind="already-exists",
+            hint=f"`--get` prints it; `agentsdir fork {paths.id}` makes another of it",
+        )
+
+
+def agent_of_native(layout: Layout, native_id: str) -> AgentPaths | None:
+    """Return the live agent that goes on with a native session."""
     for paths, reading, _ in each_agent(layout):
         if (
             reading is not None
             and reading.state.session.state is not SessionState.TERMINATED
             and native_id in (reading.state.native["id"], ids.dashed(reading.state.session.id))
         ):
-            raise AgentsdirError(
-                f"agent {paths.id} already goes on with the session {native_id}",
-                kind="already-exists",
-                hint=f"`agentsdir fork {paths.id}` makes another of it",
-            )
+            return paths
+    return None

@@ -159,7 +159,10 @@ def _held(paths: AgentPaths) -> Restored:
 def _plan(world: World, paths: AgentPaths) -> _Plan:
     layout = world.layout
     reading = read_agent(paths, whole=True)
-    findings = (*without_live_tail(paths, reading.findings), *_compare_descriptor(paths, reading))
+    found = without_live_tail(paths, reading.findings)
+    # A stub was said when it was set apart; nothing was lost, and nothing is left to do about it.
+    news = (finding for finding in found if finding.id != "stub")
+    findings = (*news, *_compare_descriptor(paths, reading))
     ending = unfinished_steps(layout, paths, reading.state)
     steps = [
         *crash_steps(layout, paths, reading.state),

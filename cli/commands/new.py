@@ -39,7 +39,7 @@ def run(
     cron: Annotated[str, typer.Option(metavar="UID", help="cron: the task's uid")] = "",
     parent: Annotated[str, typer.Option(metavar="AGENT", help="subagent: who spawned it")] = "",
     origin: Annotated[
-        str, typer.Option("--from", metavar="FILE|DIR|ID", help="Go on with a native session")
+        str, typer.Option("--from", metavar="FILE|DIR|ID|AGENT", help="Go on with a native session")
     ] = "",
     option: Annotated[
         list[str] | None,
@@ -53,7 +53,10 @@ def run(
         int, typer.Option(metavar="N", min=0, help="How many model calls a turn may take")
     ] = 0,
     get: Annotated[
-        bool, typer.Option("--get", help="Print the agent that has this name or key, if one has")
+        bool,
+        typer.Option(
+            "--get", help="Print the agent that has this name, key or session, if one has"
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
 ) -> int:
@@ -71,8 +74,9 @@ def run(
     Code or Gemini CLI, by its file, its folder or its id: its history is read, its transcript is
     kept, and the first `send` goes on with it in the folder where it began, or in --cwd.
 
-    A name (among siblings), a conversation, a task and the heartbeat are one live agent's each.
-    With --get, who has it already is found and left as it is; else the second is refused.
+    A name (among siblings), a conversation, a task, the heartbeat and a native session are one live
+    agent's each. With --get, the agent that has it is found and left as it is; else the second is
+    refused.
     """
     from agentsdir.cli.made import print_made
     from agentsdir.cli.pairs import read_pairs
@@ -84,8 +88,6 @@ def run(
         raise UsageError(f"--cwd {folder} is no folder")
     if origin and provider:
         raise UsageError("--from takes the provider of the session; --provider does not go with it")
-    if origin and get:
-        raise UsageError("--from makes an agent; --get does not go with it")
     world = env.world
     wanted = NewAgent(
         kind=kind,
@@ -106,7 +108,7 @@ def run(
         fallbacks=tuple(fallback or ()),
         max_ticks=max_ticks,
     )
-    made = _adopt(env, world, wanted, origin) if origin else _make(world, wanted, get=get)
+    made = _adopt(env, world, wanted, origin, get=get) if origin else _make(world, wanted, get=get)
     return print_made(env, world, made, as_json=as_json)
 
 
@@ -120,10 +122,11 @@ def _make(world: World, wanted: NewAgent, *, get: bool) -> Made:
     return Made(find_or_create(world, wanted).paths.id, [])
 
 
-def _adopt(env: Environment, world: World, wanted: NewAgent, origin: str) -> Made:
+def _adopt(env: Environment, world: World, wanted: NewAgent, origin: str, *, get: bool) -> Made:
     from agentsdir.engine.adopting import adopt
     from agentsdir.engine.native import stores_of
 
     path = env.cwd / origin
     there: Path | str = path if path.exists() else origin
-    return adopt(world, wanted, there, stores_of(env.home, env.cwd, env.variables))
+    stores = stores_of(env.home, env.cwd, env.variables)
+    return adopt(world, wanted, there, stores, home=env.home, variables=env.variables, get=get)

@@ -18,7 +18,7 @@ def run(
     ctx: typer.Context,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="FILE|DIR|ID|-...", help="Transcripts, or native session ids"),
+        typer.Argument(metavar="FILE|DIR|ID|AGENT|-...", help="Transcripts, native ids, agents"),
     ],
     adapter: Annotated[str, typer.Option(help="An adapter's name; auto goes by content")] = "auto",
     view: Annotated[
@@ -40,8 +40,9 @@ def run(
       zcat old.jsonl.gz | agentsdir parse -
 
     A FILE is read by itself; a DIR is searched, and subagents are joined to their sessions. An ID,
-    or its first 8 characters or more, is a session in a client's own store, with its subagents.
-    Damaged input is read as far as it goes, named on stderr, and exits 3.
+    or its first 8 characters or more, is a session in a client's own store, with its subagents; an
+    AGENT is the session that it goes on with. Damaged input is read as far as it goes, named on
+    stderr, and exits 3.
     """
     del as_json
     if view not in ("live", "all"):

@@ -153,3 +153,32 @@ def test_hidden_files_are_not_opened_by_a_walk(shell: Any) -> None:
     shutil.copy(FIXTURES / "hello-2.1.98.jsonl", shell.cwd / "a.jsonl")
     shutil.copy(FIXTURES / "hello-2.1.98.jsonl", shell.cwd / ".claude.json")
     assert shell.ok("parse", ".").rows == shell.ok("parse", "a.jsonl").rows
+
+
+def test_an_agent_names_its_session_to_parse_and_to_new(shell: Any, store: Path) -> None:
+    """By its name or id, in the client's store, and in the agents directory without it."""
+    agent = shell.new("--from", ONE, "--name", "bob", "--cwd", str(shell.cwd))
+    whole = shell.ok("parse", ONE).rows
+    assert shell.ok("parse", "bob").rows == shell.ok("parse", agent).rows == whole
+    assert shell.ok("new", "--from", "bob", "--get").out.strip() == agent
+    (store / "projects" / "-w" / f"{ONE}.jsonl").unlink()
+    kept = [{**row, "source": None} for row in shell.ok("parse", "bob").rows]
+    assert kept == [{**row, "source": None} for row in whole]
+    nobody = shell("parse", "nobody")
+    assert (nobody.code, "nobody" in nobody.err) == (2, True)
+    silent = shell.new("--provider", "echo", "--name", "parrot")
+    assert f"agentsdir replay {silent}" in shell("parse", "parrot").err
+
+
+def test_a_session_that_an_agent_has_is_found_with_get_and_refused_without(
+    shell: Any, store: Path
+) -> None:
+    """The refusal names the agent, in words and in JSON."""
+    asked = ("new", "--from", ONE, "--cwd", str(shell.cwd), "--get")
+    agent = shell.ok(*asked).out.strip()
+    assert shell.ok(*asked).out.strip() == agent
+    again = shell("new", "--from", ONE, "--cwd", str(shell.cwd), "--json")
+    error = json.loads(again.err.splitlines()[-1])
+    assert (again.code, error["kind"]) == (1, "already-exists")
+    assert agent in error["message"]
+    del store

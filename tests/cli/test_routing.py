@@ -45,7 +45,6 @@ def test_get_is_for_what_can_be_found(shell: Any) -> None:
     """Without a key each `new` would be another agent; --from makes one."""
     assert "nothing to find it by" in shell("new", "--get").err
     assert shell("new", "--get").code == 2
-    assert shell("new", "--get", "--from", "x").code == 2
     one = shell.new(*PERSON)
     assert shell("new", *PERSON).code == 1
     assert shell.new("--get", *PERSON, "--name", "other") == one
