@@ -49,6 +49,30 @@ _STREAMED = frozenset(
     ]
 )
 _MESSAGES = frozenset({"user", "assistant", "system", "attachment", "progress"})
+# Rows that name a session and no message. Other programs' rows have a session's id, too.
+_NOTES = frozenset(
+    [
+        "agent-color",
+        "agent-name",
+        "agent-setting",
+        "ai-title",
+        "atis-latch",
+        "content-replacement",
+        "cost-state",
+        "custom-title",
+        "file-history-delta",
+        "file-history-snapshot",
+        "last-prompt",
+        "mode",
+        "permission-mode",
+        "pr-link",
+        "queue-operation",
+        "summary",
+        "tag",
+        "tools-used",
+        "worktree-state",
+    ]
+)
 # How the first line begins when it is so long that the head holds only a part of it.
 _LONG_ROW = re.compile(
     rb'\s*\{"(?:parentUuid|logicalParentUuid|type|sessionId|uuid|isSidechain|message)":'
@@ -108,8 +132,10 @@ def _judge(row: dict[str, Any]) -> bool | None:
             return None
         # Other programs print a `result` line as well; the client's has a subtype.
         return True if kind != "result" else isinstance(row.get("subtype"), str)
-    if isinstance(row.get("sessionId"), str):
+    if isinstance(row.get("sessionId"), str) and kind in _NOTES:
         return True
+    if isinstance(row.get("sessionId"), str) and kind in _MESSAGES:
+        return True if "uuid" in row or "parentUuid" in row else None
     if kind in _MESSAGES:
         return True if "uuid" in row and "parentUuid" in row else None
     if kind == "summary":

@@ -42,6 +42,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "orphan-result": (INFO, "a tool result answers no call in its conversation"),
     "orphan-subagent": (INFO, "a subagent transcript could not be linked to a call"),
     "missing-parent": (INFO, "a row names a parent that is not in the file"),
+    "null-parent": (INFO, "a row within a transcript names no parent, and supersedes those before"),
     "mixed-sessions": (INFO, "rows of another session stand in a transcript"),
     "shared-id": (INFO, "several transcripts bear the id of one session"),
     "unrecorded-usage": (INFO, "the client counted tokens that no row of its transcript shows"),

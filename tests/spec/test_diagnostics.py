@@ -203,6 +203,17 @@ def missing_parent(bench: Bench) -> Remarks:
 
 
 @case
+def null_parent(bench: Bench) -> Remarks:
+    """A row of a fork of Gemini's that begins anew in the middle."""
+    data = b"".join(
+        b'{"uuid":"%s","parentUuid":%s,"sessionId":"s","type":"user","message":'
+        b'{"role":"user","parts":[{"text":"x"}]}}\n' % row
+        for row in ((b"a", b"null"), (b"b", b'"a"'), (b"c", b"null"))
+    )
+    return bench.parse(bench.write("a.jsonl", data))
+
+
+@case
 def parent_cycle(bench: Bench) -> Remarks:
     """Two rows, each after the other."""
     return bench.parse(bench.write("a.jsonl", claude(user("u1", "u2", "a"), user("u2", "u1", "b"))))

@@ -10,6 +10,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     answer_parts,
     as_text,
     bare_call_id,
+    content_of,
     dict_of,
     is_error_response,
     list_of,
@@ -58,7 +59,7 @@ class CallRecord:
             entries = list_of(message.get("toolCalls"))
             record = dict_of(entries[at]) if at < len(entries) else {}
         else:
-            record = dict_of(part_at(message.get("content"), at).get("functionCall"))
+            record = dict_of(part_at(content_of(message), at).get("functionCall"))
         self.id = call.id
         self.name = text_of(record.get("name"))
         self.args = record.get("args")
@@ -149,7 +150,7 @@ def _answer(call: Call, shelf: Shelf) -> Any:
         entries = list_of(message.get("toolCalls"))
         record = dict_of(entries[at]) if at < len(entries) else {}
         return own_result(record.get("result"), bare_call_id(call.id, text_of(record.get("name"))))
-    return answer_parts(message.get("content"), at) or None
+    return answer_parts(content_of(message), at) or None
 
 
 def elide_bodies(display: Any) -> Any:

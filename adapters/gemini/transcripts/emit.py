@@ -9,6 +9,7 @@ from agentsdir.adapters.gemini.transcripts.prompts import prompt_pieces
 from agentsdir.adapters.gemini.transcripts.shapes import (
     answer_parts,
     content_id,
+    content_of,
     dict_of,
     is_error_response,
     list_of,
@@ -141,7 +142,7 @@ class Emitter:
             own = message.id if message.role == "unknown" else f"{message.id}:l"
             self._log(own, message, message.place, self._shelf.entry(message.place))
         for place, at in message.extras.values() if message.extras else ():
-            part = part_at(self._shelf.message(place).get("content"), at)
+            part = part_at(content_of(self._shelf.message(place)), at)
             self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
         if message.usage is not None:
             self._last["usage"] = message.usage
@@ -211,11 +212,11 @@ class Emitter:
         live = message.text
         for sign, (_, place) in message.texts.items():
             value = self._shelf.message(place)
-            variant = "" if sign == live else "~" + content_id(value.get("content"))[1:9]
+            variant = "" if sign == live else "~" + content_id(content_of(value))[1:9]
             for piece in prompt_pieces(value):
                 self._piece(message, piece, place, variant)
         for bare, (place, at) in (message.orphans or {}).items() if self._settled else ():
-            result = answer_parts(self._shelf.message(place).get("content"), at)
+            result = answer_parts(content_of(self._shelf.message(place)), at)
             if result:
                 self._orphan(message, bare, place, result)
 
@@ -254,9 +255,9 @@ class Emitter:
         live = message.text
         for sign, (_, place) in message.texts.items():
             value = self._shelf.message(place)
-            variant = "" if sign == live else "~" + content_id(value.get("content"))[1:9]
-            text = plain_text(value.get("content"))
-            rest = [part for part in parts_of(value.get("content")) if part_kind(part) != "text"]
+            variant = "" if sign == live else "~" + content_id(content_of(value))[1:9]
+            text = plain_text(content_of(value))
+            rest = [part for part in parts_of(content_of(value)) if part_kind(part) != "text"]
             fields: dict[str, Any] = {
                 "subtype": "error" if value.get("type") == "error" else "status",
                 "message": text,
@@ -276,14 +277,14 @@ class Emitter:
         whole = ""
         if live is not None:
             place = message.texts[live][1]
-            whole = plain_text(self._shelf.message(place).get("content"))
+            whole = plain_text(content_of(self._shelf.message(place)))
             fields: dict[str, Any] = {"content": whole}
             if message.model is not None:
                 fields["model"] = message.model
             fields["messageId"] = message.id
             self._add("assistant_text", f"{message.id}:x", place, message.timestamp, fields)
         for sign, (_, place) in message.texts.items() if len(message.texts) > 1 else ():
-            text = "" if sign == live else plain_text(self._shelf.message(place).get("content"))
+            text = "" if sign == live else plain_text(content_of(self._shelf.message(place)))
             # A text that merely grew is no other text.
             if text and not whole.startswith(text.strip()):
                 self._add(
@@ -304,7 +305,7 @@ class Emitter:
                 description = text_of(entry.get("description"))
                 timestamp = entry.get("timestamp")
             else:
-                part = part_at(value.get("content"), at)
+                part = part_at(content_of(value), at)
                 subject, description = split_thought(text_of(part.get("text")))
                 timestamp = message.timestamp
             found.append((place, subject, description, timestamp))

@@ -7,8 +7,10 @@ questions is the client's own. What a fold drops is not lost here: it is only no
 from __future__ import annotations
 
 from agentsdir.adapters.gemini.transcripts.index import Index
+from agentsdir.adapters.gemini.transcripts.names import Names
 from agentsdir.adapters.gemini.transcripts.shapes import (
     content_id,
+    content_of,
     list_of,
     part_kind,
     parts_of,
@@ -36,6 +38,8 @@ class Fold:
         self.header: dict[str, Any] = {}
         self.live: dict[str, None] = {}
         self.session_id = ""
+        # The ids made for messages of a document that have none.
+        self._names = Names()
         # Ids that a restatement gave to messages we know under an older one.
         self._alias: dict[str, str] = {}
 
@@ -74,7 +78,11 @@ class Fold:
         if not isinstance(row.value, dict):
             self.index.add_unknown(row.value, number)
             return
-        self._insert(row.value, _id_of(row.value), (number, -1))
+        message_id = _id_of(row.value)
+        if not isinstance(row.value.get("id"), str):
+            # A document restates nothing, so equal messages are several.
+            message_id = self._names.unique(message_id)
+        self._insert(row.value, message_id, (number, -1))
 
     def is_live(self, message: Message) -> bool:
         """Tell whether a resume would load a message; what is none, nothing can drop."""
@@ -86,7 +94,7 @@ class Fold:
             message_id = self._alias.get(message_id, message_id)
         if message_id not in index.messages:
             # Masking and resuming write all messages again, one by one, under new ids.
-            content = value.get("content")
+            content = content_of(value)
             known = self._same_call(value, ()) if type(content) is list else None
             if known is not None:
                 self._alias[message_id] = message_id = known.id
@@ -139,14 +147,16 @@ class Fold:
 
     def _same_call(self, value: dict[str, Any], taken: Any) -> Message | None:
         """Find the message whose call `value` restates, unless that one stands in its own right."""
-        for part in list_of(value.get("content")):
+        for part in list_of(content_of(value)):
             if isinstance(part, dict) and "functionCall" in part and part_kind(part) == "call":
                 call = part["functionCall"]
                 call_id, name = call.get("id"), call.get("name")
                 if isinstance(call_id, str) and isinstance(name, str):
-                    owner = self.index.calls.get(call_id.removeprefix(name + "__"))
-                    if owner is not None and owner[0].id not in taken:
-                        return owner[0]
+                    bare = call_id.removeprefix(name + "__")
+                    owner = self.index.calls.get(bare)
+                    for maker in self.index.makers.get(bare, () if owner is None else owner[:1]):
+                        if maker.id not in taken:
+                            return maker
         return None
 
     def _by_text(
@@ -164,7 +174,7 @@ class Fold:
         self, value: dict[str, Any], free: dict[tuple[str, int], list[str]], named: set[str]
     ) -> Message | None:
         role = role_of(value)
-        content = value.get("content")
+        content = content_of(value)
         if role == "user":
             said = tuple(part["text"] for part in parts_of(content) if part_kind(part) == "text")
             sign = hash(said) if said else None

@@ -9,6 +9,7 @@ import orjson
 
 from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, LOG, family_of
 from agentsdir.adapters.gemini.transcripts.shapes import (
+    content_of,
     is_injected,
     part_kind,
     parts_of,
@@ -172,7 +173,7 @@ def workspace_of(ends: Ends, family: str) -> str:
             if isinstance(named, list) and named:
                 return text_of(named[0])
     for message in messages(ends, family):
-        for part in parts_of(message.get("content")):
+        for part in parts_of(content_of(message)):
             if part_kind(part) == "text" and (found := _WORKSPACE.search(part["text"])):
                 return found[1]
     return ""
@@ -200,7 +201,7 @@ def prompt_of(message: dict[str, Any]) -> str:
     if role_of(message) != "user":
         return ""
     shown = message.get("displayContent")
-    for part in parts_of(message.get("content") if shown is None else shown):
+    for part in parts_of(content_of(message) if shown is None else shown):
         if part_kind(part) == "text" and not is_injected(part["text"]) and part["text"].strip():
             return str(part["text"])
     return ""
@@ -225,7 +226,7 @@ def _speaks(message: dict[str, Any]) -> bool:
         return False
     if message.get("toolCalls") or message.get("thoughts"):
         return True
-    parts = parts_of(message.get("content"))
+    parts = parts_of(content_of(message))
     return any(part_kind(part) != "text" or part["text"] for part in parts)
 
 

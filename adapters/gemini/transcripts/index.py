@@ -15,6 +15,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     answer_parts,
     bare_call_id,
     content_id,
+    content_of,
     dict_of,
     is_injected,
     list_of,
@@ -60,6 +61,9 @@ class Index:
         self.messages: dict[str, Message] = {}
         # Call id (bare) → the call and the message that made it last.
         self.calls: dict[str, tuple[Message, Call]] = {}
+        # Of ids that several messages used, all of these, in order: some providers number the
+        # calls of each round anew.
+        self.makers: dict[str, list[Message]] = {}
         # Messages with results whose call was not there when they came.
         self.orphaned: list[Message] = []
         self._repeats: dict[str, int] = {}
@@ -126,7 +130,7 @@ class Index:
         elif role == "user":
             self._see_user(message, value, place)
         else:
-            text = plain_text(value.get("content"))
+            text = plain_text(content_of(value))
             if message.add_text(hash(text), len(text), place):
                 self.touch(message_id)
         self._newest = message, value
@@ -147,7 +151,7 @@ class Index:
             message.orphans = left
 
     def _see_user(self, message: Message, value: dict[str, Any], place: Place) -> None:
-        content = value.get("content")
+        content = content_of(value)
         if self._answers and content == self._answers and "displayContent" not in value:
             return  # as every log does, what the calls gave is told again to the model
         parts: list[Part] = [] if content == "" else parts_of(content)
@@ -204,8 +208,8 @@ class Index:
         self, message: Message, value: dict[str, Any], place: Place, before: dict[str, Any] | None
     ) -> None:
         """Take in a version; what is as it was `before` is known."""
-        content = value.get("content")
-        if before is None or content != before.get("content"):
+        content = content_of(value)
+        if before is None or content != content_of(before):
             self._see_content(message, content, place)
         thoughts = value.get("thoughts")
         if thoughts and (before is None or thoughts != before.get("thoughts")):
@@ -276,6 +280,10 @@ class Index:
             if message.calls is NONE:
                 message.calls = {}
             call = message.calls[bare] = Call(call_id, name)
+            if bare in self.calls:
+                self.makers.setdefault(bare, [self.calls[bare][0]]).append(message)
+            self.calls[bare] = (message, call)
+        elif bare in self.makers:  # results that follow are this call's again
             self.calls[bare] = (message, call)
         if spot[0] == "content":
             if call.offer(0, place, spot):

@@ -33,11 +33,11 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
         if not is_prompt(value):
             writer.log(Turn(content_id(value), row, []), value)
             tally.settle_hidden(row)
-        elif value["sessionId"] in transcript.told:
+        elif (session := str(value["sessionId"])) in transcript.told:
             tally.settle_folded(row)
         else:
-            writer.session = value["sessionId"]
-            key = writer.names.unique(f"{value['sessionId']}/{value['messageId']}")
+            writer.session = session
+            key = writer.names.unique(f"{session}/{value['messageId']}")
             timestamp = times.native(value.get("timestamp"))
             writer.user(Turn(key, row, [{"text": value["message"]}], timestamp))
             tally.settle_parsed(row)
@@ -47,10 +47,13 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
 
 
 def is_prompt(value: Any) -> bool:
-    """Tell whether an entry of a list is one of this file's."""
+    """Tell whether an entry of a list is one of this file's.
+
+    The first clients used the time of their start, a number, as the session's id.
+    """
     return (
         isinstance(value, dict)
-        and isinstance(value.get("sessionId"), str)
+        and type(value.get("sessionId")) in (str, int)
         and type(value.get("messageId")) is int
         and isinstance(value.get("message"), str)
     )
@@ -61,4 +64,4 @@ def sessions_in(data: bytes) -> set[str]:
     from agentsdir.formats.reading.rows import Tally
 
     rows = ListDocument(data).rows(("",), "", Tally(), lambda _finding: None)
-    return {row.value["sessionId"] for row in rows if is_prompt(row.value)}
+    return {str(row.value["sessionId"]) for row in rows if is_prompt(row.value)}

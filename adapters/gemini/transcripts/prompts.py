@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentsdir.adapters.gemini.transcripts.shapes import (
     SNAPSHOTS,
+    content_of,
     is_injected,
     media_part,
     part_kind,
@@ -31,7 +32,7 @@ def prompt_pieces(message: dict[str, Any]) -> Iterator[Piece]:
     Where the client keeps what was typed (``displayContent``) beside what it sent, the first is
     the prompt, and the second is a hidden piece.
     """
-    parts = parts_of(message.get("content"))
+    parts = parts_of(content_of(message))
     kinds = [part_kind(part) for part in parts]
     answers = "response" in kinds
     typed: list[dict[str, Any]] = []

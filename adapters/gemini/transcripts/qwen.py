@@ -2,13 +2,20 @@
 
 What stands simply there is read: prompts, answers, thoughts, calls, results, tokens. Rows of any
 other kind are kept, hidden. A rewind is a branch, so what the last row does not descend from is
-superseded (SPEC.md, "Gemini: forks").
+superseded (SPEC.md, "Gemini: forks"). What ``/export`` writes is the same conversation flattened.
 """
 
 from __future__ import annotations
 
 from agentsdir.adapters.gemini.transcripts.calls import elide_bodies
-from agentsdir.adapters.gemini.transcripts.shapes import dict_of, parts_of, text_of
+from agentsdir.adapters.gemini.transcripts.shapes import (
+    dict_of,
+    list_of,
+    part_kind,
+    parts_of,
+    plain_text,
+    text_of,
+)
 from agentsdir.adapters.gemini.transcripts.tokens import count_of, message_usage
 from agentsdir.adapters.gemini.transcripts.turns import Turn, TurnWriter
 from agentsdir.formats import times
@@ -16,6 +23,7 @@ from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import read_rows
 from agentsdir.formats.reading.sink import DROPPED
+from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +36,9 @@ if TYPE_CHECKING:
 
 # The kinds of user rows that a person typed; the others the client writes in the user's place.
 _TYPED = ("", "at_command", "mid_turn_user_message")
+_CLIENTS = ("goal_control", "goal_runtime", "system")
+_HOOK_OPEN = "<qwen:user-prompt-submit-context>"
+_HOOK_CLOSE = "</qwen:user-prompt-submit-context>"
 _COUNTS = {
     "input": "promptTokenCount",
     "output": "candidatesTokenCount",
@@ -38,29 +49,50 @@ _COUNTS = {
 }
 
 
+class _Link(NamedTuple):
+    """A row of the conversation's tree: its number, its parent, and where it stands."""
+
+    number: int
+    parent: str | None
+    # Whether the row says what its parent is, be it none.
+    says: bool
+    # Whether it is the client's note that the conversation went back.
+    rewinds: bool
+    row: Row
+
+
 def read_qwen(transcript: Transcript, sink: ParseSink) -> None:
-    """Read a transcript of Qwen Code."""
+    """Read a transcript of Qwen Code, or what its ``/export`` wrote of one."""
     source, tally = transcript.source, sink.tally
     writer = TurnWriter(sink, source.name, "")
-    parents: dict[str, tuple[int, str | None]] = {}
+    links: dict[str, _Link] = {}
     begins = [0]
+    exported = False
     with source.open() as stream:
         for row in read_rows(stream, source.name, tally, sink.finding):
             value = row.value
+            exported = exported or value.get("type") in ("session_metadata", "tool_call")
             writer.session = writer.session or text_of(value.get("sessionId"))
             last = _write(writer, row, value, sink)
             begins.append(len(writer.handles))
             uuid, parent = value.get("uuid"), value.get("parentUuid")
             if isinstance(uuid, str):
-                parents[uuid] = len(begins) - 2, parent if isinstance(parent, str) else None
+                links[uuid] = _Link(
+                    len(begins) - 2,
+                    parent if isinstance(parent, str) else None,
+                    "parentUuid" in value,
+                    value.get("subtype") == "rewind",
+                    row._replace(value=None, raw=b""),
+                )
             (tally.settle_hidden if last == DROPPED else tally.settle_parsed)(row)
             sink.client_version = text_of(value.get("version")) or sink.client_version
     writer.end()
-    live = _live_rows(parents, len(begins) - 1)
-    for number in range(len(begins) - 1):
-        if number not in live:
-            for handle in writer.handles[begins[number] : begins[number + 1]]:
-                sink.supersede(handle)
+    if not exported:  # an export has the rows of one branch, in order, and not all of them
+        live = _live_rows(links, len(begins) - 1, source.name, sink)
+        for number in range(len(begins) - 1):
+            if number not in live:
+                for handle in writer.handles[begins[number] : begins[number + 1]]:
+                    sink.supersede(handle)
     if not writer.visible:
         message = "the transcript holds no conversation"
         sink.finding(Finding("no-messages", source.name, None, None, None, message))
@@ -73,15 +105,22 @@ def _write(writer: TurnWriter, row: Row, value: dict[str, Any], sink: ParseSink)
     turn = Turn(
         writer.names.unique(text_of(value.get("uuid")) or "row"),
         row,
-        parts_of(message.get("parts")),
+        parts_of(message.get("parts") if "parts" in message else message.get("content")),
         times.native(value.get("timestamp")),
         text_of(value.get("model")) or None,
         elide_bodies(shown),
     )
-    if kind == "user" and turn.parts and text_of(value.get("subtype")) in _TYPED:
-        return writer.user(turn)
+    if kind == "user" and turn.parts:
+        if text_of(value.get("subtype")) in _TYPED and value.get("provenance") not in _CLIENTS:
+            return _prompt(writer, turn, dict_of(value.get("systemPayload")))
+        # An answer may follow, so what it answers is shown.
+        said = text_of(dict_of(value.get("systemPayload")).get("displayText"))
+        text = said or plain_text(turn.parts)
+        return writer.told(turn, text) if text.strip() else writer.user(turn)
     if kind == "tool_result" and turn.parts:
         return writer.user(turn)
+    if kind == "tool_call" and isinstance(value.get("toolCall"), dict):
+        return _exported_call(writer, turn, value["toolCall"])
     if kind == "assistant" and turn.parts:
         last = writer.model(turn)
         used = _usage(value.get("usageMetadata"))
@@ -91,6 +130,53 @@ def _write(writer: TurnWriter, row: Row, value: dict[str, Any], sink: ParseSink)
         return last
     writer.log(turn, value, kind or None)
     return DROPPED
+
+
+def _prompt(writer: TurnWriter, turn: Turn, payload: dict[str, Any]) -> int:
+    """Write what a person typed, without what hooks and the client put around it, which is hidden.
+
+    The client puts a hook's words last, as a part of their own; words that are merely like them
+    and stand alone are a person's.
+    """
+    parts = turn.parts
+    if len(parts) > 1 and _is_hooks(parts[-1]):
+        writer.told(turn, parts[-1]["text"], hidden=True)
+        parts = parts[:-1]
+    shown = text_of(payload.get("displayText"))
+    texts = [part for part in parts if part_kind(part) == "text"]
+    if shown.strip() and texts and plain_text(texts).strip() != shown.strip():
+        writer.told(turn, plain_text(texts), hidden=True)
+        rest = [part for part in parts if part_kind(part) != "text"]
+        parts = [{"text": shown}, *rest]
+    return writer.user(turn._replace(parts=parts))
+
+
+def _is_hooks(part: dict[str, Any]) -> bool:
+    text = part["text"].strip() if part_kind(part) == "text" else ""
+    return (
+        text.startswith(_HOOK_OPEN + "\n")
+        and text.endswith("\n" + _HOOK_CLOSE)
+        and text.count(_HOOK_OPEN) == text.count(_HOOK_CLOSE) == 1
+    )
+
+
+def _exported_call(writer: TurnWriter, turn: Turn, call: dict[str, Any]) -> int:
+    """Write a call with its result as an export has it: in one row, without the tool's name."""
+    call_id, title = text_of(call.get("toolCallId")), text_of(call.get("title"))
+    status = text_of(call.get("status"))
+    done = status in ("completed", "failed")
+    outcome = ("error" if status == "failed" else "success") if done else "pending"
+    name = text_of(call.get("kind")) or title or "tool"
+    fields = {"displayName": title} if title else {}
+    last = writer.use(turn, call_id, name, call.get("rawInput"), status=outcome, **fields)
+    if done:
+        texts = []
+        for item in list_of(call.get("content")):
+            content = dict_of(item).get("content")
+            texts.append(text_of(dict_of(content).get("text")) or item)
+        output: Any = texts[0] if len(texts) == 1 else texts or None
+        last = writer.result(turn, call_id, output, failed=status == "failed")
+    return last
 
 
 def _usage(counts: Any) -> Usage | None:
@@ -104,19 +190,44 @@ def _usage(counts: Any) -> Usage | None:
     return message_usage(tokens)
 
 
-def _live_rows(parents: dict[str, tuple[int, str | None]], rows: int) -> set[int]:
+def _live_rows(links: dict[str, _Link], rows: int, file: str, sink: ParseSink) -> set[int]:
     """Return the numbers of the rows that the last one descends from, and of rows without ids.
 
-    Where a parent is not in the file, all rows before its child count.
+    Where a parent is not in the file, or a row says none, the row before it counts for it.
     """
-    live = set(range(rows)) - {number for number, _ in parents.values()}
-    at = next(reversed(parents), None)
+    live = set(range(rows)) - {link.number for link in links.values()}
+    names: list[str | None] = [None] * rows
+    for uuid, link in links.items():
+        names[link.number] = uuid
+    if all(link.parent is None for link in links.values()):
+        return set(range(rows))  # no row names another: the order is all that there is
+
+    def report(kind: str, row: Row, message: str) -> None:
+        sink.finding(Finding(kind, file, row.line, row.offset, row.length, message))
+
+    at = next(reversed(links), None)
     while at is not None:
-        number, parent = parents[at]
-        if number in live:  # rows that name each other
+        link = links[at]
+        if link.number in live:  # rows that name each other
             break
-        live.add(number)
-        if parent is not None and parent not in parents:
-            live.update(range(number))
-        at = parent if parent in parents else None
+        live.add(link.number)
+        at = link.parent
+        if at is not None and at not in links:
+            report("missing-parent", link.row, f"the parent {at!r} is not in the file")
+            at = None if link.rewinds else _before(names, link.number, live)
+        elif at is None and not link.says:
+            at = _before(names, link.number, live)
+        elif at is None and link.number and not link.rewinds:
+            left = sum(name is not None for name in names[: link.number])
+            if left:
+                why = f"the row has no parent, so {left} rows before it are superseded"
+                report("null-parent", link.row, why)
     return live
+
+
+def _before(names: list[str | None], number: int, live: set[int]) -> str | None:
+    """Return the nearest row with an id before one that is not yet known to be live."""
+    for at in range(number - 1, -1, -1):
+        if names[at] is not None and at not in live:
+            return names[at]
+    return None

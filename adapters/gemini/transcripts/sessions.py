@@ -14,6 +14,7 @@ from agentsdir.adapters.gemini.transcripts.reading import ReadThread
 from agentsdir.adapters.gemini.transcripts.threads import link_children
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.usage import usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,18 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
             sink.finding(Finding("orphan-subagent", child.file, None, None, None, message))
     for thread in threads:
         thread.write(sink, linked if thread is main else {})
+    for thread in threads:
+        _count_missing(thread, sink)
+
+
+def _count_missing(thread: Thread, sink: ParseSink) -> None:
+    """Say that the tokens are a lower bound where a subagent's file is not there."""
+    for message in thread.fold.index.messages.values():
+        for call in message.calls.values():
+            child = call.spawn.agent_id if call.spawn is not None else None
+            if child is not None and child not in sink.conversations:
+                sink.use(thread.conversation, usage(0, 0, exact=False))
+                return
 
 
 def _reader_of(family: str | None) -> Callable[[Transcript, ParseSink], None] | None:

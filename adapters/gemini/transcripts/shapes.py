@@ -78,6 +78,13 @@ def _dumps(value: Any) -> bytes:
         return orjson.dumps(jsontext.clean(value, set()), option=orjson.OPT_SORT_KEYS)
 
 
+def content_of(message: dict[str, Any]) -> Any:
+    """Return what a message says; some programs write it as `parts`, as the API names it."""
+    if "content" in message or "parts" not in message:
+        return message.get("content")
+    return message["parts"]
+
+
 def parts_of(content: Any) -> list[Part]:
     """Return content in any form as a list of parts; what is no part stands under ``unknown``."""
     if type(content) is list:

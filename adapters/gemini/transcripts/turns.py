@@ -64,8 +64,9 @@ class TurnWriter:
         self._sink = sink
         self._file = file
         self.names = Names()
-        # Calls without a result: bare id → block handle, id and name. Without an id, by name.
-        self._open: dict[str, tuple[int, str, str]] = {}
+        # Calls without a result: bare id → block handle, id, name and arguments. Without an id, by
+        # name.
+        self._open: dict[str, tuple[int, str, str, Any]] = {}
         self._answered: set[str] = set()
         self._last = DROPPED
         self.visible = False
@@ -108,6 +109,27 @@ class TurnWriter:
                 self.log(turn, part)
         return self._last
 
+    def told(self, turn: Turn, text: str, *, hidden: bool = False) -> int:
+        """Write what the client said in the user's place; return the last visible block."""
+        self._last = DROPPED
+        fields: dict[str, Any] = {"hidden": True} if hidden else {}
+        self._add("system", "s", turn, subtype="status", message=text, **fields)
+        return self._last
+
+    def use(self, turn: Turn, call_id: str, name: str, given: Any, **fields: Any) -> int:
+        """Write one call whose outcome its own row says."""
+        return self._add(
+            "tool_use", f"c{call_id.replace(':', '%3A')}", turn, toolName=name, toolUseId=call_id,
+            input=given, **fields,
+        )  # fmt: skip
+
+    def result(self, turn: Turn, call_id: str, output: Any, *, failed: bool) -> int:
+        """Write the result of such a call."""
+        return self._add(
+            "tool_result", f"r{call_id.replace(':', '%3A')}", turn, toolUseId=call_id,
+            output=output, isError=failed,
+        )  # fmt: skip
+
     def log(self, turn: Turn, value: Any, kind: str | None = None) -> None:
         """Keep what is no part of the conversation as a hidden block."""
         metadata = {"rowType": kind, "row": value}
@@ -118,7 +140,7 @@ class TurnWriter:
 
     def end(self) -> None:
         """State of every call that got no result that it is pending."""
-        for handle, _, _ in self._open.values():
+        for handle, *_ in self._open.values():
             self._sink.amend(handle, status="pending")
         self._open.clear()
 
@@ -126,14 +148,19 @@ class TurnWriter:
         name = text_of(call.get("name"))
         call_id = text_of(call.get("id")) or self.names.unique(f"{name}.")
         bare = bare_call_id(call_id, name)
-        if bare in self._open or bare in self._answered:
-            self.log(turn, {"functionCall": call})  # the same call, told again
-            return
+        # Some providers number the calls of each round anew: a used id alone is no repetition.
+        before = self._open.get(bare)
+        if before is not None:
+            if before[2:] == (name, call.get("args")):
+                self.log(turn, {"functionCall": call})  # the same call, told again
+                return
+            self._sink.amend(before[0], status="pending")
+        self._answered.discard(bare)
         handle = self._add(
             "tool_use", f"c{call_id.replace(':', '%3A')}", turn, toolName=name, toolUseId=call_id,
             input=call.get("args"), **own,
         )  # fmt: skip
-        self._open[bare] = handle, call_id, name
+        self._open[bare] = handle, call_id, name, call.get("args")
 
     def _answer(self, turn: Turn, at: int) -> None:
         result = answer_parts(turn.parts, at)

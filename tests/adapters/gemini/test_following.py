@@ -519,7 +519,8 @@ def test_a_header_that_comes_late_names_what_was_told_before(watched: Watched) -
     """The first line was torn: the thread is told again under its own id, once."""
     path = watched.main.with_name("torn.jsonl")
     row = user("c1", "look", timestamp="2026-01-01T00:00:02Z")
-    path.write_bytes(b'{"kind":"subagent",\n' + lines(row))
+    touched = {"$set": {"lastUpdated": "2026-01-01T00:00:02.000Z"}}
+    path.write_bytes(b'{"kind":"subagent",\n' + lines(row, touched))
     alone = Watched(path)
     assert "c1:p" in {event["blockId"] for event in alone.poll()}
     append(path, {**HEADER, "sessionId": CHILD})

@@ -99,16 +99,18 @@ def test_a_rewind_of_qwens_is_a_branch() -> None:
 
 
 def test_what_the_fork_puts_into_user_rows_is_no_prompt() -> None:
-    """Notifications and the like are kept, hidden; what was typed during a turn is a prompt."""
+    """Notifications are the client's words; what was typed during a turn is a prompt."""
     text = {"text": "<task-notification>done"}
     told = _row("n", "u", "user", subtype="notification", message=_turn("user", text))
     typed = _row("m", "n", "user", subtype="mid_turn_user_message",
                  message=_turn("user", {"text": "and this"}))  # fmt: skip
     reading = _read([ROWS[1], told, typed], hidden=True)
     seen = [block for block in reading.blocks() if not block.get("hidden")]
-    assert [block["content"] for block in seen] == ["go", "and this"]
-    (kept,) = [block for block in reading.blocks() if block.get("hidden")]
-    assert kept["metadata"]["row"] == told
+    assert [(block["type"], block.get("content", block.get("message"))) for block in seen] == [
+        ("user_message", "go"),
+        ("system", "<task-notification>done"),
+        ("user_message", "and this"),
+    ]
 
 
 def test_bob_shells_answers_are_the_models_and_its_thoughts_are_told_once() -> None:
