@@ -132,10 +132,11 @@ class StoreReader(TranscriptReader, Protocol):
         Raises `Invalid` (kind ``bad-native-id``) when the client would not take its id.
         """
 
-    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
+    def follow(self, main: Path, *, hidden: bool = False, alone: bool = False) -> Follower:
         """Return a follower of the session whose main transcript is, or will be, at `main`.
 
-        Blocks marked `hidden` are told if asked for.
+        Blocks marked `hidden` are told if asked for. With `alone` that one file is followed, and no
+        subagents' beside it.
         """
 
 

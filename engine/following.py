@@ -43,32 +43,39 @@ INTERVAL = 0.1
 class Followed(NamedTuple):
     """What is followed: `place` says where it stands, or will.
 
-    `look` returns its reader and its main transcript, and None as long as there is none.
+    `look` returns its reader and its main transcript, and None as long as there is none. `alone`
+    is whether that is one file, which is read by itself as `parse FILE` reads it.
     """
 
     place: Path
     look: Callable[[], tuple[StoreReader, Path] | None]
+    alone: bool = False
 
     def follower(self, *, hidden: bool) -> Follower:
         """Return a follower, which waits for what is not there yet."""
-        return _Awaiting(self.look, hidden=hidden)
+        return _Awaiting(self.look, hidden=hidden, alone=self.alone)
 
 
 class _Awaiting:
     """Follows a session from when it is there: only then can anybody tell whose it is."""
 
     def __init__(
-        self, look: Callable[[], tuple[StoreReader, Path] | None], *, hidden: bool
+        self,
+        look: Callable[[], tuple[StoreReader, Path] | None],
+        *,
+        hidden: bool,
+        alone: bool,
     ) -> None:
         self._look = look
         self._hidden = hidden
+        self._alone = alone
         self._follower: Follower | None = None
 
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what came since the last look."""
         if self._follower is None and (found := self._look()):
             reader, main = found
-            self._follower = reader.follow(main, hidden=self._hidden)
+            self._follower = reader.follow(main, hidden=self._hidden, alone=self._alone)
         if self._follower is not None:
             yield from self._follower.poll()
 
@@ -102,11 +109,11 @@ def find_followed(
     path = cwd / reference
     if path.is_file() and path.stat().st_size:
         name = owner_of(Source(reference, path=path), registry.BUILT_IN)
-        return _standing(_following(name), path)
+        return _standing(_following(name), path, alone=True)
     if path.exists() or "/" in reference or path.suffix in SUFFIXES:
         if path.exists() and not path.is_file():
             raise UsageError(f"{reference} is no file", hint="`agentsdir list --native` shows ids")
-        return Followed(path, lambda: _begun(path, stores[0].reader))
+        return Followed(path, lambda: _begun(path, stores[0].reader), alone=True)
     if may_be_native(reference):
         try:
             located = find_native(stores, reference)
@@ -146,8 +153,8 @@ def session_of_agent(
     return registry.get(name), *found
 
 
-def _standing(reader: StoreReader, main: Path) -> Followed:
-    return Followed(main, lambda: (reader, main))
+def _standing(reader: StoreReader, main: Path, *, alone: bool = False) -> Followed:
+    return Followed(main, lambda: (reader, main), alone)
 
 
 def _begun(path: Path, otherwise: StoreReader) -> tuple[StoreReader, Path] | None:

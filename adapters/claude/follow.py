@@ -99,12 +99,14 @@ class SessionFollower:
 
     Args:
         hidden: tell blocks marked `hidden` too.
+        alone: follow the one file, and no subagents' beside it.
     """
 
-    def __init__(self, main: Path, *, hidden: bool) -> None:
+    def __init__(self, main: Path, *, hidden: bool, alone: bool = False) -> None:
         self._main = _File(main, is_main=True)
         self._files = [self._main]
         self._hidden = hidden
+        self._alone = alone
         self._told = Retelling()
         self._sink = LiveSink(hidden=hidden)
         self._growing = Growing(self._sink)
@@ -196,6 +198,8 @@ class SessionFollower:
 
         A file whose first line is still being written is left for later, unless `complete`.
         """
+        if self._alone:
+            return
         main = self._main.tail.path
         names = {main.stem, self._main.opening[0]} - {""}
         if names != self._names:  # who is no child of the one session may be one of the other

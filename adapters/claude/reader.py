@@ -79,11 +79,11 @@ class ClaudeReader:
 
         return adoptable(main)
 
-    def follow(self, main: Path, *, hidden: bool = False) -> Follower:
+    def follow(self, main: Path, *, hidden: bool = False, alone: bool = False) -> Follower:
         """Return a follower of one session."""
         from agentsdir.adapters.claude.follow import SessionFollower
 
-        return SessionFollower(main, hidden=hidden)
+        return SessionFollower(main, hidden=hidden, alone=alone)
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""

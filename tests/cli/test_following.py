@@ -335,3 +335,18 @@ def test_an_agent_cannot_lead_out_of_its_folder(shell: Any) -> None:
     (transcripts / "w").symlink_to(shell.home)
     done = shell("follow", agent, "--until-idle", "0", "--json")
     assert (done.code, done.error["kind"]) == (12, "unsafe-path")
+
+
+def test_a_file_is_followed_by_itself_and_an_id_with_its_subagents(shell: Any) -> None:
+    """As parse reads them: nothing more, and nothing less."""
+    project = shell.home / ".claude" / "projects" / "-w"
+    shutil.copytree(FIXTURES / "side-agents-2.1.98", project)
+    main = str(project / f"{ONE}.jsonl")
+    threads = {}
+    for word in (main, ONE):
+        followed = last_of_each(shell.ok("follow", word, "--until-idle", "0").rows)
+        parsed = last_of_each(shell.ok("parse", word).rows)
+        assert {row["id"]: row for row in followed} == {row["id"]: row for row in parsed}
+        threads[word] = {row["conversationId"] for row in followed}
+    assert threads[main] == {"main"}
+    assert len(threads[ONE]) > 1

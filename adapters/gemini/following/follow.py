@@ -79,12 +79,14 @@ class SessionFollower:
 
     Args:
         hidden: tell blocks marked `hidden` too.
+        alone: follow the one file, and no subagents' beside it.
     """
 
-    def __init__(self, main: Path, *, hidden: bool) -> None:
+    def __init__(self, main: Path, *, hidden: bool, alone: bool = False) -> None:
         self._main = _File(main, is_main=True)
         self._files = [self._main]
         self._hidden = hidden
+        self._alone = alone
         self._conversations: dict[str, Conversation] = {}
         # (message id, call id) → the thread that the call started and how long it ran.
         self._linked: dict[tuple[str, str], tuple[str, int | None]] = {}
@@ -324,6 +326,8 @@ class SessionFollower:
 
     def _new_children(self, *, complete: bool) -> Iterator[_File]:
         """Yield the files of subagents that were not there before; find those that moved along."""
+        if self._alone:
+            return
         main = self._main.thread
         # What a torn header says holds, too.
         session_id = id_of(self._main.head[:BEGINNING])
