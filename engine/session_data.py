@@ -55,10 +55,16 @@ def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
             for block in parse_session(Found(architecture, files), hidden=False).blocks():
                 blocks.setdefault(block["conversationId"], []).append(block)
     data["blocks"] = blocks.pop(MAIN)
-    threads = {entry["id"]: entry for entry in data["subagents"]}
+    raw = {entry["id"]: entry for entry in data["subagents"]}
+    # The reader names a thread; a file's name is another name for some of them.
+    entries = {conversation: raw.pop(conversation, {}) for conversation in blocks}
     for conversation, thread in blocks.items():
-        threads.setdefault(conversation, {"id": conversation})["blocks"] = thread
-    data["subagents"] = [{"blocks": [], **entry} for entry in threads.values()]
+        names = sorted({_stem(block["source"]["file"]) for block in thread if block.get("source")})
+        if not entries[conversation]:
+            entries[conversation] = next((raw.pop(name) for name in names if name in raw), {})
+    threads = [{**entries[name], "id": name, "blocks": blocks[name]} for name in blocks]
+    threads += [{"blocks": [], **entry} for entry in raw.values()]
+    data["subagents"] = threads
     return data
 
 

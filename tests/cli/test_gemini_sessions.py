@@ -287,3 +287,16 @@ def test_an_import_beside_the_original_becomes_another_session(shell: Any, store
     assert other != agent
     assert shell.ok("replay", other).out == shell.ok("replay", agent).out
     del store
+
+
+def test_a_flat_subagent_stands_once_in_runtime_data_raw_and_with_its_blocks(shell: Any) -> None:
+    """The reader names its thread; its file is named as its parent's are."""
+    chats = shell.home / ".gemini" / "tmp" / "w" / "chats"
+    shutil.copytree(FIXTURES / "gemini" / "subagent-flat" / "chats", chats)
+    (chats.parent / ".project_root").write_text("/srv/w")
+    agent = shell.ok("new", "--from", "flat-parent-0001", "--cwd", str(shell.cwd)).out.strip()
+    runtime = orjson.loads(shell.ok("inspect", agent, "--runtime").out)
+    assert len(runtime["subagents"]) == 2
+    for thread in runtime["subagents"]:
+        assert thread["rawTranscript"]
+        assert {block["conversationId"] for block in thread["blocks"]} == {thread["id"]}

@@ -58,16 +58,19 @@ def read_card(path: Path, wanted: Callable[[str], bool] | None = None) -> Card |
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or not status.st_size:
             return None
-        if wanted and not wanted(id_of(os.pread(descriptor, BEGINNING, 0))):
+        if wanted and not wanted(id_of(os.pread(descriptor, BEGINNING, 0)) or path.stem):
             return None
         with os.fdopen(descriptor, "rb", closefd=False) as stream:
             ends = ends_of(stream)
     finally:
         os.close(descriptor)
     head = look_at(ends)
-    if head.family is None:
+    family = head.family
+    if family is None:
         return None
-    title = _title(ends, head.family) if head.talks else ""
+    if not head.session_id:  # a log without its header is named by its file
+        head = head._replace(session_id=path.stem)
+    title = _title(ends, family) if head.talks else ""
     created = times.native(started(ends))
     return Card(path, head, title, created, status.st_mtime_ns, ends.size)
 

@@ -7,7 +7,7 @@ import re
 
 import orjson
 
-from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, LOG, family_of
+from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, LOG, family_of, top_keys
 from agentsdir.adapters.gemini.transcripts.shapes import (
     content_of,
     is_injected,
@@ -29,17 +29,17 @@ END = 64 * 1024
 BEGINNING = 4096
 _MOST = 1024 * 1024
 _CONTEXT = b'"<session_context>'
-_ID = re.compile(rb'(?<!\\)"sessionId"\s*:\s*"([^"\\]*)"')
+_TEXT = re.compile(rb'"([^"\\]*)"')
 _KIND = re.compile(rb'(?<!\\)"kind"\s*:\s*"(main|subagent)"')
 # In a document as clients write it, only the session's own keys stand this far left.
 _DOCUMENT_KIND = re.compile(rb'\n  "kind": "(main|subagent)"')
 _DOCUMENT_SUMMARY = re.compile(rb'\n  "summary": ("(?:[^"\\]|\\.)*+")')
-_START = re.compile(rb'(?<!\\)"startTime"\s*:\s*"([^"\\]*)"')
 _WORKSPACE = re.compile(r"\*\*Workspace Directories:\*\*\n\s+- (.+)")
 # How the rendered prompt of the first agents began; their files say nothing else about it.
 _RENDERED = "Your task is to "
 _LIST = re.compile(r'"messages"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
+_USER = re.compile(r'"type"\s*:\s*"user"')
 # The prompt in a message that is too long for the head.
 _CUT_PROMPT = re.compile(r'"(?:content|text)"\s*:\s*("(?:[^"\\]|\\.){1,1000})')
 
@@ -47,8 +47,8 @@ _CUT_PROMPT = re.compile(r'"(?:content|text)"\s*:\s*("(?:[^"\\]|\\.){1,1000})')
 class Ends(NamedTuple):
     """The first and last 64 KiB of a file, the same bytes where it is short; `size` is bytes.
 
-    Where the first 64 KiB end within what the client told the model, and the file has at most 1
-    MiB, they are all of it: else nobody could tell whether anybody talks behind that.
+    Where the first 64 KiB hold nothing but what the client told the model, and the file has at most
+    1 MiB, they are all of it: else nobody could tell whether anybody talks behind that.
     """
 
     head: bytes
@@ -92,7 +92,7 @@ def ends_of(stream: BinaryIO) -> Ends:
     size = stream.seek(0, 2)
     if size <= END:
         return Ends(head, head, size)
-    if size <= _MOST and _CONTEXT in head[head.rfind(b"\n") + 1 :][:BEGINNING]:
+    if size <= _MOST and _CONTEXT in head and not _is_talk(Ends(head, b"", size)):
         stream.seek(0)
         head = stream.read()
         return Ends(head, head, size)
@@ -106,19 +106,46 @@ def look_at(ends: Ends) -> Head:
     if family not in (LOG, DOCUMENT):
         return Head(family, "", "", rendered=False, talks=False)
     said = next((message for message in messages(ends, family) if _speaks(message)), None)
-    # A log says its kind in its first row, a document behind all messages.
-    if family == DOCUMENT:
-        kinds = (_DOCUMENT_KIND if b'\n  "' in ends.head else _KIND).findall(ends.tail)[-1:]
-    else:
-        kinds = _KIND.findall(ends.head.partition(b"\n")[0])[:1]
     return Head(
         family,
         id_of(ends.head[:BEGINNING]),
-        kinds[0].decode() if kinds else "",
+        _kind_of(ends, family),
         rendered=said is not None and prompt_of(said).startswith(_RENDERED),
         # What is longer than both ends is more than what the client puts before a talk.
         talks=said is not None or not ends.is_whole,
     )
+
+
+def _is_talk(ends: Ends) -> bool:
+    return any(_speaks(message) for message in messages(ends, LOG))
+
+
+def _kind_of(ends: Ends, family: str) -> str:
+    """Return the kind: a log says it in its first row, a document behind all messages."""
+    if family == LOG:
+        kind = _own(ends.head.partition(b"\n")[0], b"kind")
+    elif (
+        b'\n  "' not in ends.head
+        and ends.is_whole
+        and isinstance(whole := _decode(ends.head), dict)
+    ):
+        kind = text_of(whole.get("kind"))
+    else:
+        found = (_DOCUMENT_KIND if b'\n  "' in ends.head else _KIND).findall(ends.tail)[-1:]
+        kind = found[0].decode() if found else ""
+    return kind if kind in ("main", "subagent") else ""
+
+
+def _own(text: bytes, name: bytes) -> str:
+    """Return a text that the object at the beginning of `text` has itself; empty for none."""
+    if name not in text:
+        return ""
+    for key, at in top_keys(text.removeprefix(b"\xef\xbb\xbf").lstrip()):
+        if key == b'"' + name + b'"':
+            shift = len(text) - len(text.removeprefix(b"\xef\xbb\xbf").lstrip())
+            found = _TEXT.match(text, at + shift)
+            return found[1].decode(errors="replace") if found else ""
+    return ""
 
 
 def id_of(beginning: bytes) -> str:
@@ -127,8 +154,7 @@ def id_of(beginning: bytes) -> str:
     It stands in the first row, and of a document in the first lines.
     """
     line = beginning.partition(b"\n")[0]
-    found = _ID.search(beginning if line.strip() == b"{" else line)
-    return found[1].decode(errors="replace") if found else ""
+    return _own(beginning if line.strip() == b"{" else line, b"sessionId")
 
 
 def messages(ends: Ends, family: str) -> Iterator[dict[str, Any]]:
@@ -158,8 +184,7 @@ def rows(ends: Ends, word: bytes = b"") -> Iterator[dict[str, Any]]:
 
 def started(ends: Ends) -> str:
     """Return when a session began, as its header says; empty where it does not."""
-    found = _START.search(ends.head[:BEGINNING])
-    return found[1].decode(errors="replace") if found else ""
+    return _own(ends.head[:BEGINNING], b"startTime")
 
 
 def workspace_of(ends: Ends, family: str) -> str:
@@ -209,8 +234,15 @@ def prompt_of(message: dict[str, Any]) -> str:
 
 def cut_prompt(ends: Ends, family: str) -> str:
     """Return the beginning of a prompt that is longer than the head; empty for none."""
+    if ends.is_whole:
+        return ""
     text = ends.head.decode(errors="replace")
-    text = text[text.rfind("\n") + 1 :] if family == LOG else text
+    if family == LOG:
+        text = text[text.rfind("\n") + 1 :]
+    else:
+        *_, text = _elements_and_rest(text)
+    if not _USER.search(text):
+        return ""
     for match in _CUT_PROMPT.finditer(text):
         for end in range(len(match[1]), max(len(match[1]) - 12, 0), -1):  # not within an escape
             said = text_of(_decode((match[1][:end] + '"').encode(errors="replace")))
@@ -221,7 +253,8 @@ def cut_prompt(ends: Ends, family: str) -> str:
 
 def _speaks(message: dict[str, Any]) -> bool:
     if role_of(message) == "user":
-        return bool(prompt_of(message))
+        kinds = [part_kind(part) for part in parts_of(content_of(message))]
+        return bool(prompt_of(message)) or ("media" in kinds and "response" not in kinds)
     if role_of(message) != "model":
         return False
     if message.get("toolCalls") or message.get("thoughts"):
@@ -231,7 +264,13 @@ def _speaks(message: dict[str, Any]) -> bool:
 
 
 def _elements(head: bytes) -> Iterator[dict[str, Any]]:
-    text = head.decode(errors="replace")
+    for value in _elements_and_rest(head.decode(errors="replace")):
+        if isinstance(value, dict):
+            yield value
+
+
+def _elements_and_rest(text: str) -> Iterator[Any]:
+    """Yield the messages of a document that stand whole in its head, then the text behind them."""
     found = _LIST.search(text)
     decoder = json.JSONDecoder()
     at = found.end() if found else len(text)
@@ -241,9 +280,10 @@ def _elements(head: bytes) -> Iterator[dict[str, Any]]:
         try:
             value, at = decoder.raw_decode(text, gap.end())
         except (ValueError, RecursionError):  # damaged, cut, or the end of the list
-            return
+            break
         if isinstance(value, dict):
             yield value
+    yield text[at:]
 
 
 def _decode(line: bytes) -> Any:

@@ -353,3 +353,58 @@ def test_a_store_is_known_by_what_stands_in_it(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
     assert reader().is_storage(tmp_path / name) is expected
+
+
+def _chat(store: Path, name: str, data: bytes) -> None:
+    folder = store / "tmp" / "rim" / "chats"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def _rows(*rows: Any) -> bytes:
+    return b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
+
+
+RIM = {"sessionId": "11111111-2222-4333-8444-555555555555", "projectHash": "ab" * 32}
+SAID = {"id": "g", "type": "gemini", "timestamp": "2026-01-02T03:04:05.000Z", "content": "A cat."}
+
+
+def test_a_stub_whose_head_ends_within_a_second_header_is_not_listed(store: Path) -> None:
+    """A resume in one minute after another leaves the context twice, and nothing else."""
+    text = "<session_context>" + "x" * 65_200
+    context = {"id": "c", "type": "user", "timestamp": SAID["timestamp"]}
+    change = {"$set": {"messages": [{**context, "content": [{"text": text}]}]}}
+    once = _rows(RIM, change)
+    assert 64 * 1024 - len(_rows(RIM)) < len(once) < 64 * 1024
+    _chat(store, "session-1-11111111.jsonl", once + _rows(RIM, change))
+    assert [row.id for row in listed(store) if row.file.parent.parent.name == "rim"] == []
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_a_session_that_begins_with_an_image_is_not_titled_by_its_answer(
+    store: Path, suffix: str
+) -> None:
+    """The answer is nobody's prompt."""
+    image = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
+    prompt = {"id": "u", "type": "user", "timestamp": SAID["timestamp"], "content": [image]}
+    document = json.dumps({**RIM, "messages": [prompt, SAID]}, indent=2).encode()
+    data = document if suffix == "json" else _rows(RIM, prompt, SAID)
+    _chat(store, f"session-1-11111111.{suffix}", data)
+    (row,) = [row for row in listed(store) if row.file.parent.parent.name == "rim"]
+    assert (row.id, row.title) == (RIM["sessionId"], "")
+
+
+def test_a_log_without_its_header_is_listed_under_its_files_name(store: Path) -> None:
+    """An empty id names no session."""
+    _chat(store, "session-1-11111111.jsonl", _rows(SAID))
+    (row,) = [row for row in listed(store) if row.file.parent.parent.name == "rim"]
+    assert row.id == "session-1-11111111"
+    assert reader().locate(store, row.id) == [row.file]
+
+
+def test_an_id_that_stands_deeper_is_not_the_sessions(store: Path) -> None:
+    """What a text search finds counts only where it is the header's own."""
+    inner = {"sessionId": "other", "kind": "subagent", "startTime": "2020-01-01T00:00:00Z"}
+    _chat(store, "session-1-11111111.jsonl", _rows({"x": inner, **RIM}, SAID))
+    (row,) = [row for row in listed(store) if row.file.parent.parent.name == "rim"]
+    assert (row.id, row.created) == (RIM["sessionId"], None)
