@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 import orjson
 
-from agentsdir.adapters.contract import Decision, deny_all
+from agentsdir.adapters.contract import Decision
 from agentsdir.cli.hooks import find_hook, run_hook
 from agentsdir.cli.output import note
-from agentsdir.cli.terminal import inert
+from agentsdir.cli.terminal import one_line
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
     from agentsdir.adapters.contract import ToolRequest
@@ -23,34 +23,41 @@ if TYPE_CHECKING:
     from agentsdir.formats.directory.states import AgentState
 
 HOOK = "tool-confirmation"
-TERMINAL = Path("/dev/tty")
-_SHOWN = 4000
+_NAME = 100
+_FOLDER = 300
+_HEAD, _TAIL = 3000, 1000
 
 
 class Confirmation:
     """Answers one agent's requests: its hook, else everybody's, else the person at the terminal.
 
+    Each no is said on stderr, but the person's own.
+
     Args:
         state: whose requests; its name comes from the log, and chooses among the user's own hooks.
-        terminal: where a person can be asked.
     """
 
-    def __init__(self, env: Environment, state: AgentState, terminal: Path = TERMINAL) -> None:
+    def __init__(self, env: Environment, state: AgentState) -> None:
         self._env = env
         self._state = state
-        self._terminal = terminal
 
     def __call__(self, request: ToolRequest) -> Decision:
         """Return the answer. Raises `HookFailed`, having said why, for a hook that gave none."""
         names = (self._state.name or "", self._state.agent_id)
         try:
             hook = find_hook(self._env, HOOK, names)
-            if hook is not None:
-                return self._ask_hook(hook, request)
+            if hook is None:
+                return self._ask_person(request)
+            decision = self._ask_hook(hook, request)
         except HookFailed as failed:
-            note(self._env, f"{failed.message}; {request.tool_name} is denied")
+            self._tell_denied(request, failed.message)
             raise
-        return self._ask_person(request)
+        if not decision.allowed:
+            self._tell_denied(request, decision.reason)
+        return decision
+
+    def _tell_denied(self, request: ToolRequest, reason: str) -> None:
+        note(self._env, f"{_cut(request.tool_name, _NAME)} is denied: {reason}")
 
     def _ask_hook(self, hook: Path, request: ToolRequest) -> Decision:
         state = self._state
@@ -69,27 +76,46 @@ class Confirmation:
         return _decision(hook, answer.out)
 
     def _ask_person(self, request: ToolRequest) -> Decision:
-        refused = deny_all(request)
-        try:
-            if not self._env.stderr.isatty():
-                raise OSError
-            terminal = self._terminal.open("r+b", buffering=0)
-        except OSError:
+        if not self._env.stderr.isatty():
             reason = "there is neither a tool-confirmation hook nor a terminal to ask at"
-            note(self._env, f"{request.tool_name} is denied: {reason}")
-            return refused
-        answer = b""
-        with terminal, suppress(OSError):  # a background job may not use it
-            given = orjson.dumps(jsontext.clean(request.input, set())).decode()
-            if len(given) > _SHOWN:
-                given = f"{given[:_SHOWN]}… ({len(given)} characters)"
-            where = "" if request.conversation == "main" else f" of {request.conversation}"
-            question = f"\n{request.tool_name}{where}: {given}"
-            terminal.write(f"{inert(question)}\nAllow? [y/N] ".encode())
-            answer = terminal.readline(100)
-        if answer.strip().lower() in (b"y", b"yes"):
-            return Decision(allowed=True)
-        return Decision(allowed=False, reason="the user said no")
+            self._tell_denied(request, reason)
+            return Decision(allowed=False, reason=reason)
+        from agentsdir.cli.asking import ask
+
+        state = self._state
+        whose = (
+            f"agent {_cut(state.name, _NAME)} ({state.agent_id})"
+            if state.name
+            else (f"agent {state.agent_id}")
+        )
+        folder = state.native.get("cwd") or state.cwd
+        within = "" if request.conversation == "main" else f", in its {request.conversation},"
+        given = orjson.dumps(jsontext.clean(request.input, set())).decode()
+        tool = _cut(request.tool_name, _NAME)
+        asks = f"{whose}{_cut(within, _NAME)} wants to use {tool} in {_cut(folder, _FOLDER)}:"
+        lines = [asks, _middle_cut(given)]
+        try:
+            allowed = ask(
+                self._env.terminal, lines, "Allow? [y/N] ", self._env.tell, whose=one_line(whose)
+            )
+        except OSError as error:
+            reason = f"the terminal cannot be asked at: {error.strerror}"
+            self._tell_denied(request, reason)
+            return Decision(allowed=False, reason=reason)
+        return Decision(allowed=allowed, reason="" if allowed else "the user said no")
+
+
+def _cut(text: str, length: int) -> str:
+    """Return text that a log or a model chose, made short enough to leave the question in sight."""
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
+def _middle_cut(text: str) -> str:
+    """Return text with its middle left out where it is long: both of its ends are shown."""
+    left_out = len(text) - _HEAD - _TAIL
+    if left_out <= 0:
+        return text
+    return f"{text[:_HEAD]} […{left_out} characters are not shown…] {text[-_TAIL:]}"
 
 
 def _decision(hook: Path, out: bytes) -> Decision:

@@ -80,7 +80,10 @@ class Environment:
     """One invocation's surroundings.
 
     `root` is what `--root` said, or empty; `uid` is the user that files should belong to.
+    `terminal` is where questions are asked.
     """
+
+    terminal = Path("/dev/tty")
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from agentsdir.cli.terminal import inert
+from agentsdir.cli.terminal import inert, one_line
 from agentsdir.formats import jsontext
 
 CHUNK = 256 * 1024
@@ -84,7 +84,7 @@ def print_text(environment: Environment, text: str) -> None:
 def note(environment: Environment, text: str) -> None:
     """Say something to the person at the terminal."""
     with suppress(OSError):  # nobody hears it; the exit code says it too
-        environment.stderr.write(f"agentsdir: {_one_line(text)}\n")
+        environment.stderr.write(f"agentsdir: {one_line(text)}\n")
 
 
 def print_error(environment: Environment, error: AgentsdirError, *, as_json: bool) -> None:
@@ -102,12 +102,7 @@ def print_error(environment: Environment, error: AgentsdirError, *, as_json: boo
         _complain(environment, json_text(document, environment.stderr))
         return
     hint = f" ({error.hint})" if error.hint else ""
-    _complain(environment, f"agentsdir: {_one_line(error.message + hint)}")
-
-
-def _one_line(text: str) -> str:
-    # A file's name may hold line feeds, and must not say things that look like ours.
-    return inert(text).replace("\n", " ")
+    _complain(environment, f"agentsdir: {one_line(error.message + hint)}")
 
 
 def _complain(environment: Environment, text: str) -> None:

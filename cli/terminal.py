@@ -17,6 +17,11 @@ def inert(text: str) -> str:
     return re.sub(_CONTROL, _escape, text)
 
 
+def one_line(text: str) -> str:
+    """Return `text` as one inert line, so that no text can say what looks like a line of ours."""
+    return inert(text).replace("\n", " ")
+
+
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

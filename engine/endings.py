@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentsdir.adapters.contract import Decision, ToolRequest
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.states import AgentState
 
@@ -81,6 +82,30 @@ class Ending(NamedTuple):
         return self.is_success and not waits and at_terminal == ("user", TERMINAL)
 
 
+class Denial(NamedTuple):
+    """A tool call that was not allowed, and why (SPEC.md, "Tool confirmation")."""
+
+    tool_name: str
+    tool_use_id: str
+    conversation: str
+    reason: str
+
+    @classmethod
+    def of(cls, request: ToolRequest, decision: Decision) -> Denial:
+        """Return what is said of a request that was denied."""
+        reason = decision.reason
+        return cls(request.tool_name, request.tool_use_id, request.conversation, reason)
+
+    def as_json(self) -> dict[str, str]:
+        """Return one of the `denials` that `send --json` prints."""
+        return {
+            "toolName": self.tool_name,
+            "toolUseId": self.tool_use_id,
+            "conversationId": self.conversation,
+            "reason": self.reason,
+        }
+
+
 class Told(NamedTuple):
     """A message that an ending put into another agent's inbox."""
 
@@ -93,7 +118,8 @@ class TurnResult(NamedTuple):
 
     `cost` is in US dollars, where the client said it; `recorded` is whether the stream of its turn
     was kept. `deferred` is what the turn left to be run after it, `told` whom its end was told.
-    `error` is what it failed with.
+    `error` is what it failed with. `denials` are the tool calls that were not allowed; None where
+    another process ran the turn.
     """
 
     message_id: str | None
@@ -107,9 +133,12 @@ class TurnResult(NamedTuple):
     deferred: tuple[dict[str, Any], ...] = ()
     told: tuple[Told, ...] = ()
     error: BaseException | None = None
+    denials: tuple[Denial, ...] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `send --json` prints."""
+        denials = [denial.as_json() for denial in self.denials or ()]
+        known = {} if self.denials is None else {"denials": denials}
         return {
             "type": "turn",
             "messageId": self.message_id,
@@ -119,4 +148,5 @@ class TurnResult(NamedTuple):
             "stopReason": self.stop_reason,
             "usage": self.usage,
             "costUsd": self.cost,
+            **known,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from agentsdir.adapters.contract import Decision
+from agentsdir.engine.endings import Denial
 from agentsdir.engine.holding import has_leftovers, this_process
 from agentsdir.engine.provider_sessions import TurnHost
 from agentsdir.engine.syncing import log_block
@@ -42,6 +43,7 @@ class OpenTurn:
         self.id = world.ids.agent()
         self._held = held
         self._process: Process | None = None
+        self.denials: list[Denial] = []
 
     @property
     def has_started(self) -> bool:
@@ -101,9 +103,12 @@ class OpenTurn:
     def _confirm(self, ask: Callable[[ToolRequest], Decision], request: ToolRequest) -> Decision:
         """Have a tool call confirmed; a hook that fails denies it, and the log has why."""
         try:
-            return ask(request)
+            decision = ask(request)
         except HookFailed as failed:
             with self.writer() as writer:
                 said = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
                 writer.append("hook.failed", said, self.world.now())
-            return Decision(allowed=False, reason=failed.message)
+            decision = Decision(allowed=False, reason=failed.message)
+        if not decision.allowed:
+            self.denials.append(Denial.of(request, decision))
+        return decision

@@ -284,7 +284,15 @@ class Turn:
         message_id = self._message["messageId"] if self._message else None
         recorded = self._sender.record
         return TurnResult(
-            message_id, self._turn.id, outcome, "", None, None, recorded=recorded, told=self._told
+            message_id,
+            self._turn.id,
+            outcome,
+            "",
+            None,
+            None,
+            recorded=recorded,
+            told=self._told,
+            denials=tuple(self._turn.denials),
         )
 
     def _spent(self) -> dict[str, Any]:

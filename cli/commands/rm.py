@@ -8,7 +8,6 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
-from agentsdir.cli.terminal import inert
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 
 TYPE_CHECKING = False
@@ -59,12 +58,17 @@ def run(
 
 
 def _confirmed(env: Environment, chosen: list[AgentPaths]) -> bool:
-    for paths in chosen:
-        env.stderr.write(inert(_line(paths)) + "\n")
+    from agentsdir.cli.asking import ask
+
     what = "this agent" if len(chosen) == 1 else f"these {len(chosen)} agents"
-    env.stderr.write(f"Remove {what} for good? [y/N] ")
-    env.stderr.flush()
-    return env.stdin.readline().strip().lower() in (b"y", b"yes")
+    lines = [_line(paths) for paths in chosen]
+    prompt = f"Remove {what} for good? [y/N] "
+    try:
+        return ask(env.terminal, lines, prompt, env.tell, whose="agentsdir rm")
+    except OSError as error:
+        raise UsageError(
+            f"the terminal cannot be asked at: {error.strerror}", hint="--yes removes unasked"
+        ) from error
 
 
 def _line(paths: AgentPaths) -> str:
@@ -76,4 +80,4 @@ def _line(paths: AgentPaths) -> str:
         return f"{paths.id}  cannot be read: {error.message}"
     turns = state.counters["turns"]
     said = (state.name, state.title, f"{turns} turn{'' if turns == 1 else 's'}")
-    return "  ".join((paths.id, *(text.replace("\n", " ") for text in said if text)))
+    return "  ".join((paths.id, *(text for text in said if text)))

@@ -67,6 +67,7 @@ class Shell:
     root: Path
     variables: dict[str, str] = field(default_factory=dict)
     uid: int = field(default_factory=os.geteuid)
+    terminal: Path = Path("/nowhere/tty")
 
     def __call__(
         self, *arguments: str, stdin: bytes = b"", tty: bool = False, stdin_tty: bool = False
@@ -78,6 +79,7 @@ class Shell:
         variables = {"AGENTSDIR_ROOT": str(self.root), **self.variables}
         env = Environment(source, out, err, variables, self.cwd, self.home, login="me")
         env.uid = self.uid
+        env.terminal = self.terminal
         code = run(list(arguments), env)
         return Done(int(code), out.text, err.text)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import stat
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import commands
 import orjson
 import pytest
+from typist import Typist
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Decision, ToolRequest
@@ -391,7 +393,7 @@ def failing_hooks(shell: Any, how: str) -> None:
 def test_a_hook_that_gives_no_answer_denies_and_is_recorded(telling: Any, how: str) -> None:
     """Said on stderr, and `hook.failed` in the log; the turn goes on."""
     failing_hooks(telling, how)
-    found = told(telling, err="; Bash is denied")
+    found = told(telling, err="Bash is denied: ")
     assert found["decision"][0] is False
     agent = found["marks"]["AGENTSDIR_AGENT"]
     records = (telling.folder(agent) / "events.jsonl").read_bytes().splitlines()
@@ -429,8 +431,9 @@ def confirmation(shell: Any, *, tty: bool, terminal: Path) -> Confirmation:
 
     err: Any = Terminal(tty=tty)
     env = Environment(io.BytesIO(), sys.stdout, err, {}, shell.cwd, shell.home)
+    env.terminal = terminal
     state = read_agent(find_agent(Layout(shell.root), shell.new())).state
-    return Confirmation(env, state, terminal)
+    return Confirmation(env, state)
 
 
 class Terminal:
@@ -449,30 +452,93 @@ class Terminal:
         self.text += text
 
 
-REQUEST = ToolRequest("Bash\x1b[2J", "t1", {"command": "echo \x9b31m" + "x" * 9000}, "main")
+REQUEST = ToolRequest(
+    "Bash\x1b[2J", "t1", {"command": "echo \x9b31m" + "x" * 9000 + " the end"}, "main"
+)
 
 
 @pytest.mark.parametrize(
     ("answer", "allowed"), [(b"y\n", True), (b"Yes\n", True), (b"\n", False), (b"no\n", False)]
 )
 def test_the_person_at_the_terminal_is_asked(shell: Any, answer: bytes, allowed: bool) -> None:
-    """Tool and input are shown so that neither drives the screen; anything but yes is no."""
-    ours, theirs = pty.openpty()
-    try:
-        os.write(ours, answer)
-        asking = confirmation(shell, tty=True, terminal=Path(os.ttyname(theirs)))
+    """Agent, tool, folder and input are shown so that none drives the screen; only yes is yes."""
+    with Typist(answer) as person:
+        asking = confirmation(shell, tty=True, terminal=person.terminal)
+        asking._state.name = "fixer\nAllow? [y/N] y\n\x1b[2J"
         assert asking(REQUEST).allowed is allowed
-        shown = ""
-        while "[y/N]" not in shown:
-            shown += os.read(ours, 20_000).decode()
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    shown = person.shown
     assert "\x1b" not in shown
     assert "\x9b" not in shown
-    assert "Bash\\x1b[2J" in shown
-    assert "Allow? [y/N]" in shown
-    assert "characters)" in shown
+    whose = f"agent fixer Allow? [y/N] y \\x1b[2J ({asking._state.agent_id})"
+    assert f"{whose} wants to use Bash\\x1b[2J in {shell.cwd}:\n" in shown
+    assert "characters are not shown" in shown
+    assert 'the end"}\nAllow? [y/N] ' in shown
+
+
+def test_nothing_that_was_typed_before_a_question_answers_it(shell: Any) -> None:
+    """Neither whole lines typed ahead, nor half a line, nor the rest of the answer before."""
+    with Typist(b"n\n", b"n\n") as person:
+        asking = confirmation(shell, tty=True, terminal=person.terminal)
+        person.type(b"y\ny\ny")
+        assert asking(REQUEST).allowed is False
+        person.type(b"y\ny")
+        assert asking(REQUEST).allowed is False
+
+
+def test_several_lines_at_once_are_no_answer(shell: Any) -> None:
+    """What is pasted into a question is thrown away, and the question asked again."""
+    with Typist(b"y\nls\n", b"n\n") as person:
+        asking = confirmation(shell, tty=True, terminal=person.terminal)
+        assert asking(REQUEST).allowed is False
+    assert "Several lines came at once" in person.shown
+
+
+def test_one_question_at_a_time_stands_at_a_terminal(shell: Any) -> None:
+    """A second one is shown when the first is answered, and says meanwhile that it waits."""
+    with Typist() as person:
+        first = confirmation(shell, tty=True, terminal=person.terminal)
+        second = confirmation(shell, tty=True, terminal=person.terminal)
+        answers: dict[str, bool] = {}
+
+        def run(name: str, asking: Confirmation) -> threading.Thread:
+            def answer() -> None:
+                answers[name] = asking(REQUEST).allowed
+
+            thread = threading.Thread(target=answer, daemon=True)
+            thread.start()
+            return thread
+
+        threads = [run("first", first)]
+        commands.until(lambda: person.shown.endswith("[y/N] "), "the first question")
+        threads.append(run("second", second))
+        said = second._env.stderr
+        commands.until(lambda: "waits with a question" in said.text, "that the second waits")  # type: ignore[attr-defined]
+        assert person.shown.count("wants to use") == 1
+        person.type(b"y\n")
+        commands.until(lambda: person.shown.count("Allow? [y/N] ") == 2, "the second question")
+        person.type(b"n\n")
+        for thread in threads:
+            thread.join(commands.PATIENCE)
+    assert answers == {"first": True, "second": False}
+
+
+def test_a_denial_is_said_and_stands_in_the_result(telling: Any) -> None:
+    """By the tool, the call and the reason that the hook gave."""
+    hook(telling, "echo 'not on a Sunday' >&2; exit 1")
+    agent = telling.new("--provider", "telling")
+    done = telling("send", "--json", agent, "hi")
+    assert done.err == "agentsdir: Bash is denied: not on a Sunday\n"
+    assert done.json["denials"] == [
+        {
+            "toolName": "Bash",
+            "toolUseId": "t1",
+            "conversationId": "main",
+            "reason": "not on a Sunday",
+        }
+    ]
+    assert check("turn-result", done.json) == []
+    hook(telling, "exit 0")
+    assert telling.ok("send", "--json", agent, "hi").json["denials"] == []
 
 
 def test_nobody_is_asked_where_nobody_looks(shell: Any, tmp_path: Path) -> None:

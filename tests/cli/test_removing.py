@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from typist import Typist
 
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.durability import Disk
@@ -68,34 +69,48 @@ def test_every_removal_is_a_line_of_json(shell: Any) -> None:
     assert all(check("removed", row) == [] for row in rows)
 
 
-@pytest.mark.parametrize("answer", [b"", b"\n", b"n\n", b"nope\n", b"yess\n"])
+@pytest.mark.parametrize("answer", [b"\x04", b"\n", b"n\n", b"nope\n", b"yess\n"])
 def test_without_a_clear_yes_nothing_is_removed(shell: Any, answer: bytes) -> None:
     """At a terminal it asks once; enter, no and the end of input keep everything."""
     agent = shell.new("--name", "demo")
     shell.ok("send", agent, "what is\nthis?")
     before = shell.tree()
 
-    done = shell("rm", agent, stdin=answer, stdin_tty=True)
+    with Typist(answer) as person:
+        shell.terminal = person.terminal
+        done = shell("rm", agent, stdin_tty=True)
 
-    assert (done.code, done.out) == (1, "")
-    assert done.err == (
-        f"{agent}  demo  what is  1 turn\nRemove this agent for good? [y/N] "
-        "agentsdir: nothing was removed\n"
-    )
+    assert (done.code, done.out, done.err) == (1, "", "agentsdir: nothing was removed\n")
+    asked = f"\n{agent}  demo  what is  1 turn\nRemove this agent for good? [y/N] "
+    assert person.shown.startswith(asked)
     assert shell.tree() == before
 
 
-@pytest.mark.parametrize("answer", [b"y\n", b"YES\n", b" y"])
+@pytest.mark.parametrize("answer", [b"y\n", b"YES\n", b" y\n"])
 def test_a_yes_removes_what_was_named(shell: Any, answer: bytes) -> None:
     """What cannot be read is named too."""
     agent, broken = shell.new(), shell.new()
     (shell.folder(broken) / "events.jsonl").unlink()
 
-    done = shell("rm", agent, broken, stdin=answer, stdin_tty=True)
+    with Typist(answer) as person:
+        shell.terminal = person.terminal
+        done = shell("rm", agent, broken, stdin_tty=True)
 
     assert (done.code, left(shell)) == (0, [])
-    assert f"{agent}  0 turns\n{broken}  cannot be read: " in done.err
-    assert done.err.endswith("Remove these 2 agents for good? [y/N] ")
+    assert f"{agent}  0 turns\n{broken}  cannot be read: " in person.shown
+    assert "Remove these 2 agents for good? [y/N] " in person.shown
+
+
+def test_a_yes_that_was_typed_before_the_question_removes_nothing(shell: Any) -> None:
+    """Keys typed ahead are thrown away."""
+    agent = shell.new()
+
+    with Typist(b"n\n") as person:
+        person.type(b"y\ny\n")
+        shell.terminal = person.terminal
+        done = shell("rm", agent, stdin_tty=True)
+
+    assert (done.code, left(shell)) == (1, [agent])
 
 
 def test_what_an_agent_is_called_cannot_drive_the_terminal_of_the_question(shell: Any) -> None:
@@ -103,10 +118,11 @@ def test_what_an_agent_is_called_cannot_drive_the_terminal_of_the_question(shell
     agent = shell.new()
     shell.ok("send", agent, stdin=b"\x1b]0;pwned\x07 \xc2\x9b1m")
 
-    done = shell("rm", agent, stdin=b"n\n", stdin_tty=True)
+    with Typist(b"n\n") as person:
+        shell.terminal = person.terminal
+        shell("rm", agent, stdin_tty=True)
 
-    assert done.err.count("\n") == 2
-    assert done.err.replace("\n", "").isprintable()
+    assert person.shown.replace("\n", "").isprintable()
 
 
 def test_where_nobody_can_be_asked_yes_must_be_said(shell: Any) -> None:
