@@ -30,7 +30,8 @@ MIN_NATIVE_PREFIX = 8
 class Transcript(NamedTuple):
     """One transcript file of a session; `role` is "main" or "subagent".
 
-    `sidecar` is a small file that describes it; `told` are sessions in it that others tell better.
+    `sidecar` is a small file that describes it; `told` are sessions in it, or entries, that others
+    tell better.
     """
 
     source: Source

@@ -80,11 +80,14 @@ def _with_last_resorts(sessions: list[SessionFiles], files: list[_File]) -> list
     from agentsdir.adapters.gemini.transcripts.last_resorts import needed, project_of
 
     known: dict[PurePath, set[str]] = {}
+    mains: dict[PurePath, list[Source]] = {}
     for file in files:
         if file.is_main and file.head.talks:
-            known.setdefault(project_of(file.source.name), set()).add(file.head.session_id)
+            project = project_of(file.source.name)
+            known.setdefault(project, set()).add(file.head.session_id)
+            mains.setdefault(project, []).append(file.source)
     last = [(one.source, one.head.family) for one in files if one.head.family in _LAST_RESORTS]
-    chosen, passed = needed(last, known)
+    chosen, passed = needed(last, known, mains)
     first, *rest = sessions + chosen
     return [first._replace(remarks=first.remarks + passed), *rest]
 

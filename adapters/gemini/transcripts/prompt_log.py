@@ -33,11 +33,11 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
         if not is_prompt(value):
             writer.log(Turn(content_id(value), row, []), value)
             tally.settle_hidden(row)
-        elif (session := str(value["sessionId"])) in transcript.told:
+        elif {str(value["sessionId"]), entry_of(value)} & transcript.told:
             tally.settle_folded(row)
         else:
-            writer.session = session
-            key = writer.names.unique(f"{session}/{value['messageId']}")
+            writer.session = str(value["sessionId"])
+            key = writer.names.unique(entry_of(value))
             timestamp = times.native(value.get("timestamp"))
             writer.user(Turn(key, row, [{"text": value["message"]}], timestamp))
             tally.settle_parsed(row)
@@ -59,9 +59,14 @@ def is_prompt(value: Any) -> bool:
     )
 
 
-def sessions_in(data: bytes) -> set[str]:
-    """Return the ids of all sessions that have a prompt in the file."""
+def entry_of(value: dict[str, Any]) -> str:
+    """Return what names an entry: its session and its number there."""
+    return f"{value['sessionId']}/{value['messageId']}"
+
+
+def prompts_in(data: bytes) -> list[dict[str, Any]]:
+    """Return the prompts in the file."""
     from agentsdir.formats.reading.rows import Tally
 
     rows = ListDocument(data).rows(("",), "", Tally(), lambda _finding: None)
-    return {str(row.value["sessionId"]) for row in rows if is_prompt(row.value)}
+    return [row.value for row in rows if is_prompt(row.value)]

@@ -251,3 +251,28 @@ def test_no_shape_of_a_list_raises_or_goes_uncounted(entries: list[Any], name: s
     ids = [block["id"] for block in reading.blocks()]
     assert len(ids) == len(set(ids))
     reading.totals()
+
+
+def test_a_prompt_that_a_resumed_run_logged_under_an_id_of_its_own_stands_once() -> None:
+    """Its session's file has it, a moment later; what is nowhere else is read."""
+    said = {"id": "u", "type": "user", "timestamp": "2026-01-01T00:00:02.400Z", "content": "again"}
+    session = {"sessionId": "s1", "projectHash": "h", "messages": [said]}
+    entries = [
+        {"sessionId": "run2", "messageId": at, "type": "user", "message": text, "timestamp": time}
+        for at, (text, time) in enumerate(
+            [
+                ("again", "2026-01-01T00:00:02.000Z"),
+                ("again", "2026-01-01T00:00:03.000Z"),
+                ("lost", "2026-01-01T00:00:04.000Z"),
+            ]
+        )
+    ]
+    chat = Source("p/chats/session-1.json", data=_dumps(session))
+    both = Reading([chat, Source("p/logs.json", data=_dumps(entries))], hidden=False)
+    assert [(block["id"], block["content"]) for block in both.blocks()] == [
+        ("u:p", "again"), ("run2/1:p", "again"), ("run2/2:p", "lost"),
+    ]  # fmt: skip
+    both.totals()
+    alone = Reading([chat, Source("p/logs.json", data=_dumps(entries[:1]))], hidden=False)
+    assert [block["id"] for block in alone.blocks()] == ["u:p"]
+    assert "skipped-file" in alone.findings
