@@ -136,6 +136,7 @@ class SessionFollower:
             self._begin_again()
             grown = [file for file in self._files if file.tail.look() is Look.GREW]
         yield from self._read(grown)
+        yield from self._read_in_order()
         for file in described:
             if file.reading is not None:
                 file.reading.describe(file.meta)
@@ -152,6 +153,7 @@ class SessionFollower:
             file.look_at_sidecar()
         self._files += late
         yield from self._read(late)
+        yield from self._read_in_order()
         for file in self._files:
             rest = file.tail.rest()
             if rest and file.reading is not None:
@@ -167,6 +169,12 @@ class SessionFollower:
                 file.take(line)
                 if number % _BATCH == 0:
                     yield from self._told.tell(self._sink.drain())
+
+    def _read_in_order(self) -> Iterator[StreamEvent]:
+        """Read all anew where a subagent's file had rows before the main transcript had them."""
+        if self._growing.is_out_of_order:
+            self._begin_again()
+            yield from self._read(self._files)
 
     def _begin_again(self) -> None:
         """Start the whole session anew, with what was told kept to compare with."""

@@ -55,6 +55,11 @@ class Growing:
         self._readings.append(reading)
         return reading
 
+    @property
+    def is_out_of_order(self) -> bool:
+        """Whether a subagent's file was read before the rows of the main transcript it repeats."""
+        return self._subagents.copied_early
+
     def settle(self) -> None:
         """State what the rows so far mean for blocks before them: links, statuses, branches."""
         for reading in self._readings:

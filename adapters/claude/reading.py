@@ -207,9 +207,10 @@ class Reading:
                 tree.begin_again(uuid)
             self.emitter.log(self._place(row, value, None, thread or MAIN), 0, row.value)
             return FOLDED
+        if thread is None and self.subagents.rows and uuid in self.subagents.rows:
+            self.subagents.copied_early = True
         # A compaction's or a forked agent's file begins with rows of the thread it looks at.
         if thread is not None and uuid is not None and self.subagents.is_copy(uuid, self._file):
-            self.emitter.log(self._place(row, value, None, thread), 0, row.value)
             return FOLDED
         if thread is None:
             if value.get("isSidechain") is True:

@@ -47,7 +47,9 @@ class Subagents:
         self.changed = False
         # The rows of the main transcript by uuid, and the file of each row of a subagent's.
         self.main_rows: Collection[str] = ()
-        self._rows: dict[str, str] = {}
+        self.rows: dict[str, str] = {}
+        # Whether the main transcript had a row after a subagent's file that copied it.
+        self.copied_early = False
         self._calls: dict[tuple[str, str], Call] = {}
         self._all: list[Call] = []
         # Tool use id → agent id, from rows that name both and stand before or after the call.
@@ -56,7 +58,7 @@ class Subagents:
 
     def is_copy(self, uuid: str, file: str) -> bool:
         """Tell whether a row of a subagent's file stands in another file of the session, too."""
-        return uuid in self.main_rows or self._rows.setdefault(uuid, file) != file
+        return uuid in self.main_rows or self.rows.setdefault(uuid, file) != file
 
     def opened(self, place: Place, tool_use_id: str, given: dict[str, Any]) -> Call:
         """Note a call of the agent tool; the caller sets its handle."""
