@@ -138,8 +138,8 @@ class RecordedReader:
             except jsontext.JSONDecodeError:
                 continue
             if isinstance(event, dict) and event.get("type") in stream.EVENT_TYPES:
-                about = ("metadata",) if event["type"] == "metadata_update" else ("blockId",)
-                return isinstance(event.get("conversationId"), str) and any(map(event.get, about))
+                about = "metadata" if event["type"] == "metadata_update" else "blockId"
+                return isinstance(event.get("conversationId"), str) and about in event
         return b"\n" not in head and re.match(_LONG_EVENT, head) is not None
 
     def paths(self, home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
