@@ -151,7 +151,8 @@ class Index:
             message.orphans = left
 
     def _see_user(self, message: Message, value: dict[str, Any], place: Place) -> None:
-        content = content_of(value)
+        # Spelled out, for this runs for each version of a message.
+        content = value["content"] if "content" in value else content_of(value)
         if self._answers and content == self._answers and "displayContent" not in value:
             return  # as every log does, what the calls gave is told again to the model
         parts: list[Part] = [] if content == "" else parts_of(content)
@@ -208,8 +209,9 @@ class Index:
         self, message: Message, value: dict[str, Any], place: Place, before: dict[str, Any] | None
     ) -> None:
         """Take in a version; what is as it was `before` is known."""
-        content = content_of(value)
-        if before is None or content != content_of(before):
+        # Spelled out, for this runs for each version of a message.
+        content = value["content"] if "content" in value else content_of(value)
+        if before is None or content != before.get("content", before.get("parts")):
             self._see_content(message, content, place)
         thoughts = value.get("thoughts")
         if thoughts and (before is None or thoughts != before.get("thoughts")):
