@@ -18,7 +18,6 @@ OPEN = {
     "gemini-0.61.0/compress": "what stands before a compaction is superseded",
     "gemini-0.61.0/confirm": "a history that is written anew stands twice",
     "gemini-0.61.0/custom_command": "a command that is a prompt to the model stands as one",
-    "gemini-0.61.0/hint": "steering is hidden",
+    "gemini-0.61.0/unicode": "the recording has a placeholder for what was typed",
     "gemini-0.61.0/restore": "a history that is written anew stands twice",
-    "gemini-0.61.0/unicode": "typed text that begins as a client's tag is hidden",
 }

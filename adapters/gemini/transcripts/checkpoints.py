@@ -8,11 +8,11 @@ from __future__ import annotations
 from agentsdir.adapters.gemini.transcripts.lists import ListDocument
 from agentsdir.adapters.gemini.transcripts.shapes import (
     content_id,
-    is_injected,
     parts_of,
     plain_text,
     text_of,
 )
+from agentsdir.adapters.gemini.transcripts.speakers import is_client
 from agentsdir.adapters.gemini.transcripts.turns import Turn, TurnWriter
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
@@ -52,7 +52,7 @@ def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
         last = DROPPED
         if role == "user":
             last = writer.user(turn)
-            setting_up = last == DROPPED and is_injected(plain_text(parts))
+            setting_up = last == DROPPED and is_client(plain_text(parts))
         elif role == "model" and setting_up and plain_text(parts).startswith(_GIVEN):
             writer.log(turn, row.value, "model")
         elif role == "model":

@@ -213,7 +213,7 @@ class Emitter:
         for sign, (_, place) in message.texts.items():
             value = self._shelf.message(place)
             variant = "" if sign == live else "~" + content_id(content_of(value))[1:9]
-            for piece in prompt_pieces(value):
+            for piece in prompt_pieces(value, continues=message.continues):
                 self._piece(message, piece, place, variant)
         for bare, (place, at) in (message.orphans or {}).items() if self._settled else ():
             result = answer_parts(content_of(self._shelf.message(place)), at)

@@ -10,12 +10,12 @@ import orjson
 from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, LOG, family_of, top_keys
 from agentsdir.adapters.gemini.transcripts.shapes import (
     content_of,
-    is_injected,
     part_kind,
     parts_of,
     role_of,
     text_of,
 )
+from agentsdir.adapters.gemini.transcripts.speakers import is_client
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -227,7 +227,7 @@ def prompt_of(message: dict[str, Any]) -> str:
         return ""
     shown = message.get("displayContent")
     for part in parts_of(content_of(message) if shown is None else shown):
-        if part_kind(part) == "text" and not is_injected(part["text"]) and part["text"].strip():
+        if part_kind(part) == "text" and not is_client(part["text"]) and part["text"].strip():
             return str(part["text"])
     return ""
 
@@ -246,7 +246,7 @@ def cut_prompt(ends: Ends, family: str) -> str:
     for match in _CUT_PROMPT.finditer(text):
         for end in range(len(match[1]), max(len(match[1]) - 12, 0), -1):  # not within an escape
             said = text_of(_decode((match[1][:end] + '"').encode(errors="replace")))
-            if said and not is_injected(said):
+            if said and not is_client(said):
                 return said
     return ""
 

@@ -17,7 +17,6 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     content_id,
     content_of,
     dict_of,
-    is_injected,
     list_of,
     own_result,
     part_kind,
@@ -30,6 +29,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     thought_text,
 )
 from agentsdir.adapters.gemini.transcripts.spawns import spawn_of
+from agentsdir.adapters.gemini.transcripts.speakers import is_client, restates_prompt
 from agentsdir.adapters.gemini.transcripts.tokens import message_usage
 
 TYPE_CHECKING = False
@@ -67,6 +67,8 @@ class Index:
         # Messages with results whose call was not there when they came.
         self.orphaned: list[Message] = []
         self._repeats: dict[str, int] = {}
+        # The last prompt, by its id, and what was shown of it.
+        self._asked = "", ""
         # What the calls of the message that was seen last gave, where each gave one part.
         self._answers: list[Part] | None = None
         # The message that was seen last and its version then: the next one repeats most of it.
@@ -167,7 +169,7 @@ class Index:
             if kind in ("text", "thought"):
                 said.append(part["text"])
                 length += len(part["text"])
-                message.asks = message.asks or not is_injected(part["text"])
+                message.asks = message.asks or not is_client(part["text"])
             elif kind == "response":
                 self._see_answer(message, part["functionResponse"], parts, place, at)
             elif kind == "media" and answers:
@@ -183,6 +185,13 @@ class Index:
         shown = value.get("displayContent")
         if shown is not None:
             length += 1
+            sent, seen = plain_text(content_of(value)), plain_text(shown)
+            by, asked = self._asked
+            if by != message.id and restates_prompt(sent, seen, asked):
+                message.continues, message.asks = True, False
+        if message.asks and not answers:
+            said_last = plain_text(content_of(value) if shown is None else shown)
+            self._asked = message.id, said_last
         if said or shown is not None:
             sign = hash(tuple(said))
             if message.add_text(sign, length, place):

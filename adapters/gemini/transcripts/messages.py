@@ -57,12 +57,14 @@ class Message:
 
     `texts` has every text that ever stood there (by hash) with its length and place, and `text` is
     the last; `thoughts` and `extras` (parts nobody knows) likewise. `orphans` are results whose
-    call is not here, by its id. `asks` is set where somebody typed something. `number` counts
+    call is not here, by its id. `asks` is set where a person typed something, and
+    `continues` where the client goes on with a prompt by itself. `number` counts
     messages from 0.
     """
 
-    __slots__ = ("asks", "calls", "extras", "id", "model", "number", "orphans", "place", "role",
-                 "text", "texts", "thoughts", "timestamp", "tokens", "usage")  # fmt: skip
+    __slots__ = ("asks", "calls", "continues", "extras", "id", "model", "number", "orphans",
+                 "place", "role", "text", "texts", "thoughts", "timestamp",
+                 "tokens", "usage")  # fmt: skip
 
     def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
         self.id = message_id
@@ -82,6 +84,7 @@ class Message:
         self.usage: Usage | None = None
         self.model: str | None = None
         self.asks = False
+        self.continues = False
 
     def add_text(self, sign: int, length: int, place: Place) -> bool:
         """Keep the first place of a text, or a richer one; return whether that is news."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from agentsdir.adapters.gemini.transcripts.shapes import (
-    SNAPSHOTS,
     content_of,
-    is_injected,
     media_part,
     part_kind,
     parts_of,
 )
+from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -26,30 +25,35 @@ class Piece(NamedTuple):
     fields: dict[str, Any]
 
 
-def prompt_pieces(message: dict[str, Any]) -> Iterator[Piece]:
+def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterator[Piece]:
     """Yield the pieces of a user turn; results of tools are not among them.
 
     Where the client keeps what was typed (``displayContent``) beside what it sent, the first is
-    the prompt, and the second is a hidden piece.
+    the prompt, and the second is a hidden piece. Where the client goes on by itself (`continues`),
+    nothing in the row is a prompt.
     """
     parts = parts_of(content_of(message))
     kinds = [part_kind(part) for part in parts]
     answers = "response" in kinds
     typed: list[dict[str, Any]] = []
     injected = 0
+    goes_on = continues
     for part, kind in zip(parts, kinds, strict=True):
         if kind in ("text", "thought"):
             text = part["text"]
-            snapshot = text.lstrip().startswith(SNAPSHOTS)
-            if snapshot or is_injected(text):
-                yield _injected(text, injected, hidden=not snapshot)
+            speaker = speaker_of(text)
+            if speaker.form or continues:
+                goes_on = goes_on or speaker.form == "continuation"
+                yield _injected(text, injected, hidden=not speaker.shown)
                 injected += 1
+                if speaker.typed is not None:
+                    typed.append({"type": "text", "text": speaker.typed})
             else:
                 typed.append({"type": "text", "text": text})
         elif kind == "media" and not answers:
             typed.append(media_part(part))
     shown = message.get("displayContent")
-    if shown is not None:
+    if shown is not None and (typed or not goes_on):
         seen = [
             media_part(part) if part_kind(part) == "media" else
             {"type": "text", "text": part["text"]}

@@ -21,17 +21,6 @@ Part: TypeAlias = "dict[str, Any]"
 MODEL_TYPES = ("gemini", "model", "bob-shell")
 NOTICE_TYPES = ("info", "warning", "error")
 
-# How texts begin that the client puts into user turns. None of them was typed by anybody.
-INJECTED = (
-    "<session_context>",
-    "<hook_context>",
-    "User steering update:",
-    "[SYSTEM",
-    "This is the Gemini CLI.",
-    "System: Potential loop detected.",
-)
-# What /compress leaves in place of the turns it removed.
-SNAPSHOTS = ("<state_snapshot>", "<scratchpad>")
 MASKED = "<tool_output_masked>"
 
 
@@ -130,11 +119,6 @@ def plain_text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "".join(part["text"] for part in parts_of(content) if part_kind(part) == "text")
-
-
-def is_injected(text: str) -> bool:
-    """Tell whether the client itself wrote this text into a user turn."""
-    return text.lstrip().startswith(INJECTED)
 
 
 def role_of(message: dict[str, Any]) -> str:

@@ -105,7 +105,8 @@ def test_messages_that_are_written_again_under_new_ids_are_the_same_messages():
 
     call = {"id": "ls__c", "name": "ls", "args": {}, "status": "success"}
     again = [
-        {"id": "u2", "type": "user", "content": [{"text": "<session_context>"}, {"text": "list"}]},
+        {"id": "u2", "type": "user", "content": [
+            {"text": "<session_context>c</session_context>"}, {"text": "list"}]},
         {"id": "g2", "type": "gemini", "content": [
             {"text": "I look."}, {"functionCall": {"id": "c", "name": "ls", "args": {}}}]},
         {"id": "f2", "type": "user", "content": [answer("<tool_output_masked>cut")]},

@@ -305,7 +305,7 @@ def test_an_id_that_cannot_name_a_folder_has_none(main: Path) -> None:
 
 def test_a_list_that_is_empty_for_a_moment_drops_nothing(watched: Watched) -> None:
     """A resume in the same minute writes one with nothing but the context, and then the whole."""
-    context = user("ctx", "<session_context>")
+    context = user("ctx", "<session_context>c</session_context>")
     append(watched.main, HEADER, {"$set": {"messages": [context]}})
     assert watched.told() == [("update", "g1:x", ["usage"]), ("complete", "ctx:s0", [])]
     append(watched.main, {"$set": {"messages": [context, *TALK[1:]]}}, *MORE)

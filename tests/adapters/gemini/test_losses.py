@@ -130,7 +130,11 @@ class Client:
     def resume(self) -> None:
         """Begin anew in the same minute: a second header, and a list of the client's own."""
         self.rows.append(HEADER)
-        context = {"id": "d0", "type": "user", "content": [{"text": "<session_context>"}]}
+        context = {
+            "id": "d0",
+            "type": "user",
+            "content": [{"text": "<session_context>c</session_context>"}],
+        }
         self._list([context])
 
     def _list(self, messages: list[dict[str, Any]]) -> None:

@@ -423,7 +423,7 @@ STUB = (
     "init(ID)\n"
     "path = pathlib.Path(os.environ['HOME'], '.gemini/tmp/ws/chats/session-2026-01-02T03-05-'"
     " + ID[:8] + '.jsonl')\n"
-    "context = row('c', 'user', [dict(text='<session_context>\\nToday')])\n"
+    "context = row('c', 'user', [dict(text='<session_context>\\nToday</session_context>')])\n"
     "rows = [header(), {'$set': dict(messages=[context])}, *MORE]\n"
     "path.write_text(''.join(json.dumps(r) + '\\n' for r in rows))\n"
     "part('x'); deadline = time.monotonic() + 20\n"

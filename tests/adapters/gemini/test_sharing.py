@@ -19,7 +19,11 @@ TOKENS = {"input": 10, "output": 2, "cached": 4, "thoughts": 1, "tool": 0, "tota
 HEADER = {"sessionId": "aaaaaaaa-1", "projectHash": "h", "kind": "main"}
 USER = {"id": "u", "type": "user", "content": [{"text": "hi"}]}
 MODEL = {"id": "g", "type": "gemini", "content": "hello", "tokens": TOKENS}
-CONTEXT = {"id": "d0", "type": "user", "content": [{"text": "<session_context>\nx"}]}
+CONTEXT = {
+    "id": "d0",
+    "type": "user",
+    "content": [{"text": "<session_context>\nx</session_context>"}],
+}
 LATER = {**MODEL, "id": "g2", "content": "again"}
 
 

@@ -140,7 +140,8 @@ TITLES = {
         log(header(), prompt([{"functionResponse": {"id": "a"}}]), prompt("hi", "u2")),
         "hi",
     ),
-    "not a hook's": (log(header(), prompt("<hook_context>x"), prompt("hi", "u2")), "hi"),
+    "not a hook's": (
+        log(header(), prompt("<hook_context>x</hook_context>"), prompt("hi", "u2")), "hi"),
     "a restated one": (log(header(), {"$set": {"messages": [prompt("hi"), answer()]}}), "hi"),
     "half a pair": (log(header()) + rb'{"id":"u","type":"user","content":"\ud800b"}', "?b"),
     "an answer alone": (log(header(), answer()), ""),

@@ -18,7 +18,7 @@ CONTEXT = {
     "id": "c",
     "type": "user",
     "timestamp": TIME,
-    "content": [{"text": "<session_context>\nToday"}],
+    "content": [{"text": "<session_context>\nToday</session_context>"}],
 }
 SET = {"$set": {"messages": [CONTEXT], "lastUpdated": TIME}}
 PROMPT = {"id": "u", "type": "user", "timestamp": TIME, "content": [{"text": "hi"}]}

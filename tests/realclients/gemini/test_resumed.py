@@ -28,10 +28,7 @@ LOST_FIRST = ("chat", "confirm", "restore")
 WITHOUT_RESULT = {
     "restore": ["not sent: Item(kind='result', said='write_file_1795917869068_0')"],
 }
-OPEN = {
-    "hint": "steering is hidden",
-    "unicode": "typed text that begins as a client's tag is hidden",
-}
+OPEN: dict[str, str] = {}
 
 
 def _history(contents: list[dict[str, Any]]) -> Iterator[Item]:

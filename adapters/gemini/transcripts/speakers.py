@@ -1,0 +1,129 @@
+"""Who wrote a text of a user turn: a person, or the client (SPEC.md, "Gemini: who speaks").
+
+A text is the client's only if the whole of it has a form that a version of the client writes.
+A text that only begins like one is a person's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Speaker(NamedTuple):
+    """What a text is: a `form` of the client (empty: a prompt), and what a person `typed` in it.
+
+    `shown` is whether the text gives a block without `--hidden`.
+    """
+
+    form: str
+    typed: str | None = None
+    shown: bool = False
+
+
+PERSON = Speaker("")
+_FORMS = tuple(
+    (form, re.compile(pattern, re.DOTALL), shown)
+    for form, pattern, shown in (
+        ("session-context", r"<session_context>.*</session_context>", False),
+        (
+            "session-context",
+            r"This is the Gemini CLI\. We are setting up the context(?: for our chat)?\..*",
+            False,
+        ),
+        ("hook-context", r"<hook_context>.*</hook_context>", False),
+        (
+            "steering",
+            r"User steering update:\n<user_input>\n(?P<typed>.*)\n</user_input>\n+Internal .*",
+            False,
+        ),
+        ("hints", r"User hints:\n<user_input>\n(?P<typed>.*)\n</user_input>\n+Internal .*", False),
+        ("continuation", r"System: Please continue\.", False),
+        ("continuation", r"System: Potential loop detected\..*", False),
+        (
+            "editor-context",
+            (
+                r"Here is (?:the user's editor context as a JSON object|a summary of changes in "
+                r"the user's editor context, in JSON format)\. This is for your "
+                r"information only\.\n"
+                r"```json\n.*\n```"
+            ),
+            False,
+        ),
+        (
+            "shell-command",
+            (
+                r"I ran the following shell command:\n```sh\n.*\n```\n\n"
+                r"This produced the following result:\n```\n.*\n```"
+            ),
+            True,
+        ),
+        (
+            "background",
+            r"Background execution update:\n<background_output>\n.*\n</background_output>.*",
+            True,
+        ),
+        (
+            "final-warning",
+            (
+                r"You have (?:exceeded the time limit|exceeded the maximum number of turns|stopped "
+                r"calling tools without finishing)\. You have one final chance to complete the "
+                r"task with a short grace period\..*"
+            ),
+            False,
+        ),
+        (
+            "plan-mode",
+            r"(?:User has manually exited Plan Mode|Plan approved)\. Switching to [^\n]*\.",
+            False,
+        ),
+        ("binary", r"\[SYSTEM: Binary content \([^\n]*\) stripped from response [^\n]*\.\]", False),
+        ("snapshot", r"<(state_snapshot|scratchpad)>.*</state_snapshot>", True),
+    )
+)
+_BEGINNINGS = (
+    "<", "This is the G", "User ", "System: P", "Here is ", "I ran ", "Background ", "You have ",
+    "Plan approved", "[SYSTEM: B",
+)  # fmt: skip
+
+
+def speaker_of(text: str) -> Speaker:
+    """Tell who wrote a text of a user turn."""
+    text = text.strip()
+    if not text.startswith(_BEGINNINGS):
+        return PERSON
+    for form, pattern, shown in _FORMS:
+        found = pattern.fullmatch(text)
+        if found is not None:
+            typed = found.groupdict().get("typed")
+            if typed is not None and form == "hints":
+                typed = "\n".join(line.removeprefix("- ") for line in typed.split("\n"))
+            return Speaker(form, typed, shown)
+    return PERSON
+
+
+def is_client(text: str) -> bool:
+    """Tell whether a text is the client's and holds nothing that a person typed."""
+    speaker = speaker_of(text)
+    return bool(speaker.form) and speaker.typed is None
+
+
+def restates_prompt(content: Any, shown: Any, asked: Any) -> bool:
+    """Tell whether the client goes on by itself, with the running prompt's `displayContent`.
+
+    Args:
+        content: the text that was sent.
+        shown: the row's `displayContent` as text.
+        asked: what was shown of the prompt before.
+    """
+    return bool(
+        shown
+        and shown == asked
+        and not shown.startswith("/")
+        and not content.startswith(shown)
+        and content != shown
+    )

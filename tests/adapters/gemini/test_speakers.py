@@ -1,0 +1,80 @@
+"""Who wrote a text of a user turn (SPEC.md, "Gemini: who speaks")."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from gemini_files import answer, header, log, prompt
+from gemini_reading import read_bytes
+
+from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
+
+TABLE = re.compile(r"<!-- gemini-speakers: begin -->(.*?)<!-- gemini-speakers: end -->", re.DOTALL)
+SPEC = Path(__file__).parents[3] / "SPEC.md"
+STEERED = "<user_input>\n{}\n</user_input>\n\nInternal instruction: x"
+FORMS = {
+    "session-context": "<session_context>\nToday\n</session_context>",
+    "hook-context": "<hook_context>x</hook_context>",
+    "steering": "User steering update:\n" + STEERED.format("use green"),
+    "hints": "User hints:\n" + STEERED.format("- use green"),
+    "continuation": "System: Please continue.",
+    "editor-context": "Here is the user's editor context as a JSON object. This is for your "
+    "information only.\n```json\n{}\n```",
+    "shell-command": "I ran the following shell command:\n```sh\nls\n```\n\n"
+    "This produced the following result:\n```\na.txt\n```",
+    "background": "Background execution update:\n<background_output>\nx\n</background_output>\n\ny",
+    "final-warning": "You have exceeded the time limit. You have one final chance to complete the "
+    "task with a short grace period. You MUST call `complete_task`.",
+    "plan-mode": "Plan approved. Switching to Default mode.",
+    "binary": "[SYSTEM: Binary content (image/png) stripped from response due to limits.]",
+    "snapshot": "<state_snapshot>s</state_snapshot>",
+}
+TYPED = {"steering": "use green", "hints": "use green"}
+
+
+def test_the_table_has_the_forms_that_are_known() -> None:
+    """SPEC's table and the module name the same forms, each with an input here."""
+    table = TABLE.search(SPEC.read_text(encoding="utf-8"))
+    assert table is not None
+    assert re.findall(r"^\| `([a-z-]+)`", table[1], re.MULTILINE) == list(FORMS)
+
+
+@pytest.mark.parametrize(("form", "text"), FORMS.items(), ids=FORMS)
+def test_a_form_is_told_whole_and_what_was_typed_in_it_is_a_prompt(form: str, text: str) -> None:
+    """The whole text has the form; `<user_input>` holds the words."""
+    assert speaker_of(text).form == form
+    blocks = read_bytes(log(header(), prompt(text), answer())).blocks("all")
+    prompts = [block["content"] for block in blocks if block["type"] == "user_message"]
+    assert prompts == ([TYPED[form]] if form in TYPED else [])
+
+
+@pytest.mark.parametrize(("form", "text"), FORMS.items(), ids=FORMS)
+def test_words_before_or_after_a_form_are_a_persons(form: str, text: str) -> None:
+    """A text that only begins like a form, or holds one, is shown as it was typed."""
+    for said in (f"Look: {text}", text.partition("\n")[0][:12] + " typed by hand"):
+        blocks = read_bytes(log(header(), prompt(said), answer())).blocks("live")
+        prompts = [block["content"] for block in blocks if block["type"] == "user_message"]
+        assert prompts == [said], form
+
+
+@pytest.mark.parametrize("said", ["Please continue.", "Go on: the tests fail"])
+def test_the_shown_prompt_of_a_row_that_goes_on_by_itself_is_no_second_prompt(said: str) -> None:
+    """Its content is another text, and its `displayContent` that of the prompt before."""
+    rows = [
+        header(),
+        prompt("paint the fence"),
+        answer("Half."),
+        prompt(said, "u2", displayContent=[{"text": "paint the fence"}]),
+        answer("Done.", "g2"),
+    ]
+    blocks = read_bytes(log(*rows)).blocks("live")
+    prompts = [block["content"] for block in blocks if block["type"] == "user_message"]
+    assert prompts == ["paint the fence"]
+
+
+def test_please_continue_alone_may_be_a_persons() -> None:
+    """Clients before 0.28 write the same words, and nothing tells them apart."""
+    blocks = read_bytes(log(header(), prompt("Please continue."), answer())).blocks("live")
+    assert [block["content"] for block in blocks if block["type"] == "user_message"]
