@@ -372,7 +372,7 @@ SAID = {"id": "g", "type": "gemini", "timestamp": "2026-01-02T03:04:05.000Z", "c
 
 def test_a_stub_whose_head_ends_within_a_second_header_is_not_listed(store: Path) -> None:
     """A resume in one minute after another leaves the context twice, and nothing else."""
-    text = "<session_context>" + "x" * 65_200
+    text = "<session_context>" + "x" * 65_182 + "</session_context>"
     context = {"id": "c", "type": "user", "timestamp": SAID["timestamp"]}
     change = {"$set": {"messages": [{**context, "content": [{"text": text}]}]}}
     once = _rows(RIM, change)
