@@ -15,7 +15,6 @@ OPEN = {
     "claude-2.1.98/rename": "the client's word on an unknown command stands as a prompt",
     "claude-2.1.98/unicode": "typed text that begins as a client's tag is cut",
     "gemini-0.61.0/chat": "a history that is written anew stands twice",
-    "gemini-0.61.0/compress": "what stands before a compaction is superseded",
     "gemini-0.61.0/confirm": "a history that is written anew stands twice",
     "gemini-0.61.0/custom_command": "a command that is a prompt to the model stands as one",
     "gemini-0.61.0/unicode": "the recording has a placeholder for what was typed",

@@ -6,6 +6,8 @@ questions is the client's own. What a fold drops is not lost here: it is only no
 
 from __future__ import annotations
 
+from collections import Counter
+
 from agentsdir.adapters.gemini.transcripts.index import Index
 from agentsdir.adapters.gemini.transcripts.names import Names
 from agentsdir.adapters.gemini.transcripts.shapes import (
@@ -17,6 +19,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     plain_text,
     role_of,
 )
+from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ class Fold:
         self.session_id = ""
         # The ids made for messages of a document that have none.
         self._names = Names()
+        # What a compaction took from the model: history, which stays live.
+        self.history: dict[str, None] = {}
         # Ids that a restatement gave to messages we know under an older one.
         self._alias: dict[str, str] = {}
 
@@ -86,7 +91,8 @@ class Fold:
 
     def is_live(self, message: Message) -> bool:
         """Tell whether a resume would load a message; what is none, nothing can drop."""
-        return message.role == "unknown" or message.id in self.live
+        known = self.live, self.history
+        return message.role == "unknown" or any(message.id in one for one in known)
 
     def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
         index = self.index
@@ -109,12 +115,20 @@ class Fold:
         messages = patch.get("messages")
         if isinstance(messages, list):
             before, self.live = self.live, {}
-            self._insert_all(messages, number, before)
+            compacts = any(self._is_new_snapshot(value) for value in messages)
+            self._insert_all(messages, number, before, compacts=compacts)
+            if compacts:
+                self.history.update((one, None) for one in before if one not in self.live)
             self.index.move(message_id for message_id in before if message_id not in self.live)
             self.index.move(message_id for message_id in self.live if message_id not in before)
 
     def _insert_all(
-        self, messages: list[Any], number: int, before: dict[str, None] | None = None
+        self,
+        messages: list[Any],
+        number: int,
+        before: dict[str, None] | None = None,
+        *,
+        compacts: bool = False,
     ) -> None:
         # Messages that the list leaves out by id may stand in it under another one.
         replaced = before or {}
@@ -135,6 +149,8 @@ class Fold:
                 if known is None and replaced:
                     if free is None:
                         free = self._by_text(replaced, named)
+                        if compacts:
+                            _keep_last(free, messages)
                     known = self._same_text(value, free, named)
                 if known is not None:
                     self._alias[message_id] = message_id = known.id
@@ -173,21 +189,23 @@ class Fold:
     def _same_text(
         self, value: dict[str, Any], free: dict[tuple[str, int], list[str]], named: set[str]
     ) -> Message | None:
-        role = role_of(value)
-        content = content_of(value)
-        if role == "user":
-            said = tuple(part["text"] for part in parts_of(content) if part_kind(part) == "text")
-            sign = hash(said) if said else None
-        else:
-            text = plain_text(content).strip()
-            sign = hash(text) if text else None
-        candidates = [] if sign is None else free.get((role, sign), [])
+        sign = _sign_of(value)
+        candidates = [] if sign is None else free.get(sign, [])
         while candidates:
             # Built backwards, so that the earliest is taken first.
             message_id = candidates.pop()
             if message_id not in named:
                 return self.index.messages[message_id]
         return None
+
+    def _is_new_snapshot(self, value: Any) -> bool:
+        """Tell whether a message is what /compress leaves, for the first time."""
+        if not isinstance(value, dict) or role_of(value) != "user":
+            return False
+        message_id = _id_of(value)
+        if self._alias.get(message_id, message_id) in self.index.messages:
+            return False
+        return speaker_of(plain_text(content_of(value))).form == "snapshot"
 
     def _rewind(self, target: str) -> None:
         """Drop a message and all after it; an id that nobody knows drops everything."""
@@ -201,3 +219,22 @@ class Fold:
 def _id_of(value: dict[str, Any]) -> str:
     message_id = value.get("id")
     return message_id if isinstance(message_id, str) else content_id(value)
+
+
+def _sign_of(value: Any) -> tuple[str, int] | None:
+    """Return the role of a message and the hash of its texts; None for one without text."""
+    if not isinstance(value, dict):
+        return None
+    role, content = role_of(value), content_of(value)
+    if role == "user":
+        said = tuple(part["text"] for part in parts_of(content) if part_kind(part) == "text")
+        return (role, hash(said)) if said else None
+    text = plain_text(content).strip()
+    return (role, hash(text)) if text else None
+
+
+def _keep_last(free: dict[tuple[str, int], list[str]], messages: list[Any]) -> None:
+    """Leave of messages with one text as many as a compaction kept, which are the last."""
+    kept = Counter(sign for one in messages if (sign := _sign_of(one)) is not None)
+    for sign, candidates in free.items():
+        del candidates[kept[sign] :]
