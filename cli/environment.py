@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
 ROOT_NAME = ".agentsdir"
+HOOK_OF = "AGENTSDIR_HOOK"
+"""Which agents wait for the hook that this process belongs to."""
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -170,9 +172,20 @@ class Environment:
     def turn(self) -> TurnPlace | None:
         """The turn of this root's that this process belongs to, as its marks say; None for none."""
         given = [self.variables.get(f"AGENTSDIR_{name}", "") for name in ("ROOT", "AGENT", "TURN")]
-        if not all(given) or Path(given[0]) != self.layout.root.resolve():
+        if not all(given):
+            return None
+        try:
+            # By device and inode: a bind mount or a link names the same root by another path.
+            if not os.path.samestat(Path(given[0]).stat(), self.layout.root.stat()):
+                return None
+        except (OSError, ValueError):
             return None
         return TurnPlace(given[1], given[2])
+
+    @property
+    def hook_of(self) -> list[str]:
+        """The agents whose turns wait for the hook that this process was started by."""
+        return self.variables.get(HOOK_OF, "").split()
 
     @property
     def world(self) -> World:

@@ -20,6 +20,7 @@ class Exit(IntEnum):
     STATE = 13
     PROVIDER = 14
     NOT_RECORDED = 15
+    TIMED_OUT = 124
     HUNG_UP = 129
     INTERRUPTED = 130
     CLOSED_PIPE = 141
@@ -34,6 +35,7 @@ CODES: dict[type[errors.AgentsdirError], Exit] = {
     errors.Invalid: Exit.INVALID,
     errors.SessionStateError: Exit.STATE,
     errors.ProviderError: Exit.PROVIDER,
+    errors.TurnTimeout: Exit.TIMED_OUT,
     errors.Interruption: Exit.INTERRUPTED,
     errors.NotRecorded: Exit.NOT_RECORDED,
     errors.Uncertain: Exit.NOT_RECORDED,

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from agentsdir.adapters.programs import dying_with_parent
 from agentsdir.cli.config import config_home, foreign
+from agentsdir.cli.environment import HOOK_OF
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
@@ -97,7 +98,7 @@ def run_hook(
                     stdin=given,
                     stdout=out,
                     stderr=err,
-                    env=dict(env.variables),
+                    env={**env.variables, HOOK_OF: _waiting(env, document)},
                     start_new_session=True,
                     preexec_fn=dying_with_parent(),
                 )
@@ -116,6 +117,10 @@ def run_hook(
     if status < 0:
         raise HookFailed(f"{path} was ended by signal {-status}", hook=path.name)
     return answer
+
+
+def _waiting(env: Environment, document: dict[str, Any]) -> str:
+    return " ".join((*env.hook_of, str(document["agent_id"])))
 
 
 def _beginning(stream: IO[bytes]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentsdir.formats.directory import locks
-from agentsdir.formats.errors import UsageError
+from agentsdir.formats.errors import Busy, UsageError
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -31,13 +31,13 @@ class Manner(NamedTuple):
     alone: bool = False
     as_json: bool = False
 
-    @property
-    def waiting(self) -> Waiting:
-        """A turn is waited for, a slot only when that is asked for."""
+    def waiting_in(self, env: Environment) -> Waiting:
+        """A turn and a slot are waited for: for ever, or as long as `--wait` says."""
         from agentsdir.engine.turns import Waiting
 
         if self.wait is None:
-            return Waiting(locks.FOREVER, 0)
+            # The slots may be held by turns that wait for the very hook that runs this.
+            return Waiting(locks.FOREVER, 0 if env.hook_of else locks.FOREVER)
         return Waiting(self.wait, self.wait)
 
     def told_with(self, message: Message) -> Message:
@@ -91,6 +91,11 @@ def send(env: Environment, asked: Sending) -> None:
     world = env.world
     paths = find_target(env, world, target)
     world.layout.check_version(writing=True)
+    if turn is None and not asked.no_wait and paths.id in env.hook_of:
+        raise Busy(
+            f"agent {paths.id} waits for the hook that runs this, so its turn cannot be waited for",
+            hint="`agentsdir queue` leaves it a message",
+        )
     if asked.no_message:
         run_waiting(env, world, paths, asked.message_id, asked.manner)
         return
@@ -194,7 +199,7 @@ def send_and_wait(
 
     with Answer(env, manner) as answer:
         sender = answer.sender
-        result = say(world, paths, message, sender, manner.waiting, alone=manner.alone)
+        result = say(world, paths, message, sender, manner.waiting_in(env), alone=manner.alone)
         answer.finish([result], world)
     if manner.record and not result.recorded:
         env.tell("another process ran the turn, and kept no stream of it")
@@ -209,11 +214,11 @@ def run_waiting(
     with Answer(env, manner) as answer:
         if message_id:
             one = catch_up_to(
-                world, paths, message_id, answer.sender, manner.waiting, alone=manner.alone
+                world, paths, message_id, answer.sender, manner.waiting_in(env), alone=manner.alone
             )
             done = [one]
         else:
-            done = render(world, paths, answer.sender, manner.waiting, alone=manner.alone)
+            done = render(world, paths, answer.sender, manner.waiting_in(env), alone=manner.alone)
         answer.finish(done, world)
 
 

@@ -89,7 +89,7 @@ def _run(env: Environment, world: World, parent: AgentPaths, wanted: Wanted, ask
     )
     with sending.Answer(env, manner) as answer, world.disk.settled():
         child = make_child(world, parent, wanted, turn_id=None, sync=False)
-        result = run_child(world, child, answer.sender, manner.waiting)
+        result = run_child(world, child, answer.sender, manner.waiting_in(env))
     if asked.as_json:
         _print(env, world, child, "success", result)
     else:

@@ -11,6 +11,8 @@ from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
 from agentsdir.formats.tuples import NamedTuple
 
+_FEW = 5
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,11 +87,17 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
         raise _nobody(layout, reference, archived=archived)
     if len(found) > 1:
         raise UsageError(
-            f"{reference!r} is ambiguous: {', '.join(paths.id for paths in found)}",
+            f"{reference!r} is ambiguous: {few([paths.id for paths in found])}",
             hint="give the whole id",
             kind="ambiguous",
         )
     return found[0]
+
+
+def few(candidates: list[str]) -> str:
+    """Return the first few of some ids, and how many others there are, for one line."""
+    shown, others = candidates[:_FEW], len(candidates) - _FEW
+    return ", ".join(shown) + (f" and {others} others" if others > 0 else "")
 
 
 def _nobody(layout: Layout, reference: str, *, archived: bool) -> NoSuchAgent:

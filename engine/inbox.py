@@ -127,7 +127,7 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
     """Return a message that says again what one said whose turn failed or was aborted (D16).
 
     Args:
-        message_id: the message's, or `last` for the last that failed or was aborted.
+        message_id: the message's, or `last` for the last one that ended.
 
     Raises `UsageError` for one that is not there, and `SessionStateError` (kind ``not-failed``) for
     one that waits, runs, or was answered.
@@ -155,14 +155,22 @@ def retry_of(paths: AgentPaths, message_id: str) -> Message:
 
 
 def _last_failed(paths: AgentPaths) -> str:
-    failed = [
-        str(record.data.get("message_id"))
-        for record in read_records(paths.log)
-        if record.event == "message.delivered" and record.data.get("outcome") != "completed"
-    ]
+    """Return the last message that ended. Raises `SessionStateError` where it was answered."""
+    failed = last = ""
+    for record in read_records(paths.log):
+        if record.event == "message.delivered":
+            last = str(record.data.get("message_id"))
+            if record.data.get("outcome") != "completed":
+                failed = last
     if not failed:
         raise UsageError(f"no message of agent {paths.id} failed", kind="no-such-message")
-    return failed[-1]
+    if failed != last:
+        raise SessionStateError(
+            f"the last message of agent {paths.id} was answered",
+            hint=f"`--retry {failed}` says the last one again that was not",
+            kind="not-failed",
+        )
+    return last
 
 
 def presented(message: dict[str, Any]) -> list[dict[str, Any]]:

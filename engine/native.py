@@ -13,6 +13,7 @@ from agentsdir.adapters import registry
 from agentsdir.adapters.contract import MIN_NATIVE_PREFIX
 from agentsdir.adapters.sides import StoreReader
 from agentsdir.adapters.store_folders import ignore
+from agentsdir.engine.agents import few
 from agentsdir.engine.parsing import Found
 from agentsdir.formats.errors import NoSuchAgent, UsageError
 from agentsdir.formats.tuples import NamedTuple
@@ -136,7 +137,7 @@ def find_native(stores: Iterable[Store], reference: str) -> Located:
     candidates = sorted({one.store.reader.native_id(one.main) for one in located})
     if len(candidates) > 1:
         raise UsageError(
-            f"{reference!r} is ambiguous: {', '.join(candidates)}",
+            f"{reference!r} is ambiguous: {few(candidates)}",
             hint="give the whole id",
             kind="ambiguous",
         )

@@ -153,7 +153,7 @@ def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> 
 
 
 def _held(paths: AgentPaths) -> Restored:
-    return Restored(paths.id, "active", ("held by a living process",), (), None)
+    return Restored(paths.id, "active", ("left alone: a living process holds it",), (), None)
 
 
 def _plan(world: World, paths: AgentPaths) -> _Plan:

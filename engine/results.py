@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentsdir.engine.endings import TurnResult
 from agentsdir.engine.replaying import recorded_event
 from agentsdir.formats.directory.log import read_records
-from agentsdir.formats.errors import ProviderError, SessionStateError
+from agentsdir.formats.errors import ProviderError, SessionStateError, TurnTimeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def recorded_result(
             continue
         elif record.event == "turn.error":
             raise ProviderError(data["message"], kind=data["kind"])
+        elif record.event == "turn.aborted" and data["reason"] == "timeout":
+            raise TurnTimeout("the turn was ended because its time was over")
         elif record.event == "turn.aborted":
             raise ProviderError(f"the turn was aborted: {data['reason']}", kind="turn-aborted")
         elif event := recorded_event(record):

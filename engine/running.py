@@ -25,6 +25,7 @@ from agentsdir.formats.errors import (
     AgentsdirError,
     NotRecorded,
     ProviderError,
+    TurnTimeout,
     Uncertain,
 )
 from agentsdir.formats.tuples import NamedTuple
@@ -152,7 +153,7 @@ class Turn:
             if not isinstance(error, TimedOut):
                 raise
             limit = f"the turn was ended after {self._sender.timeout:g} seconds"
-            late = ProviderError(limit, kind="turn-timeout")
+            late = TurnTimeout(limit)
             late.__cause__ = error
             return self._result("aborted")._replace(error=late)
         return self._complete(said)

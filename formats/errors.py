@@ -11,6 +11,7 @@
     │   └── UnsafePath
     ├── SessionStateError     the state machine does not allow it
     ├── ProviderError         the provider failed, or is missing
+    │   └── TurnTimeout       the turn took longer than its sender allowed
     ├── HookFailed            a hook of the user's gave no answer
     ├── Interruption          somebody ended what was being done
     ├── NotRecorded           the disk refused; nothing was changed
@@ -99,6 +100,12 @@ class ProviderError(AgentsdirError):
     """The provider failed before or during a turn."""
 
     kind = "provider-failed"
+
+
+class TurnTimeout(ProviderError):
+    """A turn was ended because the time that its sender gave it was over."""
+
+    kind = "turn-timeout"
 
 
 class HookFailed(AgentsdirError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 
 from agentsdir.adapters.claude import control, open_sessions
 from agentsdir.adapters.claude.native_files import session_files
@@ -48,10 +49,12 @@ class ClaudeSession:
 
     Args:
         opening: the client's option that takes the session's id.
+        patience: seconds that the client has between its result and its end.
     """
 
-    def __init__(self, spec: SessionSpec, opening: str) -> None:
+    def __init__(self, spec: SessionSpec, opening: str, patience: float = _LEAVING) -> None:
         self._spec = spec
+        self._patience = patience
         self._opening = opening
         self._program: Program | None = None
         self._translator = StdoutTranslator()
@@ -96,17 +99,25 @@ class ClaudeSession:
         if not again:
             yield from told
         program.write(prompt)
-        while (said := next(program.lines(self._patience), None)) is not None:
+        deadline: float | None = None  # a client that goes on talking does not move it
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            said = None if left is not None and left <= 0 else next(program.lines(left), None)
+            if said is None:
+                break
             yield from self._hear(program, said)
+            if not self._is_done:
+                deadline = None
+            elif deadline is None:
+                deadline = time.monotonic() + self._patience
         yield from self._translator.end()
         code = program.wait(_LEAVING if program.is_over else 0)
         return failure(self._translator, code, program.errors)
 
     @property
-    def _patience(self) -> float | None:
-        """How many seconds to wait for the client's next line; None for as long as it takes."""
-        done = is_settled(self._translator) and not self._translator.tasks
-        return _LEAVING if done else None
+    def _is_done(self) -> bool:
+        """Whether the client has given its result, and nothing of it runs on."""
+        return is_settled(self._translator) and not self._translator.tasks
 
     def _hear(self, program: Program, line: bytes) -> Iterator[StreamEvent]:
         if reply := control.answer(line, self._confirm):

@@ -9,6 +9,9 @@ A file that marks no turns is one turn, played for every prompt.
 
 from __future__ import annotations
 
+import os
+import stat
+
 from agentsdir.adapters.recorded import is_prompt
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Invalid, ProviderError
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+MAX_SCRIPT = 64 * 1024 * 1024
 CONTROL = ("turn", "sleep", "error")
 
 
@@ -44,7 +48,7 @@ class Play:
 def load_play(path: Path) -> Play:
     """Read a script. Raises `ProviderError` (kind ``bad-script``) naming file, line and reason."""
     try:
-        data = path.read_bytes()
+        data = _read(path)
     except OSError as error:
         raise ProviderError(
             f"cannot read the script {path}: {error.strerror}", kind="bad-script"
@@ -65,6 +69,18 @@ def load_play(path: Path) -> Play:
             turns[-1].append(event)
         over = over or _ends_turn(event)
     return Play(turns, repeats=not marked, name=str(path))
+
+
+def _read(path: Path) -> bytes:
+    """Read a regular file; a FIFO would block whoever asks for this session."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:  # noqa: PTH123
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ProviderError(f"the script {path} is no regular file", kind="bad-script")
+        if status.st_size > MAX_SCRIPT:
+            size = f"{status.st_size} bytes, more than {MAX_SCRIPT}"
+            raise ProviderError(f"the script {path} has {size}", kind="bad-script")
+        return stream.read(MAX_SCRIPT)
 
 
 def _ends_turn(event: dict[str, Any]) -> bool:

@@ -41,7 +41,12 @@ def check_transition(old: SessionState, new: SessionState, agent: str = "") -> N
     if new not in TRANSITIONS[old]:
         whose = f"agent {agent}: " if agent else ""
         hint = "it was closed for good" if old is SessionState.TERMINATED else None
-        raise SessionStateError(f"{whose}a session cannot go {old} → {new}", hint=hint)
+        raise SessionStateError(
+            f"{whose}the session is {old}, and cannot become {new}"
+            if old is not new
+            else f"{whose}the session is {old} already",
+            hint=hint,
+        )
 
 
 class Changing:

@@ -558,3 +558,18 @@ def test_a_name_that_leads_out_of_the_hooks_is_none(shell: Any, tmp_path: Path) 
     with pytest.raises(HookFailed):
         asking(REQUEST)
     assert stat.S_ISLNK((shell.home / ".config/agentsdir/hooks/tool-confirmation").lstat().st_mode)
+
+
+def test_a_hook_that_sends_to_its_own_agent_is_refused_at_once(telling: Any) -> None:
+    """Its turn waits for the hook, so the hook must not wait for the turn."""
+    run = f"{sys.executable} -m agentsdir.cli.main"
+    hook(
+        telling,
+        f"cd {telling.cwd}; {run} send $AGENTSDIR_HOOK hi >&2 </dev/null; echo $? >&2; exit 1",
+    )
+    telling.variables.update(HOME=str(telling.home), PATH=os.environ["PATH"])
+    agent = telling.new("--provider", "telling")
+    done = telling("send", "--json", agent, "hi")
+    (denied,) = done.json["denials"]
+    assert f"agent {agent} waits for the hook that runs this" in denied["reason"]
+    assert denied["reason"].endswith("11")

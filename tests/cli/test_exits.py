@@ -164,7 +164,7 @@ def test_each_exit_code_comes_with_its_kind_of_error(
 
 def test_every_exit_code_is_reached_by_a_test() -> None:
     """Signals and pipes by processes of their own (below, and elsewhere), the others above."""
-    elsewhere = {Exit.HUNG_UP, Exit.INTERRUPTED, Exit.TERMINATED, Exit.CLOSED_PIPE}
+    elsewhere = {Exit.HUNG_UP, Exit.INTERRUPTED, Exit.TERMINATED, Exit.CLOSED_PIPE, Exit.TIMED_OUT}
     assert {code for code, _, _ in EXITS.values()} | elsewhere == set(Exit)
 
 

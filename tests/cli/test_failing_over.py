@@ -82,7 +82,7 @@ def test_a_turn_may_be_given_a_time(shell: Any, tmp_path: Path) -> None:
     """It ends as a failure of its own kind; the agent goes on."""
     agent = shell.script(script(tmp_path, SLOW))
     done = shell("send", agent, "hi", "--timeout", "0.05", "--json")
-    assert (done.code, done.error["kind"]) == (14, "turn-timeout"), done
+    assert (done.code, done.error["kind"]) == (124, "turn-timeout"), done
     assert [record["event"] for record in records(shell, agent)][-2:] == [
         "turn.aborted",
         "message.delivered",

@@ -275,7 +275,7 @@ def test_without_a_slot_the_task_stays_queued_and_is_run_later(shell: Any) -> No
     parent, busy = shell.new(), shell.new()
     shell.ok("send", busy, "hi")
     with hold_turn(paths_of(shell, busy)):
-        done = shell("spawn", "count", "--parent", parent, "--json")
+        done = shell("spawn", "count", "--parent", parent, "--json", "--wait", "0")
     assert (done.code, done.error["kind"]) == (11, "slots-full")
     (child,) = [one for one in children(shell, parent) if one != busy]
     assert block_states(shell, parent) == ["pending"]
@@ -290,7 +290,7 @@ def test_a_subagent_that_takes_too_long_is_ended_and_its_parent_told(shell: Any)
     parent = shell.new()
     options = ("--provider", "script", "-o", f"file={shell.cwd / 'slow.jsonl'}", "--name", "fox")
     done = shell("spawn", "hi", "--parent", parent, *options, "--timeout", "0.2", "--json")
-    assert (done.code, done.error["kind"]) == (14, "turn-timeout")
+    assert (done.code, done.error["kind"]) == (124, "turn-timeout")
     (notice,) = records(shell, parent, "message.enqueued")
     assert notice["content"][0]["text"].endswith("failed: Timed out.")
     assert block_states(shell, parent) == ["pending", "running", "error"]

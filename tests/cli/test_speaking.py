@@ -158,3 +158,45 @@ def test_a_connector_that_takes_too_long_has_not_taken(
     assert [row["text"] for row in shell("outbox").rows] == ["hi"]
     for pid in pids.read_text().split():
         until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), "that the hook is gone")
+
+
+def test_retry_last_goes_back_past_no_message_that_was_answered(shell: Any, tmp_path: Path) -> None:
+    """It is refused, and names the last message that failed."""
+    script = tmp_path / "s.jsonl"
+    failed = '{"type":"turn"}\n{"type":"error","kind":"overloaded","message":"later"}\n'
+    script.write_text(failed + '{"type":"turn"}\n')
+    agent = shell.script(str(script))
+    assert shell("send", agent, "one").code == 14
+    shell.ok("send", agent, "two")
+    done = shell("send", agent, "--retry", "last", "--json")
+    assert (done.code, done.error["kind"]) == (13, "not-failed")
+    assert "--retry " in done.error["hint"]
+
+
+def test_a_root_that_is_named_by_another_path_is_the_turns_own(shell: Any, tmp_path: Path) -> None:
+    """By device and inode: as in a tool call that goes through a link."""
+    from agentsdir.cli.environment import Environment
+
+    shell.new()
+    (tmp_path / "link").symlink_to(shell.root)
+    marks = {"AGENTSDIR_AGENT": "a", "AGENTSDIR_TURN": "t"}
+    for given, used in ((shell.root, tmp_path / "link"), (tmp_path / "link", shell.root)):
+        variables = {**marks, "AGENTSDIR_ROOT": str(given)}
+        nothing: Any = None
+        env = Environment(nothing, nothing, nothing, variables, tmp_path, tmp_path, root=str(used))
+        assert env.turn == ("a", "t")
+    (tmp_path / "other").mkdir()
+    env = Environment(
+        nothing, nothing, nothing, variables, tmp_path, tmp_path, root=str(tmp_path / "other")
+    )
+    assert env.turn is None
+
+
+def test_a_script_that_is_no_regular_file_is_refused(shell: Any, tmp_path: Path) -> None:
+    """A FIFO would block whoever asks its session for anything."""
+    import os
+
+    os.mkfifo(tmp_path / "fifo")
+    agent = shell.script(str(tmp_path / "fifo"))
+    done = shell("send", agent, "hi", "--json")
+    assert (done.code, done.error["kind"]) == (14, "bad-script")

@@ -214,7 +214,7 @@ def test_an_agent_whose_turn_runs_is_passed_over(stage: Any) -> None:
     tree = stage.tree()
     with locks.hold(paths.turn):
         restored = restore_agent(stage.world, paths)
-    assert restored.actions == ("held by a living process",)
+    assert restored.actions == ("left alone: a living process holds it",)
     assert not restored.lossy
     assert stage.tree() == tree
 

@@ -79,7 +79,7 @@ def test_a_turn_that_takes_too_long_is_ended(house: House) -> None:
     """With `--timeout`, as aborted, and the next message is answered."""
     agent = house.new("one", "counted", [say("busy"), sleep(600)], [say("done")])
     late = house.end(house.start("send", agent, "--timeout", "0.3", "--json", "go"))
-    assert (late.code, late.error["kind"]) == (14, "turn-timeout")
+    assert (late.code, late.error["kind"]) == (124, "turn-timeout")
     assert house.of(agent, "turn.aborted")[0]["reason"] == "timeout"
     assert house.ok("send", agent, "go") == "done"
     assert faults(house, slots=4) == []
@@ -97,17 +97,17 @@ def test_what_one_agent_says_for_another_is_answered_to_that_one(house: House) -
 
 
 def test_where_every_slot_is_held_a_message_waits(house: House) -> None:
-    """Exit 11 at once, or after the time given; it is run when somebody comes by again."""
+    """For a slot as for a turn: for ever, or for the time given, and then it is exit 11."""
     house.settle(max_slots=1)
     busy = house.new("busy", "counted", [say("busy"), sleep(600)])
     idle = house.new("idle", "counted", [say("done")])
     first = house.start("send", busy, "go")
     house.wait_said(busy, "busy")
-    for wait in ((), ("--wait", "0.1")):
+    for wait in (("--wait", "0"), ("--wait", "0.1")):
         held = house("send", idle, *wait, "go", "--json")
         assert (held.code, held.error["kind"]) == (11, "slots-full")
     assert house.of(idle, "turn.start") == []
-    waiting = house.start("send", idle, "--wait", "-1", "go")
+    waiting = house.start("send", idle, "go")
     house.ok("interrupt", busy)
     assert house.end(waiting).out == "done\n"
     assert len(house.of(idle, "turn.start")) == 3
