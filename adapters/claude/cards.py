@@ -15,7 +15,7 @@ import stat
 
 import orjson
 
-from agentsdir.adapters.claude.classify import COMMAND, PERSON, command_text, listen
+from agentsdir.adapters.claude.classify import COMMAND, command_text, is_caveat, listen
 from agentsdir.adapters.claude.shapes import mapping, part_text, parts, text
 from agentsdir.adapters.contract import NativeSession
 from agentsdir.formats import times
@@ -157,7 +157,7 @@ def _first_prompt(head: bytes, last: str) -> str:
     Args:
         last: the last prompt, as the client noted it, for a file whose beginning has none.
     """
-    command = ""
+    command, caveat = "", None
     for row in _rows(head, "user"):
         if row.get("type") != "user" or row.get("isSidechain") is True:
             continue
@@ -165,8 +165,10 @@ def _first_prompt(head: bytes, last: str) -> str:
         if any(isinstance(part, dict) and part.get("type") == "tool_result" for part in pieces):
             continue
         texts = [piece for part in pieces if (piece := part_text(part))]
-        voice, divided = listen(row, texts)
-        if voice is PERSON:
+        if row.get("isMeta") is True and texts and is_caveat(texts[0]):
+            caveat = text(row.get("uuid")) or None
+        voice, divided = listen(row, texts, caveat)
+        if voice.is_person:
             for _, typed in divided:
                 if typed.strip():
                     return typed.strip()

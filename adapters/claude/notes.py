@@ -39,6 +39,7 @@ _SYSTEM = {
     "model_refusal_fallback": Note("status", "model_refusal", "The model refused"),
     "model_refusal_no_fallback": Note("status", "model_refusal", "The model refused"),
     "away_summary": Note("status", "away_summary"),
+    "scheduled_task_fire": Note("status", "scheduled_task", "A scheduled task runs"),
     "memory_saved": Note("status", "memory_saved", "Memory saved"),
     "agents_killed": Note("status", "agents_killed", "Background agents killed"),
     "session_writes_lost": Note("error", "session_writes_lost", "Transcript rows were lost"),
@@ -53,6 +54,7 @@ _ATTACHMENTS = {
     "hook_blocking_error": Note("hook_response", "hook_error", "A hook blocked"),
     "hook_error_during_execution": Note("hook_response", "hook_error", "A hook failed"),
     "hook_non_blocking_error": Note("hook_response", "hook_error", "A hook failed"),
+    "hook_system_message": Note("hook_response", "hook_message", "A hook says"),
     "hook_stopped_continuation": Note("hook_response", "hook_error", "A hook stopped the turn"),
 }
 # What every row carries, and what the block itself says: no part of its metadata.
@@ -179,6 +181,8 @@ def read_attachment(reading: Reading, value: dict[str, Any], place: Place) -> in
         ),
         "",
     )
+    if not detail and kind == "hook_system_message":
+        detail = all_text(attachment.get("content"))
     message = f"{note.message}: {detail}" if detail else note.message
     metadata = {"event": note.event, "attachment": attachment}
     return reading.emitter.say(place, note.subtype, message, metadata)
@@ -194,6 +198,10 @@ def _queued(
         value = {**value, "origin": {"kind": "task-notification"}}
     elif attachment.get("isMeta") is True:
         value = {**value, "isMeta": True}
+    elif isinstance(attachment.get("origin"), dict):
+        value = {**value, "origin": attachment["origin"], "promptSource": "queued"}
+    elif attachment.get("commandMode") == "prompt":
+        value = {**value, "promptSource": "queued"}
     outcome = say(reading, value, place, prompt)
     reading.mark = PLAIN  # it stands within a turn, so it opens no branch
     return outcome

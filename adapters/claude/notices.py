@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import orjson
+
 from agentsdir.adapters.claude.shapes import all_text
 from agentsdir.formats.tuples import NamedTuple
 
@@ -52,9 +54,35 @@ def teammate_notices(text: str) -> list[Notice]:
     ]
 
 
+# The keys of a notice that clients 2.1.38 to 2.1.49 queued as JSON; the first two are always there.
+_JSON_NEEDS = frozenset({"task_id", "task_type"})
+_JSON_KEYS = _JSON_NEEDS | {"tool_use_id", "description", "status", "summary", "output_file"}
+
+
+def _json_notice(text: str) -> dict[str, str]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(value, dict) or not _JSON_NEEDS <= value.keys() <= _JSON_KEYS:
+        return {}
+    return {name: item for name, item in value.items() if isinstance(item, str)}
+
+
+def is_json_notice(text: str) -> bool:
+    """Tell whether a text is a task notice in JSON, and not a person's JSON."""
+    return bool(_json_notice(text))
+
+
 def read_notice(content: Any) -> Notice:
-    """Read the text of a task notification, which is marked up with tags."""
+    """Read the text of a task notification, which is marked up with tags or is JSON."""
     whole = all_text(content)
+    if whole.startswith("{") and (said := _json_notice(whole)):
+        summary = said.get("summary") or said.get("description", "")
+        status = said.get("status", "")
+        return Notice(
+            said.get("task_id", ""), said.get("tool_use_id", ""), status, summary, "", None
+        )
     result = _RESULT.search(whole)
     rest = whole if result is None else whole[: result.start()] + whole[result.end() :]
     found = {name: pattern.search(rest) for name, pattern in _FIELD.items()}

@@ -96,6 +96,8 @@ class Reading:
         self.version: str | None = None
         # Set by a row's reader for the tree: what the row is to it.
         self.mark = PLAIN
+        # The last row that warns the model of a command which the row below it shows.
+        self.caveat: str | None = None
         # What stdout lines said so far: an init, answers, and the agent of each call.
         self.started = False
         self.answers = False

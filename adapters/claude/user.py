@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from agentsdir.adapters.claude.classify import (
     COMMAND,
+    FEEDBACK_ON_A_PLAN,
+    HOOK,
     INTERRUPT,
+    META,
     NOTIFICATION,
     OUTPUT,
     PEER,
-    PERSON,
+    PLAN,
     command_text,
+    is_caveat,
     listen,
 )
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, PARSED
@@ -17,6 +21,7 @@ from agentsdir.adapters.claude.notices import read_notice, teammate_notices
 from agentsdir.adapters.claude.shapes import mapping, part_text, parts, text
 from agentsdir.adapters.claude.tree import COMMAND as TYPED_COMMAND
 from agentsdir.adapters.claude.tree import PROMPT
+from agentsdir.formats.reading.findings import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,9 +55,11 @@ def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> 
     """Turn prompt content into a `user_message`, or what stands in its place."""
     pieces = parts(content)
     texts = [piece for piece in map(part_text, pieces) if piece is not None]
-    voice, divided = listen(value, texts)
-    if voice is not PERSON:
+    voice, divided = listen(value, texts, reading.caveat)
+    if not voice.is_person:
         return _speak_for(reading, value, place, voice, texts)
+    if voice.doubt:
+        _doubt(reading, place, voice.doubt)
     spoken = iter(divided)
     kept: list[tuple[int, Any]] = []
     logged = False
@@ -87,6 +94,16 @@ def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> 
     return HIDDEN
 
 
+def _doubt(reading: Reading, place: Place, why: str) -> None:
+    """Remark on a prompt that may be the client's: a lost word would be worse."""
+    source = place.source
+    finding = Finding(
+        "doubtful-prompt", source["file"], source["line"], source["offset"], source["length"],
+        f"shown as a prompt: {why}",
+    )  # fmt: skip
+    reading.emitter.sink.finding(finding)
+
+
 def _attached(part: dict[str, Any]) -> dict[str, Any]:
     """Return an image or document part in the block format's spelling."""
     source = part.get("source")
@@ -101,6 +118,8 @@ def _speak_for(
 ) -> int:
     whole = "\n".join(texts)
     if not voice.visible:
+        if voice is META and is_caveat(whole):
+            reading.caveat = place.base
         return reading.emitter.log(place, 0, value)
     metadata: dict[str, Any] = {"event": voice.event}
     message = whole
@@ -117,14 +136,23 @@ def _speak_for(
         for notice in teammate_notices(whole):
             reading.subagents.notified(notice)
     elif voice is INTERRUPT:
-        message = whole.strip("[]")
+        message = whole.strip().strip("[]")
+    elif voice is HOOK:
+        message = whole.strip()
+    elif voice is PLAN:
+        reading.mark = PROMPT
+        message, _, words = whole.partition(FEEDBACK_ON_A_PLAN)
+        if words:
+            reading.emitter.say(place, voice.subtype, message, metadata)
+            reading.emitter.emit("user_message", place, 1, {"content": words})
+            return PARSED
     if not message:
         return reading.emitter.log(place, 0, value)
     return reading.emitter.say(place, voice.subtype, message, metadata)
 
 
 def _results(reading: Reading, value: dict[str, Any], place: Place, content: list[Any]) -> int:
-    """Turn a row of tool results into blocks. Text beside results was typed by nobody."""
+    """Turn a row of tool results into blocks. Text beside results was typed beside an answer."""
     native = value.get("toolUseResult")
     if len(content) == 1:
         return _result(reading, value, place, 0, content[0], native)
@@ -133,10 +161,33 @@ def _results(reading: Reading, value: dict[str, Any], place: Place, content: lis
         if isinstance(part, dict) and part.get("type") == "tool_result":
             became = _result(reading, value, place, index, part, native)
         else:
-            became = reading.emitter.log_part(place, index, value, part)
+            became = _beside(reading, value, place, index, part)
         outcomes.add(became)
     # One visible block makes the row parsed; without any, one folded part makes it folded.
     return next(outcome for outcome in (PARSED, FOLDED, HIDDEN) if outcome in outcomes)
+
+
+def _beside(reading: Reading, value: dict[str, Any], place: Place, index: int, part: Any) -> int:
+    """Show the words, or the image, that a person put beside the answer to a permission dialog."""
+    said = part_text(part)
+    shown: Any = None
+    if said is not None:
+        voice, ((_, typed),) = listen(value, [said])
+        shown = typed if voice.is_person else None
+        if voice is INTERRUPT:
+            metadata = {"event": voice.event}
+            fields = {"subtype": voice.subtype, "message": said.strip("[]"), "metadata": metadata}
+            reading.emitter.emit("system", place, index, fields)
+            return PARSED
+        if shown and voice.doubt:
+            _doubt(reading, place, voice.doubt)
+    elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
+        shown = [_attached(part)]
+    if not shown:
+        return reading.emitter.log_part(place, index, value, part)
+    # It stands within a turn, as what is typed while one runs, so it opens no branch.
+    reading.emitter.emit("user_message", place, index, {"content": shown})
+    return PARSED
 
 
 def _result(

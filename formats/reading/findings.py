@@ -36,6 +36,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "stream-lost": (WARNING, "the recorded stream of a turn is missing, or not what was recorded"),
     "unreadable": (ERROR, "the system refuses to read a file or folder"),
     "skipped-file": (INFO, "a file in a folder is no transcript"),
+    "doubtful-prompt": (INFO, "a text is shown as a person's that may be the client's"),
     "empty-file": (INFO, "a file in a folder is empty"),
     "no-messages": (INFO, "a transcript holds no conversation"),
     "last-resort": (INFO, "a source that holds a part of a session only, for want of a better"),

@@ -197,6 +197,13 @@ def user(uuid: str, parent: str | None, content: Any) -> dict[str, Any]:
 
 
 @case
+def doubtful_prompt(bench: Bench) -> Remarks:
+    """A text that begins like a command of the client's, and goes on as a person types."""
+    text = "<bash-input>ls</bash-input> typed by hand"
+    return bench.parse(bench.write("a.jsonl", claude(user("u1", None, text))))
+
+
+@case
 def missing_parent(bench: Bench) -> Remarks:
     """A row that goes on from one that is not there."""
     return bench.parse(bench.write("a.jsonl", claude(user("u1", None, "a"), user("u2", "x", "b"))))

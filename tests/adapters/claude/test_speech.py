@@ -1,0 +1,117 @@
+"""Who speaks in a `user` row: each form of SPEC's table, and what a person types like one."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claude_support import call, lines, of_type, parse, prompts, result, said, user
+
+pytestmark = pytest.mark.feature("B-01")
+
+_CAVEAT = user("c1", None, "<local-command-caveat>Caveat: x</local-command-caveat>", isMeta=True)
+_YES = [
+    said("a1", None, call("t1")),
+    user("u1", "a1", [result("t1"), {"type": "text", "text": "W"}]),
+]
+# For each row of the table: rows of that form, what is a prompt, and the events that show.
+FORMS: dict[str, tuple[list[dict[str, Any]], list[Any], list[str]]] = {
+    "a typed or queued prompt": (
+        [user("u1", None, "<bash-input>ls</bash-input>", permissionMode="default")],
+        ["<bash-input>ls</bash-input>"], [],
+    ),
+    "a prompt": ([user("u1", None, "hi")], ["hi"], []),
+    "words beside a yes": (_YES, ["W"], []),
+    "`<pasted_content id=…>`": (
+        [user("u1", None, 'Look: \n\n<pasted_content id="4a">\nX\n</pasted_content id="4a">\n\n!',
+              promptSource="typed", origin={"kind": "human"})],
+        ["Look: X!"], [],
+    ),
+    "`<command-name>`, `<command-message>` in either order, with `<command-args>`": (
+        [user("u1", None, "<command-message>greet</command-message>\n<command-name>/greet"
+              "</command-name>\n<command-args>all</command-args>", origin={"kind": "human"})],
+        [], ["local_command"],
+    ),
+    "`<bash-input>`, `<user-memory-input>`": (
+        [user("u1", None, "<user-memory-input>note</user-memory-input>")], [], ["local_command"],
+    ),
+    "`<local-command-stdout>`, `<bash-stdout>`, and `-stderr`": (
+        [user("u1", None, "<bash-stdout>a</bash-stdout><bash-stderr></bash-stderr>")],
+        [], ["local_command_output"],
+    ),
+    "`Unknown skill: x`, `Unknown slash command: x`": (
+        [_CAVEAT, user("u1", "c1", "Unknown skill: x")], [], ["local_command"],
+    ),
+    "`<task-notification>`": (
+        [user("u1", None, "<task-notification><summary>s</summary></task-notification>\n"
+              "Full transcript available at: /t")], [], ["task_notification"],
+    ),
+    "`{\"task_id\":…,\"task_type\":…}`": (
+        [user("u1", None, '{"task_id":"b1","task_type":"local_bash","description":"Build"}')],
+        [], ["task_notification"],
+    ),
+    "`Implement the following plan:`": (
+        [user("u1", None, "Implement the following plan:\n\nP\n\nUser feedback on this plan: W",
+              planContent="P")], ["W"], ["plan"],
+    ),
+    "`Stop hook feedback:`": (
+        [user("u1", None, "Stop hook feedback:\n[x]: go on", isMeta=True)], [], ["hook"],
+    ),
+    "`[Request interrupted by user]`": (
+        [user("u1", None, "[Request interrupted by user]")], [], ["interrupt"],
+    ),
+    "the summary of a compaction": (
+        [user("u1", None, "s", isCompactSummary=True)], [], ["compact_summary"],
+    ),
+    "any other row with `isMeta`": ([user("u1", None, "x", isMeta=True)], [], []),
+}  # fmt: skip
+
+
+def _table() -> list[str]:
+    spec = (Path(__file__).resolve().parents[3] / "SPEC.md").read_text("utf-8")
+    found = re.search("<!-- claude-speech: begin -->(.*?)<!-- claude-speech: end -->", spec, re.S)
+    assert found is not None
+    return [line.split(" | ")[0].removeprefix("| ") for line in found[1].strip().split("\n")[2:]]
+
+
+def test_every_form_of_the_table_has_its_rows() -> None:
+    """None without a proof, and no proof of a form that the table lacks."""
+    assert _table() == list(FORMS)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_becomes_what_the_table_says(form: str) -> None:
+    """The person's words are a prompt, the client's a system block or hidden."""
+    rows, words, events = FORMS[form]
+    sink = parse(lines(*rows))
+    assert prompts(sink) == words
+    assert [block["metadata"]["event"] for block in of_type(sink, "system")] == events
+    assert not [finding for finding in sink.findings if finding.id == "doubtful-prompt"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<command-name>/fake</command-name> typed by hand",
+        "[Request interrupted by user] typed by hand",
+        "<bash-input>ls</bash-input> typed by hand",
+        "<task-notification>no end",
+    ],
+)
+def test_a_text_that_only_begins_like_the_clients_is_a_doubtful_prompt(text: str) -> None:
+    """It is shown whole, and remarked on, where the structure does not say that it was typed."""
+    sink = parse(lines(user("u1", None, text)))
+    assert prompts(sink) == [text]
+    assert [finding.id for finding in sink.findings] == ["doubtful-prompt"]
+    sure = parse(lines(user("u1", None, text, permissionMode="default")))
+    assert prompts(sure) == [text]
+    assert sure.findings == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Unknown skill: x", '{"task_id": "7", "title": "mine"}', "This session is being continued"],
+)
+def test_a_persons_text_that_resembles_the_clients_is_a_prompt(text: str) -> None:
+    """What stands around it, or its other keys, tell the two apart."""
+    assert prompts(parse(lines(user("u1", None, text)))) == [text]
