@@ -34,13 +34,13 @@ class RecordedFile:
         with self._source.open() as opened:
             for row in read_rows(opened, self._source.name, tally, self._sink.finding):
                 if not _is_event(row.value):
-                    tally.settle_hidden(row)
+                    tally.settle_hidden(row, "unknown")
                     self._add_unknown(row)
                 elif row.value["type"] == "block_complete":
                     tally.settle_parsed(row)
                     self._complete(row)
                 else:
-                    tally.settle_folded(row)
+                    tally.settle_folded(row, "update")
                     self._fold(row)
         for block, row in self._open.values():
             self._add(block, row)
@@ -75,10 +75,10 @@ class RecordedFile:
             block["usage"] = used
         key = (block["conversationId"], block["id"])
         if key in self._handles:
-            self._sink.supersede(self._handles[key])
+            self._sink.supersede(self._handles[key], "duplicate")
         self._handles[key] = handle = self._sink.add(block)
         if superseded:
-            self._sink.supersede(handle)
+            self._sink.supersede(handle, "recorded")
         elif used:
             self._sink.use(block["conversationId"], used)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentsdir.cli.conversation import render
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.output import note, print_json, print_text
+from agentsdir.cli.output import note, note_drifts, print_json, print_text
 from agentsdir.formats.reading.book import BlockBook
 
 TYPE_CHECKING = False
@@ -62,6 +62,7 @@ class GrowthPrinter:
                 key = event["conversationId"], event["blockId"]
                 told = _WHOLE if event["type"] == "block_complete" else event["updates"].keys()
                 self._touched[key] = self._touched.get(key, _NOTHING) | told
+        note_drifts(self._env, self._watched.findings)
         return Exit.PARTIAL if self._noted else Exit.OK
 
     def _flush(self) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.errors import AgentsdirError
+    from agentsdir.formats.reading.findings import Finding
 
 
 def wants_json(environment: Environment, asked: bool) -> bool:
@@ -85,6 +86,13 @@ def note(environment: Environment, text: str) -> None:
     """Say something to the person at the terminal."""
     with suppress(OSError):  # nobody hears it; the exit code says it too
         environment.stderr.write(f"agentsdir: {one_line(text)}\n")
+
+
+def note_drifts(environment: Environment, findings: Iterable[Finding]) -> None:
+    """Say on one line which kinds of rows and parts no reader knows, if there are any."""
+    kinds = [finding.message for finding in findings if finding.id == "drift"]
+    if kinds:
+        note(environment, f"{'; '.join(kinds)} (--hidden shows them)")
 
 
 def print_error(environment: Environment, error: AgentsdirError, *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.output import json_text, note, print_lines
+from agentsdir.cli.output import json_text, note, note_drifts, print_lines
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
 from agentsdir.formats.tuples import NamedTuple
 
@@ -144,3 +144,4 @@ def _finish(env: Environment, path: str, summary: ParseReport) -> None:
     for finding in summary.findings:
         if finding.is_damage:
             note(env, str(finding))
+    note_drifts(env, summary.drifts)

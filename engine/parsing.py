@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agentsdir.adapters import registry
 from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
+from agentsdir.formats.reading.drift import Drifts
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.sink import ParseSink
@@ -190,6 +191,8 @@ class ParseReport:
         self._versions: set[str] = set()
         self._blocks: dict[str, int] = {}
         self._usage = no_usage()
+        self._superseded: dict[str, int] = {}
+        self._drifts = Drifts()
         # By session: its name, and its conversations as the report shows them.
         self._sessions: list[tuple[str, dict[str, Any]]] = []
 
@@ -201,6 +204,9 @@ class ParseReport:
         """Take over what one parsed session says; its blocks are not kept."""
         self.tally.add(sink.tally)
         self.findings += sink.findings
+        self._drifts.add(sink.drifts)
+        for reason, count in sink.superseded_by().items():
+            self._superseded[reason] = self._superseded.get(reason, 0) + count
         self._adapters.add(architecture.name)
         if sink.client_version:
             self._versions.add(sink.client_version)
@@ -230,6 +236,11 @@ class ParseReport:
         """Whether some input was damaged, so that the command exits 3."""
         return any(finding.is_damage for finding in self.findings)
 
+    @property
+    def drifts(self) -> list[Finding]:
+        """What no reader knows, one finding for each kind over all sessions."""
+        return list(self._drifts.findings())
+
     def as_json(self) -> dict[str, Any]:
         """Return the report. Conversations of several sessions are told apart by session name."""
         adapters = sorted(self._adapters)
@@ -238,6 +249,11 @@ class ParseReport:
             "adapter": adapters[0] if len(adapters) == 1 else ("mixed" if adapters else None),
             "clientVersion": ", ".join(sorted(self._versions)) or None,
             **self.tally.as_json(),
+            "reasons": {
+                "hidden": self.tally.hidden_by,
+                "folded": self.tally.folded_by,
+                "superseded": self._superseded,
+            },
             "blocks": self._blocks,
             "conversations": {
                 conversation if alone else f"{name}/{conversation}": thread
@@ -245,7 +261,7 @@ class ParseReport:
                 for conversation, thread in conversations.items()
             },
             "usage": self._usage,
-            "findings": [finding.as_json() for finding in self.findings],
+            "findings": [finding.as_json() for finding in (*self.findings, *self.drifts)],
         }
 
 

@@ -118,7 +118,7 @@ class SessionFollower:
     @property
     def findings(self) -> Sequence[Finding]:
         """What was wrong with the files so far."""
-        return self._sink.findings
+        return [*self._sink.findings, *self._sink.drifts.findings()]
 
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what was written since the last look."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.claude.calls import Calls
     from agentsdir.adapters.claude.subagents import Subagents
     from agentsdir.formats.reading.block_sink import BlockSink
+    from agentsdir.formats.reading.blocks import Source as BlockSource
     from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.source import Source
 
@@ -54,6 +55,67 @@ _EVENTS: dict[str, Reader] = {
     "auth_status": stdout.read_auth_status,
     "rate_limit_event": stdout.read_rate_limit,
 }
+# Rows and stdout lines outside the chain that say nothing of the conversation.
+_BOOKKEEPING = frozenset(
+    [
+        "agent-color",
+        "agent-name",
+        "agent-setting",
+        "ai-title",
+        "api-request",
+        "api-request-blob",
+        "api-request-shape",
+        "artifact-autoreact-ledger",
+        "artifact-comment-monitor",
+        "atis-latch",
+        "attribution-snapshot",
+        "bridge-session",
+        "content-replacement",
+        "cost-state",
+        "custom-title",
+        "data-flow-incomplete",
+        "data-flow-records",
+        "derived-from",
+        "dev-mods",
+        "ended-by-model",
+        "file-history-delta",
+        "file-history-snapshot",
+        "fork-context-ref",
+        "frame-link",
+        "history-suppression",
+        "hybrid-organization",
+        "isolation-latch",
+        "last-prompt",
+        "marble-origami-commit",
+        "marble-origami-snapshot",
+        "memory-mode",
+        "mode",
+        "observer-ref",
+        "permission-mode",
+        "pr-link",
+        "queue-operation",
+        "relocated",
+        "repl-mode",
+        "session-owner",
+        "speculation-accept",
+        "summary",
+        "tag",
+        "tools-used",
+        "worktree-state",
+        "control_cancel_request",
+        "control_request",
+        "control_response",
+        "conversation_reset",
+        "keep_alive",
+        "prompt_suggestion",
+        "stream_event",
+        "tool_progress",
+        "tool_use_summary",
+        "transcript_mirror",
+    ]
+)
+# Why a row is hidden or folded if its reader does not say.
+_REASONS = {HIDDEN: "bookkeeping", FOLDED: "repeated"}
 # Rows with words for which the client asked a model, and no other row shows that it did.
 _MADE_BY_A_MODEL = frozenset({"ai-title", "summary"})
 
@@ -104,7 +166,10 @@ class Reading:
         self.stdout_agents: dict[str, str] = {}
         tally = sink.tally
         # By outcome: PARSED, HIDDEN, FOLDED.
-        self._settlers = (tally.settle_parsed, tally.settle_hidden, tally.settle_folded)
+        self._settle_parsed = tally.settle_parsed
+        self._settle_with_reason = {HIDDEN: tally.settle_hidden, FOLDED: tally.settle_folded}
+        # Why the row at hand is hidden or folded; its reader sets it.
+        self.reason = ""
         self._sink = sink
         self._file = file
         self._thread = thread
@@ -122,7 +187,7 @@ class Reading:
 
     def run(self, source: Source) -> None:
         """Read the whole file, and finish."""
-        sink, read, settlers = self._sink, self._read, self._settlers
+        sink, read = self._sink, self._read
         tally = sink.tally
         with source.open() as stream:
             rows = read_rows(stream, self._file, sink.tally, sink.finding, is_record=is_row)
@@ -130,8 +195,8 @@ class Reading:
                 outcome = read(row)
                 if outcome == PARSED and not row.salvaged:
                     tally.parsed += 1  # by far the most, so without a call
-                elif outcome != LATER:
-                    settlers[outcome](row)
+                else:
+                    self.settle(row, outcome)
         self.finish()
 
     def take(self, row: Row) -> None:
@@ -150,7 +215,7 @@ class Reading:
         """State which blocks stand on a replaced branch, as far as the rows tell."""
         now = set(self.tree.superseded())
         for handle in sorted(now - self._superseded):
-            self._sink.supersede(handle)
+            self._sink.supersede(handle, "rewind")
         # Only of a file that grows: what a rewind replaced may be gone on with after all.
         for handle in sorted(self._superseded - now):
             self._sink.amend(handle, superseded=False)
@@ -181,11 +246,15 @@ class Reading:
 
     def settle(self, row: Row, outcome: int) -> None:
         """Count the line of `row`, unless it is to be counted later."""
-        if outcome != LATER:
-            self._settlers[outcome](row)
+        if outcome == PARSED:
+            self._settle_parsed(row)
+        elif outcome != LATER:
+            reason = self.reason or _REASONS[outcome]
+            self._settle_with_reason[outcome](row, reason)
 
     def _read(self, row: Row) -> int:
         value = row.value
+        self.reason = ""
         if "session_id" in value and "sessionId" not in value:
             value = stdout.normalise(value)
         kind = value.get("type")
@@ -265,6 +334,15 @@ class Reading:
             self.tokens.note_cost(value.get("modelUsage"))
         elif kind in _MADE_BY_A_MODEL:
             self.tokens.set_aside()
+        elif kind not in _BOOKKEEPING:
+            self.reason = "unknown"
+            source: BlockSource = {
+                "file": self._file,
+                "line": row.line,
+                "offset": row.offset,
+                "length": row.length,
+            }
+            self._sink.drifts.note("row", kind, source, self.version)
         if self._sink.wants_hidden:
             place = self._place(row, value, None, self._thread or MAIN)
             self.emitter.log(place, 0, row.value)

@@ -76,7 +76,7 @@ class StdoutTranslator:
     @property
     def findings(self) -> Sequence[Finding]:
         """What was wrong with the lines so far."""
-        return self._sink.findings
+        return [*self._sink.findings, *self._sink.drifts.findings()]
 
     def line(self, line: bytes) -> Iterator[StreamEvent]:
         """Take one line, with or without its LF. Never raises for what the bytes hold."""

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.drift import Drifts
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.rows import Tally
     from agentsdir.formats.reading.sink import Conversation, Link
@@ -20,6 +21,7 @@ class BlockSink(Protocol):
 
     wants_hidden: bool
     tally: Tally
+    drifts: Drifts
     conversations: dict[str, Conversation]
     client_version: str | None
     counted: set[int] | None
@@ -33,8 +35,8 @@ class BlockSink(Protocol):
     def amend(self, handle: int, **late: Any) -> None:
         """State fields of a block that were unknown when it was added."""
 
-    def supersede(self, handle: int) -> None:
-        """Mark a block as replaced."""
+    def supersede(self, handle: int, reason: str) -> None:
+        """Mark a block as replaced, for a reason in kebab-case."""
 
     def finding(self, finding: Finding) -> None:
         """Record a remark about the input."""

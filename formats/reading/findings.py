@@ -48,6 +48,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "shared-id": (INFO, "several transcripts bear the id of one session"),
     "unrecorded-usage": (INFO, "the client counted tokens that no row of its transcript shows"),
     "unread-output": (INFO, "the whole of an output stands in a file that is not read"),
+    "drift": (INFO, "a kind of row or part that the reader does not know, as newer clients write"),
     "parent-cycle": (INFO, "rows name each other as parents"),
 }
 

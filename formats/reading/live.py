@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.drift import Drifts
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.sink import DROPPED, Conversation, encodable
 from agentsdir.formats.reading.usage import no_usage
@@ -48,6 +49,7 @@ class LiveSink:
         self.wants_hidden = hidden
         self.tally = Tally()
         self.findings: list[Finding] = []
+        self.drifts = Drifts()
         self.conversations: dict[str, Conversation] = {}
         self.client_version: str | None = None
         self._begun_as = begun_as
@@ -104,8 +106,8 @@ class LiveSink:
         del cleaned["type"]
         return name, cleaned, conversation
 
-    def supersede(self, handle: int) -> None:
-        """Mark a block as replaced."""
+    def supersede(self, handle: int, reason: str) -> None:
+        """Mark a block as replaced. A stream does not say why."""
         self.amend(handle, superseded=True)
 
     def finding(self, finding: Finding) -> None:

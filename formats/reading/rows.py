@@ -45,32 +45,60 @@ class Tally:
     hidden   blank, or bookkeeping that gives hidden blocks only
     folded   restates or amends what another line says
     damaged  could not be read as it stands; `recovered` counts the records found in those
+
+    `hidden_by` and `folded_by` count the hidden and the folded lines by reason.
     """
 
-    __slots__ = ("damaged", "folded", "hidden", "lines", "parsed", "recovered")
+    __slots__ = ("damaged", "folded_by", "hidden_by", "lines", "parsed", "recovered")
 
     def __init__(self) -> None:
-        self.lines = self.parsed = self.hidden = self.folded = self.damaged = self.recovered = 0
+        self.lines = self.parsed = self.damaged = self.recovered = 0
+        self.hidden_by: dict[str, int] = {}
+        self.folded_by: dict[str, int] = {}
+
+    @property
+    def hidden(self) -> int:
+        """The number of hidden lines."""
+        return sum(self.hidden_by.values())
+
+    @property
+    def folded(self) -> int:
+        """The number of folded lines."""
+        return sum(self.folded_by.values())
 
     def settle_parsed(self, row: Row) -> None:
         """Count the line of `row` as parsed."""
         if not row.salvaged:
             self.parsed += 1
 
-    def settle_hidden(self, row: Row) -> None:
-        """Count the line of `row` as hidden."""
+    def settle_hidden(self, row: Row, reason: str) -> None:
+        """Count the line of `row` as hidden, for a reason in kebab-case."""
         if not row.salvaged:
-            self.hidden += 1
+            self.hide(reason)
 
-    def settle_folded(self, row: Row) -> None:
-        """Count the line of `row` as folded."""
+    def settle_folded(self, row: Row, reason: str) -> None:
+        """Count the line of `row` as folded, for a reason in kebab-case."""
         if not row.salvaged:
-            self.folded += 1
+            self.fold(reason)
+
+    def hide(self, reason: str, lines: int = 1) -> None:
+        """Count some lines as hidden."""
+        if lines:
+            self.hidden_by[reason] = self.hidden_by.get(reason, 0) + lines
+
+    def fold(self, reason: str, lines: int = 1) -> None:
+        """Count some lines as folded."""
+        if lines:
+            self.folded_by[reason] = self.folded_by.get(reason, 0) + lines
 
     def add(self, other: Tally) -> None:
         """Add the counts of `other` to these."""
-        for name in self.__slots__:
+        for name in ("lines", "parsed", "damaged", "recovered"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        for reason, lines in other.hidden_by.items():
+            self.hide(reason, lines)
+        for reason, lines in other.folded_by.items():
+            self.fold(reason, lines)
 
     def as_json(self) -> dict[str, int]:
         """Return the six counts, as in a report."""
@@ -87,12 +115,13 @@ def read_rows(
     cap: int = LINE_CAP,
     is_record: Callable[[Any], bool] | None = None,
     loads: Callable[[bytes], Any] = orjson.loads,
+    unread: str = "repeated",
 ) -> Iterator[Row]:
     """Yield every record of a JSON Lines transcript, salvaged ones included.
 
     `is_record` tells a record of the format from an object within one (`salvage`); `loads` may
     know a cheaper way to a value that stands in a line than to decode it, and returns `NOTHING`
-    for a line that is to be settled as folded and passed over.
+    for a line that is to be settled as folded, for the reason `unread`, and passed over.
 
     Blank lines are settled as hidden and damaged ones as damaged here; `report` is called with
     each finding. Never raises for what the bytes hold.
@@ -113,14 +142,14 @@ def read_rows(
             value = loads(data)
         except orjson.JSONDecodeError:
             if data.isspace() or data == b"\xef\xbb\xbf\n":
-                tally.hidden += 1
+                tally.hide("blank")
                 continue
         else:
             if type(value) is dict:
                 yield new(Row, (value, number, offset, length, data, False, ()))
                 continue
             if value is NOTHING:
-                tally.folded += 1
+                tally.fold(unread)
                 continue
         yield from _odd_line(number, offset, data, file, tally, report, is_record)
 
@@ -168,7 +197,7 @@ class LineFeed:
             value = orjson.loads(data)
         except orjson.JSONDecodeError:
             if data.isspace() or not data or data == b"\xef\xbb\xbf\n":
-                self._tally.hidden += 1
+                self._tally.hide("blank")
                 return
         else:
             if type(value) is dict:

@@ -15,6 +15,7 @@ import orjson
 from agentsdir.formats import jsontext
 from agentsdir.formats.jsontext import CONTAINERS, deeper_than
 from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.drift import Drifts
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.spool import LineSpool
 from agentsdir.formats.reading.usage import (
@@ -88,11 +89,12 @@ class ParseSink:
         self.uncounted = False
         self.tally = Tally()
         self.findings: list[Finding] = []
+        self.drifts = Drifts()
         self.conversations: dict[str, Conversation] = {}
         self.client_version: str | None = None
         self._spool = LineSpool()
         self._late: dict[int, bytes] = {}
-        self._superseded: set[int] = set()
+        self._superseded: dict[int, str] = {}
         # What was arranged: runs of handles, in the order in which they are shown.
         self._runs: list[range] | None = None
         # For each block, an index into `_kinds`: its (conversation, type), for the counts.
@@ -129,10 +131,10 @@ class ParseSink:
             known = self._late.get(handle)
             self._late[handle] = suffix if known is None else known + suffix
 
-    def supersede(self, handle: int) -> None:
-        """Mark a block as replaced by a rewind, a compaction or a duplicate."""
+    def supersede(self, handle: int, reason: str) -> None:
+        """Mark a block as replaced, for a reason in kebab-case; the first reason counts."""
         if handle != DROPPED:
-            self._superseded.add(handle)
+            self._superseded.setdefault(handle, reason)
 
     def arrange(self, runs: Iterable[range]) -> None:
         """Show these runs of blocks next; what no call names is not shown, having been replaced.
@@ -209,6 +211,16 @@ class ParseSink:
                     totals[kind] = known + 1
         keys = list(self._kinds)
         return {keys[kind]: total for kind, total in totals.items() if total}
+
+    def superseded_by(self) -> dict[str, int]:
+        """Return how many blocks are superseded, by reason."""
+        totals: dict[str, int] = {}
+        for run in self._shown():
+            for handle in run:
+                reason = self._superseded.get(handle)
+                if reason is not None:
+                    totals[reason] = totals.get(reason, 0) + 1
+        return totals
 
     @property
     def damaged(self) -> bool:

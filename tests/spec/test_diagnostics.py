@@ -227,6 +227,13 @@ def parent_cycle(bench: Bench) -> Remarks:
 
 
 @case
+def drift(bench: Bench) -> Remarks:
+    """A row of a type that no client wrote yet."""
+    row = {"type": "tomorrow", "sessionId": "s"}
+    return bench.parse(bench.write("a.jsonl", claude(user("u1", None, "a"), row)))
+
+
+@case
 def orphan_result(bench: Bench) -> Remarks:
     """A result of a call that nobody made."""
     result = {"type": "tool_result", "tool_use_id": "t9", "content": "ok"}

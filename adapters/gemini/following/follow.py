@@ -21,6 +21,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.transcripts.threads import link_children
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.formats.reading.drift import Drifts
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.retelling import Retelling
 from agentsdir.formats.reading.source import HEAD, Source
@@ -98,7 +99,10 @@ class SessionFollower:
         """What was wrong with the files so far."""
         readings = [one for file in self._files for one in (file.thread, file.snapshots) if one]
         found = [finding for reading in readings for finding in reading.findings]
-        return list(dict.fromkeys([*found, *self._orphans]))
+        drifts = Drifts()
+        for reading in readings:
+            drifts.add(reading.drifts)
+        return list(dict.fromkeys([*found, *self._orphans, *drifts.findings()]))
 
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what was written since the last look."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.gemini.transcripts.index import Index
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.book import Key
+    from agentsdir.formats.reading.drift import Drifts
     from agentsdir.formats.reading.retelling import Retelling
     from agentsdir.formats.reading.sink import Conversation
     from agentsdir.formats.reading.stream import StreamEvent
@@ -130,6 +131,11 @@ class GrowingThread(Thread):
     def findings(self) -> list[Finding]:
         """What was wrong with the transcript so far."""
         return self.sink.findings
+
+    @property
+    def drifts(self) -> Drifts:
+        """What of the transcript no reader knows."""
+        return self.sink.drifts
 
     @property
     def has_news(self) -> bool:
@@ -251,6 +257,11 @@ class Snapshots:
     def findings(self) -> list[Finding]:
         """What was wrong with the file when it was read last."""
         return self._sink.findings
+
+    @property
+    def drifts(self) -> Drifts:
+        """What of the file, as it was read last, no reader knows."""
+        return self._sink.drifts
 
     def read(self, data: bytes) -> Iterator[StreamEvent]:
         """Read the file as it is now; yield what is new."""

@@ -42,7 +42,7 @@ def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
     writer = TurnWriter(sink, source.name, session)
     if document.around:
         tally.lines += 1
-        tally.hidden += 1
+        tally.hide("bookkeeping")
         around = Row(document.around, 1, 0, len(document.data), b"", salvaged=False, lossy=())
         writer.log(Turn(content_id(document.around), around, []), document.around, "checkpoint")
     setting_up = False
@@ -59,7 +59,10 @@ def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
             last = writer.model(turn)
         else:
             writer.log(turn, row.value)
-        (tally.settle_hidden if last == DROPPED else tally.settle_parsed)(row)
+        if last == DROPPED:
+            tally.settle_hidden(row, "bookkeeping")
+        else:
+            tally.settle_parsed(row)
     writer.end()
     message = "a saved chat: without times, tokens, models and the ids of its messages"
     sink.finding(Finding("last-resort", source.name, None, None, None, message))

@@ -117,7 +117,7 @@ class Emitter:
         handles = self.write(message)
         if not self._fold.is_live(message):
             for handle in handles:
-                self._sink.supersede(handle)
+                self._sink.supersede(handle, "rewind")
         if message.usage is not None:
             self._sink.use(self.conversation, message.usage)
             self.note_copy(message, message.usage)
@@ -148,7 +148,7 @@ class Emitter:
             self._last["usage"] = message.usage
         handles = list(map(self._sink.add, self._blocks))
         for at in self._replaced:
-            self._sink.supersede(handles[at])
+            self._sink.supersede(handles[at], "duplicate")
         return handles
 
     def note_copy(self, message: Message, used: Usage) -> None:

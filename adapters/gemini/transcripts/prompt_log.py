@@ -32,9 +32,9 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
         value = row.value
         if not is_prompt(value):
             writer.log(Turn(content_id(value), row, []), value)
-            tally.settle_hidden(row)
+            tally.settle_hidden(row, "unknown")
         elif {str(value["sessionId"]), entry_of(value)} & transcript.told:
-            tally.settle_folded(row)
+            tally.settle_folded(row, "repeated")
         else:
             writer.session = str(value["sessionId"])
             key = writer.names.unique(entry_of(value))

@@ -84,7 +84,10 @@ def read_qwen(transcript: Transcript, sink: ParseSink) -> None:
                     value.get("subtype") == "rewind",
                     row._replace(value=None, raw=b""),
                 )
-            (tally.settle_hidden if last == DROPPED else tally.settle_parsed)(row)
+            if last == DROPPED:
+                tally.settle_hidden(row, "bookkeeping")
+            else:
+                tally.settle_parsed(row)
             sink.client_version = text_of(value.get("version")) or sink.client_version
     writer.end()
     if not exported:  # an export has the rows of one branch, in order, and not all of them
@@ -92,7 +95,7 @@ def read_qwen(transcript: Transcript, sink: ParseSink) -> None:
         for number in range(len(begins) - 1):
             if number not in live:
                 for handle in writer.handles[begins[number] : begins[number + 1]]:
-                    sink.supersede(handle)
+                    sink.supersede(handle, "rewind")
     if not writer.visible:
         message = "the transcript holds no conversation"
         sink.finding(Finding("no-messages", source.name, None, None, None, message))

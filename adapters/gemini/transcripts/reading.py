@@ -171,7 +171,7 @@ class ReadThread(Thread):
             end = len(sink)
         if not self.fold.is_live(message):
             for handle in range(begin, end):
-                sink.supersede(handle)
+                sink.supersede(handle, "rewind")
         return begin, end
 
     def _settle_rows(self) -> None:
@@ -183,8 +183,9 @@ class ReadThread(Thread):
         parsed = visible - index.salvaged
         hidden = {~mark for mark in marks if mark < 0} - parsed - index.salvaged
         tally.parsed += len(parsed)
-        tally.hidden += len(hidden)
-        tally.folded += len(index.line) - len(index.salvaged) - len(parsed) - len(hidden)
+        tally.hide("bookkeeping", len(hidden))
+        folded = len(index.line) - len(index.salvaged) - len(parsed) - len(hidden)
+        tally.fold("repeated", folded)
         if not visible:
             why = "the transcript holds no conversation"
             self._sink.finding(Finding("no-messages", self.file, None, None, None, why))

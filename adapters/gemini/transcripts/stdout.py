@@ -67,14 +67,17 @@ class StreamReader:
         if kind == "message" and value.get("role") == "assistant":
             content = value.get("content")
             if isinstance(content, str):
-                (tally.settle_folded if self._answer else tally.settle_parsed)(row)
+                if self._answer:
+                    tally.settle_folded(row, "continued")
+                else:
+                    tally.settle_parsed(row)
                 self._more(row, content)
                 return
         self._close_answer()
         read = getattr(self, f"_read_{kind}", None) if kind in _KINDS else None
         if read is None or not read(row, value):
             self._log(row, value)
-            tally.settle_hidden(row)
+            tally.settle_hidden(row, "bookkeeping")
         else:
             tally.settle_parsed(row)
 

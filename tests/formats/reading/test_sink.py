@@ -70,12 +70,15 @@ def test_superseded_blocks_are_in_the_view_of_all_only() -> None:
     """Marked there, and counted there."""
     sink = ParseSink()
     handles = [sink.add(block(name)) for name in ("1", "2", "3")]
-    sink.supersede(handles[1])
+    sink.supersede(handles[1], "rewind")
     sink.amend(handles[1], late=True)
     assert ids(sink) == ["1", "3"]
     assert list(sink.blocks("all"))[1] == block("2", late=True, superseded=True)
     assert sink.counts() == {("main", "assistant_text"): 2}
     assert sink.counts("all") == {("main", "assistant_text"): 3}
+    sink.supersede(handles[1], "duplicate")
+    sink.supersede(handles[2], "duplicate")
+    assert sink.superseded_by() == {"rewind": 1, "duplicate": 1}
 
 
 def test_the_views_can_be_read_again_and_again() -> None:
@@ -91,7 +94,7 @@ def test_unwanted_hidden_blocks_are_dropped_and_their_handle_does_nothing() -> N
     handle = sink.add(block("1", hidden=True))
     assert handle == DROPPED
     sink.amend(handle, status="x")
-    sink.supersede(handle)
+    sink.supersede(handle, "rewind")
     sink.add(block("2"))
     assert ids(sink, "all") == ["2"]
     wanting = ParseSink(hidden=True)
@@ -186,7 +189,7 @@ def test_arranged_blocks_are_shown_in_their_order_and_no_others() -> None:
     sink = ParseSink()
     for name in ("1", "2 as it was", "3", "2"):
         sink.add(block(name))
-    sink.supersede(2)
+    sink.supersede(2, "rewind")
     sink.arrange([range(1), range(3, 4)])
     assert ids(sink) == ["1", "2"]
     sink.arrange([range(2, 3)])
