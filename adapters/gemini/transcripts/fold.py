@@ -91,8 +91,8 @@ class Fold:
 
     def is_live(self, message: Message) -> bool:
         """Tell whether a resume would load a message; what is none, nothing can drop."""
-        known = self.live, self.history
-        return message.role == "unknown" or any(message.id in one for one in known)
+        name = message.id
+        return name in self.live or name in self.history or message.role == "unknown"
 
     def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
         index = self.index

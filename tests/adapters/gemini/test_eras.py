@@ -46,7 +46,7 @@ FAULTS = [
     ("a kill amid a tool leaves no call", "era-0.61-kill-tool.jsonl", (2, 2), (0, 0), set()),
     ("a kill amid a child leaves an orphan", "era-0.61-kill-child", (3, 3), (0, 0),
      {"orphan-subagent"}),
-    ("a compression drops what it sums up", "compress.jsonl", (2, 3), (1, 1), set()),
+    ("a compression keeps what it sums up", "compress.jsonl", (3, 3), (1, 1), set()),
     ("an output masked later", "masked.jsonl", (1, 1), (1, 1), set()),
     ("lines that only LF ends", "separators.jsonl", (1, 1), (0, 0), set()),
 ]  # fmt: skip
