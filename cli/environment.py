@@ -82,9 +82,10 @@ class Environment:
     """One invocation's surroundings.
 
     `root` is what `--root` said, or empty; `uid` is the user that files should belong to.
-    `terminal` is where questions are asked.
+    `terminal` is where questions are asked, `arguments` are the command line's words.
     """
 
+    arguments: tuple[str, ...] = ()
     terminal = Path("/dev/tty")
 
     def __init__(
@@ -174,12 +175,13 @@ class Environment:
         given = [self.variables.get(f"AGENTSDIR_{name}", "") for name in ("ROOT", "AGENT", "TURN")]
         if not all(given):
             return None
-        try:
-            # By device and inode: a bind mount or a link names the same root by another path.
-            if not os.path.samestat(Path(given[0]).stat(), self.layout.root.stat()):
+        if Path(given[0]) != self.layout.root.resolve():
+            try:
+                # By device and inode: a bind mount or a link names the same root by another path.
+                if not os.path.samestat(Path(given[0]).stat(), self.layout.root.stat()):
+                    return None
+            except (OSError, ValueError):
                 return None
-        except (OSError, ValueError):
-            return None
         return TurnPlace(given[1], given[2])
 
     @property

@@ -34,6 +34,7 @@ def prepare(arguments: list[str]) -> None:
 def run(arguments: list[str], env: Environment) -> int:
     """Run one command line and return its exit code; never raises for what a user can cause."""
     failure: AgentsdirError
+    env.arguments = tuple(arguments)
     try:
         code = _invoke(arguments, env)
         env.stdout.flush()

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class TargetOptions(NamedTuple):
     """What a command line says about whom it means; `words` are its positional arguments.
 
-    `promptless` is whether the prompt stands elsewhere, so that a single word is the agent.
+    `promptless` is whether the prompt stands elsewhere, so that a single word is the agent; `file`
+    is the file that `--messages` names.
     """
 
     words: tuple[str, ...] = ()
@@ -33,6 +34,7 @@ class TargetOptions(NamedTuple):
     system: str = ""
     option: tuple[str, ...] = ()
     promptless: bool = False
+    file: str = ""
 
     @property
     def makes(self) -> bool:
@@ -57,8 +59,21 @@ class TargetOptions(NamedTuple):
             raise UsageError(f"there is one prompt, and this is another: {self.words[-1]!r}")
         if not (without or self.words or self.create):
             raise _nobody()
+        self._check_foreign(env)
         agent, *rest = ("", *self.words) if without else (self.words or ("",))
         return agent, (rest or ["-"])[0]
+
+    def _check_foreign(self, env: Environment) -> None:
+        """Refuse a stranger's words where they could be taken for options (SPEC.md, "Routing")."""
+        foreign = self.connector or self.user or self.channel
+        dashed = env.arguments[-len(self.words) - 1 :] == ("--", *self.words)
+        if foreign and self.words and not dashed:
+            raise UsageError(
+                "with --connector the prompt comes after -- or on standard input",
+                hint="a stranger's words that begin with a dash would be options",
+            )
+        if foreign and self.file not in ("", "-"):
+            raise UsageError("with --connector, --messages reads standard input only: give -")
 
 
 def find_target(env: Environment, world: World, options: TargetOptions) -> AgentPaths:

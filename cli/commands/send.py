@@ -83,7 +83,7 @@ def run(
       agentsdir send $id 'fix the tests'
       git diff | agentsdir send $id
       agentsdir send --cron nightly-report 'write the report'
-      agentsdir send --connector telegram --user 42 --channel 42 'hello'
+      agentsdir send --connector telegram --user 42 --channel 42 -- "$text"
       agentsdir send $id --events 'go on' | jq -r 'select(.type=="text_delta").delta'
 
     When it exits 0, the turn is on disk. In a turn of an agent it is that agent who sends: the
@@ -96,7 +96,7 @@ def run(
         words=tuple(words or ()), to=to, sender=sender, connector=connector, user=user,
         channel=channel, cron=cron, heartbeat=heartbeat, create=create, ephemeral=ephemeral,
         provider=provider, model=model, system=system, option=tuple(option or ()),
-        promptless=no_message or bool(retry) or messages is not None,
+        promptless=no_message or bool(retry) or messages is not None, file=str(messages or ""),
     )  # fmt: skip
     manner = Manner(events, record, permission_mode, timeout, wait, alone, as_json)
     send(ctx.obj, Sending(target, messages, no_wait, no_message, message_id, retry, sync, manner))

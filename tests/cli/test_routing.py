@@ -382,7 +382,7 @@ def test_messages_of_one_conversation_sent_at_once_are_one_agents_in_order(shell
     said = [f"text {number}" for number in range(5)]
     running = [
         subprocess.Popen(
-            [*command, text], env=shell.environment(), stdout=subprocess.PIPE, text=True
+            [*command, "--", text], env=shell.environment(), stdout=subprocess.PIPE, text=True
         )
         for text in said
     ]

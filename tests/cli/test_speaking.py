@@ -151,7 +151,7 @@ def test_a_connector_that_takes_too_long_has_not_taken(
     hook.chmod(0o700)
     monkeypatch.setattr("agentsdir.cli.connectors.PATIENCE", 1.0)
 
-    done = shell("send", "--connector", "tg", "--user", "1", "--channel", "2", "hi")
+    done = shell("send", "--connector", "tg", "--user", "1", "--channel", "2", "--", "hi")
 
     assert (done.code, done.out) == (0, "hi\n")
     assert "took longer than 1 seconds" in done.err
@@ -200,3 +200,14 @@ def test_a_script_that_is_no_regular_file_is_refused(shell: Any, tmp_path: Path)
     agent = shell.script(str(tmp_path / "fifo"))
     done = shell("send", agent, "hi", "--json")
     assert (done.code, done.error["kind"]) == (14, "bad-script")
+
+
+def test_no_word_of_a_stranger_is_an_option(shell: Any, tmp_path: Path) -> None:
+    """With a connector a prompt stands after two dashes or on standard input."""
+    talk = ("send", "--connector", "tg", "--user", "1", "--channel", "2")
+    secret = tmp_path / "secret"
+    secret.write_text('"secret"')
+    for words in ([f"--messages={secret}"], ["hi"], ["hi", "--json"]):
+        assert shell(*talk, *words).code == 2
+    assert shell(*talk, "--", f"--messages={secret}").code == 0
+    assert shell(*talk, stdin=b"- buy milk").code == 0

@@ -28,6 +28,7 @@ def environment(shell: Any, turn_of: str = "") -> Environment:
 def found(shell: Any, *words: str, turn_of: str = "", **options: Any) -> str:
     """Return the id of the agent that is meant."""
     env = environment(shell, turn_of)
+    env.arguments = ("send", "--", *words)
     return find_target(env, env.world, TargetOptions(words, **options)).id
 
 
@@ -59,7 +60,9 @@ def test_the_first_word_is_the_prompt_where_nobody_needs_naming(
 ) -> None:
     """Else it is the agent, and the prompt comes second or from standard input."""
     asked = TargetOptions(words, **options)
-    assert asked.agent_and_prompt(environment(shell, turn_of)) == wanted
+    env = environment(shell, turn_of)
+    env.arguments = ("send", "--", *words)
+    assert asked.agent_and_prompt(env) == wanted
 
 
 @given(st.lists(st.sampled_from(["", "a", "-", "hi there"]), max_size=4), st.booleans())

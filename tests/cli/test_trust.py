@@ -67,7 +67,7 @@ def test_a_root_that_was_found_by_search_hands_no_text_to_a_hook(project: Any) -
     hook = project.home / ".config" / "agentsdir" / "hooks" / "outgoing"
     hook.parent.mkdir(parents=True)
     talk = ("--connector", "chat", "--user", "u", "--channel", "c")
-    project.ok("--root", str(project.root), "send", *talk, "hi")
+    project.ok("--root", str(project.root), "send", *talk, "--", "hi")
     hook.write_text(f"#!/bin/sh\ntouch {project.home}/spoken\n")
     hook.chmod(0o755)
 

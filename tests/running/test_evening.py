@@ -25,10 +25,10 @@ def test_an_evening_ends_with_everybody_answered_once(house: House) -> None:
     user = house.script("user", [say("typing"), sleep(1.5), say("Good evening, Ann.")],
                         [say("Still here.")])  # fmt: skip
     made = ("--provider", "counted", "-o", user)
-    hello = house.start("send", *CHAT, *made, "hello")
+    hello = house.start("send", *CHAT, *made, "--", "hello")
     ann = until(lambda: next(iter(house.logs()), ""), "that Ann has an agent")
     house.wait_said(ann, "typing")
-    again = house.start("send", *CHAT, "are you there?")
+    again = house.start("send", *CHAT, "--", "are you there?")
 
     # The nightly run starts two children at once; one of them will die in the middle.
     quick = house.script("quick", [say("counted")])
