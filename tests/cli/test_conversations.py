@@ -51,6 +51,7 @@ def test_send_under_json_prints_one_result(shell: Any) -> None:
         "stopReason",
         "usage",
         "costUsd",
+        "denials",
         "durability",
     ]
     assert (result["type"], result["outcome"], result["response"]) == (
