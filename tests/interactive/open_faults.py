@@ -4,16 +4,8 @@ A test of one that is named here may fail. Who mends a fault takes its lines out
 """
 
 OPEN = {
-    "claude-2.1.332/allow_note": "words beside a yes are hidden",
-    "claude-2.1.332/commands": "a command that is a prompt to the model stands as mark-up",
-    "claude-2.1.332/custom_command": "a command that is a prompt to the model stands as mark-up",
-    "claude-2.1.332/paste": "the tags around a paste stand in the prompt",
     "claude-2.1.98/agent_fg": "a queued prompt has the time at which it was taken in",
-    "claude-2.1.98/allow_note": "words beside a yes are hidden",
-    "claude-2.1.98/commands": "the client's word on an unknown command stands as a prompt",
     "claude-2.1.98/queue_commands": "a queued prompt has the time at which it was taken in",
-    "claude-2.1.98/rename": "the client's word on an unknown command stands as a prompt",
-    "claude-2.1.98/unicode": "typed text that begins as a client's tag is cut",
     "gemini-0.61.0/chat": "a history that is written anew stands twice",
     "gemini-0.61.0/confirm": "a history that is written anew stands twice",
     "gemini-0.61.0/custom_command": "a command that is a prompt to the model stands as one",

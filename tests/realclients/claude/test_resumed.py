@@ -32,8 +32,8 @@ CHOSEN = (
 )  # fmt: skip
 # The client lost it from its chain, and goes on with its answer, which would say nothing alone.
 UNSENT = {"tty_queue_esc": "Rather this"}
-OPEN = {"allow_note": "words beside a yes are hidden"}
-OPEN_OLDER = OPEN | {"esc_text": "what was said before an Esc stands as the client's notice"}
+OPEN: dict[str, str] = {}
+OPEN_OLDER = {"esc_text": "what was said before an Esc stands as the client's notice"}
 
 
 def _history(messages: list[dict[str, Any]]) -> Iterator[Item]:
