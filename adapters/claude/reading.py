@@ -342,7 +342,7 @@ class Reading:
                 "offset": row.offset,
                 "length": row.length,
             }
-            self._sink.drifts.note("row", kind, source, self.version)
+            self._sink.drifts.note("row", kind or "without type", source, self.version)
         if self._sink.wants_hidden:
             place = self._place(row, value, None, self._thread or MAIN)
             self.emitter.log(place, 0, row.value)

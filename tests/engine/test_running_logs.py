@@ -156,7 +156,7 @@ def test_no_writer_appends_what_a_closed_log_cannot_hold(stage: Any) -> None:
     late = [enqueued(OTHER), OUTGOING, RUNNING, ("agent.renamed", {"name": "x"})]
     late.append(("session.state", {"from": "active", "to": "suspended", "reason": "suspend"}))
     for event, data in late:
-        with pytest.raises(Exception, match=r"is closed|cannot go terminated") as refused:
+        with pytest.raises(Exception, match=r"is closed|is terminated, and cannot") as refused:
             stage.append(paths, event, data)
         assert refused.type.__name__ == "SessionStateError"
     assert stage.log(paths) == before

@@ -56,6 +56,7 @@ def test_one_subagents_file_that_cannot_be_read_does_not_take_its_session_along(
     side = main.with_suffix("") / "subagents"
     side.mkdir(parents=True)
     child = PROMPT.replace(b'"isSidechain":false', b'"isSidechain":true,"agentId":"a1"')
+    child = child.replace(b'"u1"', b'"u2"')
     for name in ("agent-a1.jsonl", "agent-a2.jsonl"):
         (side / name).write_bytes(child.replace(b'"a1"', name[6:8].encode().join((b'"', b'"'))))
     found = find_sessions(walk(tmp_path, "t", pytest.fail), "auto", pytest.fail)

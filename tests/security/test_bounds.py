@@ -201,7 +201,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Arena, str]:
     row = (
         b'{"type":"user","uuid":"a","sessionId":"s","parentUuid":null,"message":{"content":"x"}}\n'
     )
-    (arena.work / "rows.jsonl").write_bytes(row + b"{}\n" * 300_000)
+    (arena.work / "rows.jsonl").write_bytes(row + b'{"type":"mode"}\n' * 300_000)
     with (arena.work / "line.jsonl").open("wb") as stream:
         stream.write(row)
         stream.truncate(400 * MEBIBYTE)  # a line of nothing but NUL, and no LF
