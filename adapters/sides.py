@@ -175,7 +175,9 @@ class Provider(Protocol):
     """The running side.
 
     `default_model` may be empty: the client's own. `runs_program` tells whether sessions run a
-    program of the user's, whose transcripts stand in the client's own store.
+    program of the user's, whose transcripts stand in the client's own store. A provider may have
+    `path_options`, the names of options that are paths: of an imported agent these are relative to
+    its working directory, and stay in it.
     """
 
     option_names: tuple[str, ...]

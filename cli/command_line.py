@@ -25,6 +25,7 @@ COMMANDS = {
     "suspend": "Take an agent's session out of use",
     "resume": "Take a suspended session into use again",
     "rename": "Give an agent another name",
+    "set": "Change a setting of an agent, as its folder",
     "tag": "Put tags on an agent, or take some off",
     "resolve": "Print the id of the most recent agent of a kind",
     "outbox": "Show and hand out texts for the people behind connectors",

@@ -210,6 +210,7 @@ class Environment:
             settings,
             self.start,
             self.hand_out,
+            self.is_private,
         )
 
     def check_trust(self) -> None:
@@ -246,6 +247,15 @@ class Environment:
         from agentsdir.cli.connectors import hand_out
 
         return hand_out(self, document)
+
+    def is_private(self, path: Path) -> bool:
+        """Tell whether a path is where settings are kept, or in an agents directory.
+
+        SPEC.md, "Trust", says which places these are.
+        """
+        from agentsdir.cli.trust import is_private
+
+        return is_private(self, path)
 
     def client(self, state: AgentState) -> Client:
         """Return how this user runs the program behind an agent's provider (config.toml)."""

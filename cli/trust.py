@@ -7,6 +7,8 @@ before the person at the keyboard has listed it. The list is the person's, and i
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.derived import encode_document
 from agentsdir.formats.directory.durability import Disk
@@ -15,7 +17,6 @@ from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, Usa
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Any
 
     from agentsdir.cli.environment import Environment
@@ -43,6 +44,28 @@ def check_listed(env: Environment, reason: str) -> None:
         hint=f"`agentsdir trust {shlex.quote(root)}` allows it, if you know who made it",
         kind="untrusted-root",
     )
+
+
+_SETTINGS_FOLDERS = (
+    "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME"
+)  # fmt: skip
+
+
+def is_private(env: Environment, path: Path) -> bool:
+    """Tell whether a path is where programs keep their settings, or in an agents directory.
+
+    That is: below the home folder under a first name with a dot, below a folder that one of
+    `_SETTINGS_FOLDERS` names, or below a folder that holds an agentsdir.json.
+    """
+    real, home = path.resolve(), env.home.resolve()
+    if real.is_relative_to(home) and real != home:
+        first = real.relative_to(home).parts[0]
+        if first.startswith("."):
+            return True
+    named = [env.variables.get(name, "") for name in _SETTINGS_FOLDERS]
+    if any(one and real.is_relative_to(Path(one).resolve()) for one in named):
+        return True
+    return any((folder / "agentsdir.json").is_file() for folder in (real, *real.parents))
 
 
 def real_path(folder: Path) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentsdir.engine.holding import hold_turn
 from agentsdir.formats.directory import workspace
-from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.errors import AgentsdirError
 
 TYPE_CHECKING = False
@@ -19,8 +19,9 @@ def capture_workspace(world: World, paths: AgentPaths, *, wait: float = 0) -> wo
     """Keep the files of an agent's working directory, and record that; no turn runs meanwhile.
 
     Raises `AgentsdirError` (kind ``no-workspace``) when the folder is gone, `Busy` when a turn runs
-    longer than `wait` seconds, and what `workspace.capture` raises.
+    longer than `wait` seconds, and what `check_trust` and `workspace.capture` raise.
     """
+    world.check_trust()  # the log names the folder that is read
     with hold_turn(paths, wait=wait), world.disk.settled():
         with write_agent(paths, disk=world.disk) as writer:
             state = writer.state
@@ -37,9 +38,10 @@ def capture_workspace(world: World, paths: AgentPaths, *, wait: float = 0) -> wo
     return captured
 
 
-def put_back_workspace(paths: AgentPaths) -> list[str]:
-    """Write captured files that are missing into the agent's working directory.
+def put_back_workspace(world: World, paths: AgentPaths, folder: Path) -> workspace.PutBack:
+    """Write captured files that are missing into a folder that the user named or stands in.
 
-    Returns the paths that were written; raises what `workspace.put_back` raises.
+    Raises what `check_trust` and `workspace.put_back` raise.
     """
-    return workspace.put_back(paths, Path(read_agent(paths).state.cwd))
+    world.check_trust()
+    return workspace.put_back(paths, folder, world.is_private)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentsdir.engine.creation import Made, open_root
 from agentsdir.engine.histories import take_over
 from agentsdir.engine.identities import own_identity
-from agentsdir.engine.provider_sessions import find_provider, forked_files
+from agentsdir.engine.provider_sessions import check_imported, find_provider, forked_files
 from agentsdir.formats.directory import ids, locks, transcripts
 from agentsdir.formats.directory.agent import open_agent, read_agent
 from agentsdir.formats.directory.creation import recorded_creation
@@ -44,6 +44,8 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
         raise Invalid(f"{paths.log} does not say how the agent was made")
     created = {key: value for key, value in record.data.items() if key not in _ORIGINS}
     architecture, provider = find_provider(state)
+    options = created.get("options", {})
+    check_imported(state, provider, options if isinstance(options, dict) else {})
     own = transcripts.of_session(state.transcripts, state.native["id"])
     saved = transcripts.load_recorded(paths, own)
     findings = list(reading.findings)

@@ -15,12 +15,14 @@ from agentsdir.engine.identities import check_native, own_identity
 from agentsdir.engine.provider_sessions import find_provider, forked_files
 from agentsdir.formats.directory import documents, ids, locks, transcripts, workspace
 from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.fold import IMPORT
 from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.publishing import making_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Invalid
 from agentsdir.formats.reading.lines import LINE_CAP
+from agentsdir.formats.tuples import NamedTuple
 
 _DOCUMENTS = (
     "descriptor.json",
@@ -46,9 +48,17 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.source import Source
 
 
+class Imported(NamedTuple):
+    """An agent that was made of a bundle: the folder that the bundle names, and files put back."""
+
+    made: Made
+    former_cwd: str
+    put_back: workspace.PutBack | None
+
+
 def import_agent(
-    world: World, bundle: Path, *, cwd: str = "", login: str, workplace: Path | None = None
-) -> Made:
+    world: World, bundle: Path, *, cwd: str, login: str, workplace: Path | None = None
+) -> Imported:
     """Make the agent of an unpacked bundle one of this agents directory.
 
     It keeps its ids and every byte of its log where nobody here has its id, its session or its
@@ -56,7 +66,8 @@ def import_agent(
 
     Args:
         bundle: a folder that is an agents directory of one.
-        cwd: the working directory here; empty for the one it had.
+        cwd: the working directory here. The one that the bundle names is not used: a bundle
+            chooses no folder.
         login: whose agent it is, if it cannot keep its key.
         workplace: the working directory, if the captured files are to be put there.
 
@@ -64,13 +75,16 @@ def import_agent(
     """
     source = _only_agent(bundle)
     reading = _sound(source)
+    former_cwd = reading.state.cwd
     saved = transcripts.load_recorded(source, reading.state.transcripts, streams=True)
     captured = workspace.stored_files(source)
     layout = world.layout
     documents.make_folder(layout.root, world.disk)
     layout.check_version(writing=True)
+    put_back = None
     if workplace is not None:
-        workspace.put_back(source, workplace)
+        world.check_trust()
+        put_back = workspace.put_back(source, workplace, world.is_private)
         cwd = str(workplace)
     findings: list[Finding] = []
     with locks.hold(layout.create_lock, what="the agents directory"):
@@ -99,7 +113,7 @@ def import_agent(
         world.tell(
             f"texts that wait in its outbox: {texts}; the next turn, or `restore`, hands them out"
         )
-    return Made(agent_id, findings)
+    return Imported(Made(agent_id, findings), former_cwd, put_back)
 
 
 def _only_agent(bundle: Path) -> AgentPaths:
@@ -173,9 +187,8 @@ def _end(
     cwd: str,
 ) -> None:
     """Bring what came along to rest in its new place."""
-    if cwd and cwd != state.cwd:
-        native = {**state.native, "cwd": cwd}
-        made.append("native.changed", {"native": native}, world.now())
+    # In any case: what the bundle's log sets before this grants nothing.
+    made.append("agent.set", {"values": {"cwd": cwd}, "reason": IMPORT}, world.now())
     if state.session.state is SessionState.ACTIVE and state.open_turn is None:
         change = {"from": "active", "to": "suspended", "reason": "import"}
         made.append("session.state", change, world.now())

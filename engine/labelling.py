@@ -1,4 +1,4 @@
-"""What people call an agent: its name and its tags (SPEC.md, "Names and tags"; decision D27)."""
+"""What people call an agent: its name and its tags (SPEC.md, "Names, tags and settings"; D27)."""
 
 from __future__ import annotations
 

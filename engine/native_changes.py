@@ -44,7 +44,8 @@ def own_native(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
         native = record.data.get("native") if record.event == "native.changed" else None
         if isinstance(native, dict) and native.get("architecture") == own["architecture"]:
             own = native
-    return own
+    # The folder is the agent's, whatever an earlier record says of the session.
+    return {**own, "cwd": state.cwd}
 
 
 def way_back(paths: AgentPaths, state: AgentState) -> dict[str, Any] | None:

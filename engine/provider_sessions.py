@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import PurePosixPath
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import (
@@ -20,6 +21,7 @@ from agentsdir.formats.tuples import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
 
     from agentsdir.adapters.contract import (
         Architecture,
@@ -100,6 +102,7 @@ def session_spec(
         )
     if not all(isinstance(value, str) for value in options.values()):
         raise ProviderError("the log has options that are no text", kind="bad-options")
+    check_imported(state, provider, options)
     spec = SessionSpec(
         native_id=state.native["id"],
         model=state.session.model,
@@ -117,6 +120,25 @@ def session_spec(
     client = world.client(state)
     host = _turn_host(paths, state, client.host, record, turn) if turn else client.host
     return spec._replace(model=spec.model or client.model, host=host)
+
+
+def check_imported(state: AgentState, provider: Provider, options: Mapping[str, Any]) -> None:
+    """Raise `ProviderError` (kind ``bad-options``) if a bundle chose a file outside its folder.
+
+    The options of an imported agent come from the bundle, and those of its forks and subagents
+    from it.
+    """
+    if not state.imported:
+        return
+    for name in getattr(provider, "path_options", ()):
+        parts = PurePosixPath(str(options.get(name, ""))).parts
+        if ".." in parts or parts[:1] == ("/",):
+            raise ProviderError(
+                f"the bundle that agent {state.agent_id} came in names a file outside its working "
+                f"directory: {name}={options[name]}",
+                hint="make an agent with an option of your own: `agentsdir new --option`",
+                kind="bad-options",
+            )
 
 
 def _turn_host(

@@ -73,7 +73,8 @@ class World(NamedTuple):
     `settings` are those of the root. `start` runs a message of an agent in a process of its own,
     `alone` as in `engine.following_up`; None where there is nobody to do so.
     `hand_out` gives an outgoing text to its connector and tells whether there is one; it raises
-    `HookFailed` when the connector does not take it.
+    `HookFailed` when the connector does not take it. `is_private` tells whether a path is where
+    the user's programs keep their settings, or in an agents directory: nothing is put back there.
     """
 
     layout: Layout
@@ -87,3 +88,4 @@ class World(NamedTuple):
     settings: Settings = Settings()
     start: Start | None = None
     hand_out: Callable[[dict[str, Any]], bool] = lambda _document: False
+    is_private: Callable[[Path], bool] = lambda _path: False

@@ -25,6 +25,7 @@ class ScriptProvider:
     """Opens sessions that play the file named by ``--option file=PATH``."""
 
     option_names: tuple[str, ...] = ("file",)
+    path_options: tuple[str, ...] = ("file",)
     default_model = "script"
     runs_program = False
 

@@ -8,6 +8,7 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.made import print_made
+from agentsdir.cli.output import note
 from agentsdir.formats.errors import UsageError
 
 TYPE_CHECKING = False
@@ -19,7 +20,7 @@ def run(
     ctx: typer.Context,
     bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="A tar, a folder, or -")],
     cwd: Annotated[
-        str, typer.Option(metavar="DIR", help="Its working directory here; else the one it had")
+        str, typer.Option(metavar="DIR", help="Its working directory; else this folder")
     ] = "",
     workspace: Annotated[
         str, typer.Option(metavar="DIR", help="Put its captured files here, and work here")
@@ -35,10 +36,12 @@ def run(
 
     The bundle is checked whole before anything is written. Where its id, its session or its key is
     taken here, it becomes another agent with the same history. The next `send` puts the transcripts
-    where the client finds them. --workspace never writes over a file that is another.
+    where the client finds them. It works in this folder, in --cwd or in --workspace, never in one
+    that the bundle names. --workspace says what it writes, and never writes over another file.
     """
     from tempfile import TemporaryDirectory
 
+    from agentsdir.cli.captures import note_put_back
     from agentsdir.engine.importing import import_agent
 
     env: Environment = ctx.obj
@@ -48,14 +51,24 @@ def run(
         raise UsageError(f"--cwd {cwd} is no folder")
     world = env.world
     with TemporaryDirectory(prefix="agentsdir-") as scratch:
-        made = import_agent(
+        done = import_agent(
             world,
             _opened(env, bundle, scratch),
-            cwd=str((env.cwd / cwd).resolve()) if cwd else "",
+            cwd=str((env.cwd / cwd).resolve()),
             login=env.login,
             workplace=(env.cwd / workspace).resolve() if workspace else None,
         )
-    return print_made(env, world, made, as_json=as_json)
+    code = print_made(env, world, done.made, as_json=as_json)
+    if done.put_back is not None:
+        note_put_back(env, done.put_back)
+    here = str(env.cwd.resolve())
+    if not (cwd or workspace) and done.former_cwd != here:
+        note(
+            env,
+            f"its working directory is {here}, not {done.former_cwd} as before; "
+            f"`agentsdir set {done.made.agent_id} cwd=DIR` gives it another",
+        )
+    return code
 
 
 def _opened(env: Environment, bundle: str, scratch: str) -> Path:

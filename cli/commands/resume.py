@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
+from agentsdir.formats.errors import UsageError
 
 
 def run(
@@ -19,6 +21,9 @@ def run(
     workspace: Annotated[
         bool, typer.Option("--workspace", help="Put captured files back that are missing")
     ] = False,
+    into: Annotated[
+        str, typer.Option(metavar="DIR", help="Put them into this folder, not into this one here")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
 ) -> None:
     """Take a suspended session into use again. No process is started before the next `send`.
@@ -27,22 +32,49 @@ def run(
     Examples:
       agentsdir resume $id
       agentsdir resume --workspace $id
+      agentsdir resume --workspace --into ~/work $id
 
-    --workspace writes what `suspend --capture` or an import kept into the working directory; it
-    never writes over a file that is another.
+    --workspace writes what `suspend --capture` or an import kept into the agent's working directory
+    if the command runs there, or into --into DIR; it names on stderr what it writes, and never
+    writes over a file that is another.
     """
     from agentsdir.engine.agents import find_agent, list_row
     from agentsdir.engine.resuming import resume
+    from agentsdir.formats.directory.agent import read_agent
 
     env: Environment = ctx.obj
+    if into and not workspace:
+        raise UsageError("--into goes with --workspace")
+    if into and not (env.cwd / into).is_dir():
+        raise UsageError(f"--into {into} is no folder")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
     world = env.world
     if workspace:
+        world.check_trust()
+        from agentsdir.cli.captures import note_put_back
         from agentsdir.engine.capturing import put_back_workspace
 
-        put_back_workspace(paths)
+        folder = _folder(env, read_agent(paths).state.cwd, into)
+        note_put_back(env, put_back_workspace(world, paths, folder))
     state = resume(world, paths, wait=wait)
     if as_json:
         durability = world.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})
+
+
+def _folder(env: Environment, own: str, into: str) -> Path:
+    """Return where files are put back: a folder that was named, or the one the command runs in.
+
+    Raises `UsageError` (kind ``another-folder``) when that is not the agent's own.
+    """
+    here = env.cwd.resolve()
+    if into:
+        return (here / into).resolve()
+    if str(here) != own:
+        raise UsageError(
+            f"the agent's working directory is {own}, and this is {here}",
+            hint="run it there, or name the folder: --into DIR",
+            kind="another-folder",
+        )
+    return here

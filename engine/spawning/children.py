@@ -12,7 +12,7 @@ from agentsdir.adapters import registry
 from agentsdir.engine.creation import NewAgent, begin_identity, check_wanted, root_held
 from agentsdir.engine.in_turn import turn_writer
 from agentsdir.engine.inbox import Message
-from agentsdir.engine.provider_sessions import recorded_mode
+from agentsdir.engine.provider_sessions import check_imported, recorded_mode
 from agentsdir.engine.routing.lineage import check_depth
 from agentsdir.engine.spawning.telling import Subagent
 from agentsdir.engine.ticks import asked_limit
@@ -120,6 +120,8 @@ def _creation(
     if not isinstance(inherited, dict):
         raise Invalid(f"{parent.log} has options of the provider that are no object")
     provider = registry.get(own).provider
+    if provider is not None:
+        check_imported(state, provider, inherited)
     new = NewAgent(
         kind="subagent",
         parent=parent.id,

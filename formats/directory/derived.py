@@ -116,6 +116,7 @@ def _state_fields(state: AgentState) -> dict[str, Any]:
         "children": state.children,
         "undelivered": state.undelivered,
         "missed": state.missed,
+        **({"imported": True} if state.imported else {}),
         "transcripts": state.transcripts,
         "historySize": state.history_size,
         "logSize": state.position.size,
@@ -177,6 +178,7 @@ def state_from_bytes(data: bytes) -> AgentState:
         fallbacks=document["fallbacks"],
         ephemeral=document["ephemeral"],
         missed=document["missed"],
+        imported="imported" in document,
         position=position,
         history_size=document["historySize"],
     )

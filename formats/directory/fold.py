@@ -22,6 +22,8 @@ BROKEN = (KeyError, TypeError, ValueError, AttributeError)
 _LEVEL = 5  # how deep in state.json the data of a record stands at most
 FALLBACK = "fallback"
 """The reason of a change to the native session of a provider that stands in, and of that back."""
+IMPORT = "import"
+"""The reason of the settings that an import makes."""
 MESSAGE_FLAGS = ("sync", "spawn", "notice")
 
 
@@ -46,6 +48,7 @@ def begin(record: Record) -> AgentState:
         limits=_table(data.get("limits", {})),
         fallbacks=_texts(data.get("fallbacks", [])),
         ephemeral=data.get("ephemeral") is True,
+        imported="imported_from" in data,
     )
 
 
@@ -234,6 +237,15 @@ def _tagged(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     state.tags = _texts(data["tags"])
 
 
+def _set(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    values = _table(data["values"])
+    if "cwd" in values:
+        state.cwd = _text(values["cwd"])
+        state.native = {**state.native, "cwd": state.cwd}
+    if data.get("reason") == IMPORT:
+        state.imported = True
+
+
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError("object")
@@ -308,6 +320,7 @@ _STEPS = {
     "outgoing.delivered": _handed_out,
     "agent.renamed": _renamed,
     "agent.tagged": _tagged,
+    "agent.set": _set,
     "block": _block,
     "history.reset": _reset,
     "native.changed": _native,

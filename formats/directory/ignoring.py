@@ -31,6 +31,11 @@ def executes(name: str) -> bool:
     return any(f"/{one}/" in parts for one in _EXECUTING)
 
 
+def is_left_out(name: str) -> bool:
+    """Tell whether no capture takes a file, so that none is put back: `ALWAYS`, and `executes`."""
+    return executes(name) or any(part in ALWAYS for part in name.lower().split("/"))
+
+
 class _Rule(NamedTuple):
     matches: re.Pattern[str]
     whole: bool

@@ -47,6 +47,7 @@ EVENTS = (
     "hook.failed",
     "agent.renamed",
     "agent.tagged",
+    "agent.set",
     "restore",
 )
 

@@ -104,7 +104,8 @@ class AgentState(Changing):
     US dollars of what clients said, None where none said anything. `last_input` is when the last
     message came that was no notice; `children` are spawned agents that have not ended, by id;
     `undelivered` are the ids of outgoing texts that no connector has taken. `missed` is whether the
-    native session in force may not have been told of turns that another one ran.
+    native session in force may not have been told of turns that another one ran. `imported` is
+    whether what the log says comes from a bundle, in part at least.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class AgentState(Changing):
         fallbacks: list[str] | None = None,
         ephemeral: bool = False,
         missed: bool = False,
+        imported: bool = False,
         position: Position | None = None,
         history_size: int = 0,
     ) -> None:
@@ -161,6 +163,7 @@ class AgentState(Changing):
         self.fallbacks = [] if fallbacks is None else fallbacks
         self.ephemeral = ephemeral
         self.missed = missed
+        self.imported = imported
         self.position = Position() if position is None else position
         self.history_size = history_size
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from agentsdir.formats.directory import documents
 from agentsdir.formats.directory.bundles import checked_name
 from agentsdir.formats.directory.derived import encode_document
-from agentsdir.formats.directory.ignoring import executes, read_ignored
+from agentsdir.formats.directory.ignoring import executes, is_left_out, read_ignored
 from agentsdir.formats.directory.layout import TEMPORARY, open_plain, read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded
 from agentsdir.formats.reading.source import Source
@@ -22,7 +22,7 @@ from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from agentsdir.formats.directory.durability import Disk
@@ -246,13 +246,28 @@ def _blob(paths: AgentPaths, entry: dict[str, Any]) -> bytes:
     return data
 
 
-def put_back(paths: AgentPaths, folder: Path) -> list[str]:
-    """Write captured files into a working directory; return the paths that were written.
+class PutBack(NamedTuple):
+    """What was put back: the folder, the paths written, and what was not, with the reason."""
 
-    What stands there and is the same is left, and nothing is removed.
+    folder: Path
+    written: list[str]
+    skipped: list[str]
+
+
+def put_back(
+    paths: AgentPaths, folder: Path, is_private: Callable[[Path], bool] = lambda _path: False
+) -> PutBack:
+    """Write captured files into a working directory.
+
+    What stands there and is the same is left, and nothing is removed. What no capture takes is
+    not put back either: the manifest may have come from anywhere.
+
+    Args:
+        is_private: tells where nothing is put back (SPEC.md, "Trust").
 
     Raises `Invalid` (kind ``workspace-differs``) before anything is written when another file
-    stands in place of one, `AgentsdirError` (kind ``no-workspace``) when none was captured.
+    stands in place of one, and (kind ``private-folder``) when one is in such a place;
+    `AgentsdirError` (kind ``no-workspace``) when none was captured.
     """
     try:
         manifest = read_manifest(paths)
@@ -260,13 +275,21 @@ def put_back(paths: AgentPaths, folder: Path) -> list[str]:
         raise AgentsdirError(
             f"no files were captured with agent {paths.id}", kind="no-workspace"
         ) from None
-    files = manifest["files"]
-    wanted = [one for one in files if "deleted" not in one and not executes(one["path"])]
+    files = [one for one in manifest["files"] if "deleted" not in one]
+    wanted = [one for one in files if not is_left_out(one["path"])]
+    for path in (folder, *(folder / entry["path"] for entry in wanted)):
+        if is_private(path):
+            raise Invalid(
+                f"{path} is not written: settings are kept there, or it is in an agents directory",
+                hint="put the files into another folder",
+                kind="private-folder",
+            )
     missing = [entry for entry in wanted if not _stands(paths, folder, entry)]
     # Files first: a link that was there before could lead them elsewhere.
     for entry in sorted(missing, key=lambda entry: "link" in entry):
         _put(paths, folder, entry)
-    return [entry["path"] for entry in missing]
+    skipped = [f"{one['path']}: no capture takes it" for one in files if one not in wanted]
+    return PutBack(folder, [entry["path"] for entry in missing], skipped)
 
 
 def _stands(paths: AgentPaths, folder: Path, entry: dict[str, Any]) -> bool:

@@ -253,7 +253,16 @@ def test_an_import_into_another_root_is_the_same_agent(shell: Any, talk: str, de
 
     assert there.ok("import", dest).out.strip() == talk
 
-    assert files(there.folder(talk)) == files(shell.folder(talk))
+    derived = ("events.jsonl", "state.json")
+    kept, sent = files(there.folder(talk)), files(shell.folder(talk))
+    assert {name: kept[name] for name in kept if not name.endswith(derived)} == {
+        name: sent[name] for name in sent if not name.endswith(derived)
+    }
+    *before, marked = log(there, talk)
+    assert before == log(shell, talk)
+    assert (marked["event"], marked["data"]) == (
+        "agent.set", {"values": {"cwd": str(shell.cwd)}, "reason": "import"}
+    )  # fmt: skip
     assert there.ok("replay", "--events", talk).out == shell.ok("replay", "--events", talk).out
     there.ok("send", talk, "three")
     assert is_sound(there)
@@ -267,7 +276,8 @@ def test_an_active_agent_arrives_suspended(shell: Any, talk: str) -> None:
 
     last = log(there, talk)[-1]
     assert last["data"] == {"from": "active", "to": "suspended", "reason": "import"}
-    assert log(there, talk)[:-1] == log(shell, talk)
+    assert log(there, talk)[-2]["event"] == "agent.set"
+    assert log(there, talk)[:-2] == log(shell, talk)
     there.ok("resume", talk)
 
 
@@ -329,7 +339,7 @@ def test_an_import_can_be_given_another_folder(shell: Any, talk: str) -> None:
 
     shown = there.ok("inspect", talk).json
     assert shown["cwd"] == shown["native"]["cwd"] == str(shell.cwd / "new")
-    assert "native.changed" in [record["event"] for record in log(there, talk)]
+    assert "agent.set" in [record["event"] for record in log(there, talk)]
 
 
 def test_a_bundle_comes_through_a_pipe(shell: Any, talk: str) -> None:
@@ -354,7 +364,7 @@ def test_a_large_agent_moves_within_a_bound(shell: Any, tmp_path: Path) -> None:
     commands = (
         ["new", "--from", str(path), "--name", "large"],
         ["export", "--bundle", "large", "large.tar"],
-        ["--root", there, "import", "large.tar"],
+        ["--root", there, "import", "large.tar", "--cwd", "."],
         ["--root", there, "fork", "large"],
     )
     for command in commands:
@@ -437,8 +447,12 @@ def test_captured_files_come_back(shell: Any, talk: str) -> None:
     for name in ("notes.txt", "bin/run", "current"):
         (shell.cwd / name).unlink()
 
-    shell.ok("resume", "--workspace", talk)
+    done = shell("resume", "--workspace", talk)
 
+    assert (done.code, done.err.splitlines()) == (
+        0,
+        [f"agentsdir: written: {shell.cwd / name}" for name in ("bin/run", "current", "notes.txt")],
+    )
     assert (shell.cwd / "notes.txt").read_text() == "notes"
     assert stat.S_IMODE((shell.cwd / "bin" / "run").stat().st_mode) == 0o755
     assert (shell.cwd / "current").readlink() == Path("bin")
@@ -469,8 +483,9 @@ def test_an_agent_moves_with_its_files(shell: Any, talk: str) -> None:
     assert shell("export", "--workspace", talk, "../bundle.tar.gz").code == 0
     there = other_root(shell)
 
-    there.ok("import", "../bundle.tar.gz", "--workspace", "../elsewhere")
+    done = there("import", "../bundle.tar.gz", "--workspace", "../elsewhere")
 
+    assert (done.code, done.err.count("agentsdir: written: ")) == (0, 4)
     elsewhere = shell.cwd.parent / "elsewhere"
     assert sorted(path.name for path in elsewhere.iterdir()) == [
         ".gitignore", "bin", "current", "notes.txt"

@@ -258,6 +258,7 @@ EVENT_DATA = {
     "hook.failed": data({"hook": WORD, "message": TEXT}),
     "agent.renamed": data({"name": WORD}),
     "agent.tagged": data({"tags": st.lists(WORD, max_size=2, unique=True)}),
+    "agent.set": data({"values": st.fixed_dictionaries({}, optional={"cwd": TEXT})}),
     "restore": data({}, notice=TEXT),
 }
 

@@ -33,7 +33,11 @@ def moved(desk: Desk, agent: str, other: Desk, *options: str) -> None:
     bundle = str(desk.folder / "bundle.tar.gz")
     desk.ok("export", *options, agent, bundle)
     where = "--workspace" if "--workspace" in options else "--cwd"
-    assert other.ok("import", bundle, where, str(other.work)).out.strip() == agent
+    done = other("import", bundle, where, str(other.work))
+    assert (done.code, done.out.strip()) == (0, agent), done
+    # An import says which files it wrote, and nothing else.
+    said = "agentsdir: written: " if where == "--workspace" else "nothing"
+    assert all(line.startswith(said) for line in done.err.splitlines()), done
 
 
 def test_a_session_goes_on_in_another_home_and_folder(

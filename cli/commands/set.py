@@ -1,0 +1,55 @@
+"""`agentsdir set`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.output import print_document
+from agentsdir.formats.errors import SessionStateError, UsageError
+
+KEYS = ("cwd",)
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    values: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="cwd=DIR")],
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait this long for a turn to end; -1: ever")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+) -> None:
+    """Change a setting of an agent.
+
+    \b
+    Examples:
+      agentsdir set $id cwd=.
+      agentsdir set reviewer cwd=~/moved/project
+
+    cwd is the folder that the agent works in. The next `send` runs there; of a client's session,
+    it puts the transcripts where the client looks for those of that folder. A turn cannot change
+    settings (exit 13).
+    """
+    from agentsdir.cli.pairs import read_pairs
+    from agentsdir.engine.agents import find_agent, list_row
+    from agentsdir.engine.settings import set_folder
+
+    env: Environment = ctx.obj
+    given = read_pairs("set", values)
+    if unknown := sorted(set(given) - set(KEYS)):
+        raise UsageError(f"there is no setting {unknown[0]!r}", hint=f"known: {', '.join(KEYS)}")
+    if env.turn is not None:
+        raise SessionStateError("a turn cannot change the settings of an agent", kind="in-turn")
+    folder = env.cwd / given["cwd"]
+    if not folder.is_dir():
+        raise UsageError(f"cwd={given['cwd']} is no folder")
+    paths = find_agent(env.layout, agent)
+    env.layout.check_version(writing=True)
+    world = env.world
+    state = set_folder(world, paths, str(folder.resolve()), wait=wait)
+    if as_json:
+        durability = world.disk.durability
+        print_document(env, {**list_row(paths, state), "durability": durability})
