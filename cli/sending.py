@@ -59,6 +59,7 @@ class Sending(NamedTuple):
     message_id: str = ""
     retry: str = ""
     sync: bool = False
+    no_stdin: bool = False
     manner: Manner = Manner()
 
 
@@ -82,7 +83,7 @@ def send(env: Environment, asked: Sending) -> None:
     if asked.no_wait or turn is not None:
         check_unwatched(asked.manner)
     # What can be refused is refused before an agent is made.
-    content = None if asked.no_message or retry else _content(env, prompt, asked.messages)
+    content = None if asked.no_message or retry else _content(env, prompt, asked)
     if asked.sync and not (target.sender or retry or turn):
         raise UsageError("--sync needs --from: who is to get the answer?")
     from_agent = find_agent(env.layout, target.sender).id if target.sender else ""
@@ -113,10 +114,13 @@ def send(env: Environment, asked: Sending) -> None:
     print_message(env, world, paths, there, as_json=asked.manner.as_json)
 
 
-def _content(env: Environment, prompt: str, messages: Path | None) -> list[dict[str, Any]]:
+def _content(env: Environment, prompt: str, asked: Sending) -> list[dict[str, Any]]:
     from agentsdir.cli.prompts import read_messages, read_prompt
 
-    return read_messages(env, messages) if messages else read_prompt(env, prompt)
+    if asked.messages is not None:
+        return read_messages(env, asked.messages)
+    by_program = asked.target.foreign or asked.target.cron or asked.target.heartbeat
+    return read_prompt(env, prompt, no_stdin=asked.no_stdin, add_stdin=not by_program)
 
 
 def check_unwatched(manner: Manner) -> None:

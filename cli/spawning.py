@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentsdir.cli import sending
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.pairs import read_pairs
-from agentsdir.cli.prompts import check_text, read_prompt
+from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.spawning.agent_files import AgentFile, read_agent_file
 from agentsdir.engine.spawning.children import BASE_NAME, Wanted, make_child
@@ -39,6 +39,7 @@ class Asked(NamedTuple):
     file: Path | None
     props: list[str]
     max_ticks: int | None
+    no_stdin: bool
     detach: bool
     ephemeral: bool
     events: bool
@@ -148,5 +149,7 @@ def wanted_of(env: Environment, asked: Asked) -> Wanted:
 
 def _task(env: Environment, asked: Asked, said: AgentFile) -> list[dict[str, Any]]:
     if asked.prompt is None and said.prompt.strip():
-        return [{"type": "text", "text": said.prompt}]
-    return read_prompt(env, "-" if asked.prompt is None else asked.prompt)
+        text = said.prompt if asked.no_stdin else with_stdin(env, said.prompt)
+        return [{"type": "text", "text": text}]
+    prompt = "-" if asked.prompt is None else asked.prompt
+    return read_prompt(env, prompt, no_stdin=asked.no_stdin, add_stdin=True)

@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+NoStdin = Annotated[
+    bool, typer.Option("--no-stdin", help="Add nothing that is piped in to the prompt")
+]
 To = Annotated[str, typer.Option(metavar="AGENT", help="Whom it is for; then PROMPT comes first")]
 From = Annotated[
     str, typer.Option("--from", metavar="AGENT", help="Which agent it is from; in a turn, its own")

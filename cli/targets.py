@@ -39,8 +39,12 @@ class TargetOptions(NamedTuple):
     @property
     def makes(self) -> bool:
         """Whether the agent is made if it is not there."""
-        conversation = self.connector or self.user or self.channel
-        return bool(conversation or self.cron or self.heartbeat or self.create or self.ephemeral)
+        return bool(self.foreign or self.cron or self.heartbeat or self.create or self.ephemeral)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the words are those of a person behind a connector."""
+        return bool(self.connector or self.user or self.channel)
 
     @property
     def _named(self) -> bool:
@@ -65,14 +69,13 @@ class TargetOptions(NamedTuple):
 
     def _check_foreign(self, env: Environment) -> None:
         """Refuse a stranger's words where they could be taken for options (SPEC.md, "Routing")."""
-        foreign = self.connector or self.user or self.channel
         dashed = env.arguments[-len(self.words) - 1 :] == ("--", *self.words)
-        if foreign and self.words and not dashed:
+        if self.foreign and self.words and not dashed:
             raise UsageError(
                 "with --connector the prompt comes after -- or on standard input",
                 hint="a stranger's words that begin with a dash would be options",
             )
-        if foreign and self.file not in ("", "-"):
+        if self.foreign and self.file not in ("", "-"):
             raise UsageError("with --connector, --messages reads standard input only: give -")
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import target_options
 from agentsdir.cli.environment import Environment
 from agentsdir.formats.errors import UsageError
 
@@ -22,6 +23,7 @@ def run(
     message_id: Annotated[
         str, typer.Option(metavar="ID", help="The message's id: said again, it is not queued again")
     ] = "",
+    no_stdin: target_options.NoStdin = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
 ) -> None:
     """Put a prompt into an agent's inbox, also while it works, and print the message's id.
@@ -30,6 +32,8 @@ def run(
     Examples:
       agentsdir queue $id 'and then the docs'
       agentsdir queue $id 'later' && agentsdir send $id --no-message
+
+    What is piped in is added to the prompt, after a blank line.
 
     The next `send` runs what waits before its own message; `send --no-message` runs all of it.
     """
@@ -43,7 +47,10 @@ def run(
         raise UsageError("give a prompt or --messages, not both")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    content = read_messages(env, messages) if messages else read_prompt(env, prompt)
+    if messages is not None:
+        content = read_messages(env, messages)
+    else:
+        content = read_prompt(env, prompt, no_stdin=no_stdin, add_stdin=True)
     world = env.world
     with world.disk.settled():
         message = Message(content, id=message_id)

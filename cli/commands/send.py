@@ -55,6 +55,7 @@ def run(
             metavar="MESSAGE", help="Say again what failed or was aborted; `last`: the last"
         ),
     ] = "",
+    no_stdin: target_options.NoStdin = False,
     sender: target_options.From = "",
     to: target_options.To = "",
     sync: Annotated[
@@ -81,10 +82,13 @@ def run(
     \b
     Examples:
       agentsdir send $id 'fix the tests'
-      git diff | agentsdir send $id
+      git diff | agentsdir send $id 'explain this'
       agentsdir send --cron nightly-report 'write the report'
       agentsdir send --connector telegram --user 42 --channel 42 -- "$text"
       agentsdir send $id --events 'go on' | jq -r 'select(.type=="text_delta").delta'
+
+    What is piped in is added to the prompt, after a blank line; with --connector, --cron or
+    --heartbeat, and in a loop that reads a file, it is not.
 
     When it exits 0, the turn is on disk. In a turn of an agent it is that agent who sends: the
     message's id is printed, and the message is looked at when the turn is over.
@@ -99,4 +103,7 @@ def run(
         promptless=no_message or bool(retry) or messages is not None, file=str(messages or ""),
     )  # fmt: skip
     manner = Manner(events, record, permission_mode, timeout, wait, alone, as_json)
-    send(ctx.obj, Sending(target, messages, no_wait, no_message, message_id, retry, sync, manner))
+    asked = Sending(
+        target, messages, no_wait, no_message, message_id, retry, sync, no_stdin, manner
+    )
+    send(ctx.obj, asked)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import target_options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.seconds import check_seconds
 
@@ -39,6 +40,7 @@ def run(
     max_ticks: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Model calls a turn; else the parent's")
     ] = None,
+    no_stdin: target_options.NoStdin = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Print its id and run it in the background")
     ] = False,
@@ -61,7 +63,7 @@ def run(
 
     \b
     Examples:
-      agentsdir spawn 'review the diff' --parent $id --name reviewer
+      git diff | agentsdir spawn 'review this' --parent $id --name reviewer
       agentsdir spawn --parent $id --file researcher.toml --prop topic=foxes
       child=$(agentsdir spawn 'count the tests' --parent $id --detach)
 
@@ -89,6 +91,7 @@ def run(
         file=file,
         props=prop or [],
         max_ticks=max_ticks,
+        no_stdin=no_stdin,
         detach=detach,
         ephemeral=ephemeral,
         events=events,

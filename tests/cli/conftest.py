@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import commands
 import orjson
@@ -70,12 +70,20 @@ class Shell:
     terminal: Path = Path("/nowhere/tty")
 
     def __call__(
-        self, *arguments: str, stdin: bytes = b"", tty: bool = False, stdin_tty: bool = False
+        self,
+        *arguments: str,
+        stdin: bytes | BinaryIO = b"",
+        tty: bool = False,
+        stdin_tty: bool = False,
     ) -> Done:
-        """Run one command in this process."""
+        """Run one command in this process; `stdin` is what it reads, or a stream of the system."""
         out, err = Stream(tty=tty), Stream(tty=tty)
-        source = Input(stdin)
-        source.tty = stdin_tty
+        source: BinaryIO
+        if isinstance(stdin, bytes):
+            source = Input(stdin)
+            source.tty = stdin_tty
+        else:
+            source = stdin
         variables = {"AGENTSDIR_ROOT": str(self.root), **self.variables}
         env = Environment(source, out, err, variables, self.cwd, self.home, login="me")
         env.uid = self.uid
