@@ -98,7 +98,8 @@ def hand_out(
     """Give the texts that wait to the connectors' hook, one after the other.
 
     The caller holds the agent's `.turn`. The first text that is not taken ends it: what came after
-    it must not be read before it.
+    it must not be read before it. `settle` needs no `.turn`, so whether a text still waits is
+    looked at under `.lock` before its hook runs and again before anything is recorded.
 
     Args:
         state: one to read on from.
@@ -110,6 +111,9 @@ def hand_out(
     state = read_agent(paths, known=state).state
     for one in undelivered(paths, state, since):
         message_id = one.data["message_id"]
+        state = _current(world, paths, state)
+        if message_id not in state.undelivered:
+            continue
         document = {name: one.data.get(name) for name in _FIELDS}
         # A log may have come with a bundle: where a text goes is not for a record of it to say.
         document |= {name: state.descriptor.get(name) for name in _ADDRESS}
@@ -119,21 +123,37 @@ def hand_out(
                 return HandedOut(state, tuple(taken), nobody=True)
         except HookFailed as failed:
             said = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
-            with suppress(SessionStateError):  # the log of a closed agent takes no more of that
-                state = _append(world, paths, state, "hook.failed", said)
+            state, waits = _record(world, paths, state, message_id, "hook.failed", said)
+            if not waits:
+                continue
             world.tell(f"{failed.message}; it waits in the outbox of {paths.id}")
             return HandedOut(state, tuple(taken), failed)
-        state = _append(world, paths, state, "outgoing.delivered", {"message_id": message_id})
+        delivered = {"message_id": message_id}
+        state, _ = _record(world, paths, state, message_id, "outgoing.delivered", delivered)
         taken.append(message_id)
     return HandedOut(state, tuple(taken))
 
 
-def _append(
-    world: World, paths: AgentPaths, state: AgentState, event: str, data: dict[str, Any]
-) -> AgentState:
+def _current(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
     with write_agent(paths, disk=world.disk, known=state) as writer:
-        writer.append(event, data, world.now())
         return writer.state
+
+
+def _record(
+    world: World,
+    paths: AgentPaths,
+    state: AgentState,
+    message_id: str,
+    event: str,
+    data: dict[str, Any],
+) -> tuple[AgentState, bool]:
+    """Append what became of a text if it still waits; return the state, and whether it did."""
+    with write_agent(paths, disk=world.disk, known=state) as writer:
+        waits = message_id in writer.state.undelivered
+        if waits:
+            with suppress(SessionStateError):  # the log of a closed agent takes no hook.failed
+                writer.append(event, data, world.now())
+        return writer.state, waits
 
 
 def deliver(world: World, paths: AgentPaths, *, wait: float = 0) -> HandedOut:

@@ -12,6 +12,7 @@ from agentsdir.engine.aftermath import aftermath
 from agentsdir.engine.endings import Ending
 from agentsdir.engine.spawning.telling import Subagent, find_child
 from agentsdir.engine.steps import Step
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.fold import BROKEN, waiting_message
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
@@ -27,8 +28,12 @@ GONE = "it was removed before it ended"
 def missed_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
     """Return what brings a parent's log level with its subagents; nothing for a closed parent."""
     steps: list[Step] = []
+    gone = [child_id for child_id in state.children if not layout.is_taken(child_id)]
+    if gone:
+        # Its end may have been told, and it removed, since the state was read.
+        state = read_agent(paths).state
     for child_id, known in state.children.items():
-        if state.session.state is SessionState.TERMINATED or layout.is_taken(child_id):
+        if state.session.state is SessionState.TERMINATED or child_id not in gone:
             continue
         one = Subagent(child_id, known["name"])
         block = {"turn_id": None, "block": one.block(state, "error", f"Removed: {GONE}.")}

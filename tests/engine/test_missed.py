@@ -10,6 +10,7 @@ import pytest
 from agentsdir.engine.archiving import archive_agent, unarchive_agent
 from agentsdir.engine.removal import remove_agent
 from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.spawning.missed import missed_steps
 
 pytestmark = pytest.mark.feature("T-10")
 
@@ -93,3 +94,18 @@ def test_a_subagent_that_was_removed_has_ended(stage: Any) -> None:
 
     assert told(stage, parent) == [("ended", "error")]
     assert stage.state(parent).children == {}
+
+
+def test_a_subagent_that_was_told_of_and_removed_since_the_parent_was_read_has_not_failed(
+    stage: Any,
+) -> None:
+    """Whether it ended is looked up after it was found to be gone, not before."""
+    parent = stage.new()
+    child = spawned(stage, parent)
+    before = stage.state(parent)
+    stage.send(child, "more")
+    assert told(stage, parent)[0] == ("ended", "success")
+    remove_agent(stage.world, child)
+
+    assert before.children
+    assert missed_steps(stage.world.layout, parent, before) == []

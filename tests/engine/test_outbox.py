@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.routing.outbox import deliver, settle, undelivered
+from agentsdir.engine.validation.paths import validate
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.durability import Disk, Durability
@@ -290,6 +291,47 @@ def test_a_closed_agents_refused_text_waits_and_its_log_takes_no_reason(stage: A
     assert handed.failed is not None
     assert paths.log.read_bytes() == before
     assert left(stage, paths) == ["one"]
+
+
+@pytest.mark.parametrize("mood", ["takes", "refuses"])
+def test_a_text_that_is_settled_while_its_hook_runs_is_recorded_once(stage: Any, mood: str) -> None:
+    """By the hook itself too; a refusal of it holds nothing up, and the next goes out."""
+    paths = talker(stage)
+    ids = put(stage, paths, "one", "two")
+    connector = Connector(mood)
+
+    def settling(document: dict[str, Any]) -> bool:
+        if document["message_id"] == ids[0]:
+            settle(stage.world, paths, ids[0])
+        return connector(document)
+
+    handed = deliver(stage.world._replace(hand_out=settling), paths)
+
+    assert handed.failed is None
+    assert connector.texts[-1] == "two"
+    assert left(stage, paths) == []
+    assert stage.events(paths)[-2:] == ["outgoing.delivered"] * 2
+    assert "hook.failed" not in stage.events(paths)
+    assert [str(problem) for problem in validate([stage.root]) if problem.fails] == []
+
+
+def test_a_text_that_is_settled_while_an_earlier_one_is_handed_out_is_not_handed_out(
+    stage: Any,
+) -> None:
+    """What waits is looked at anew before each hook."""
+    paths = talker(stage)
+    ids = put(stage, paths, "one", "two", "three")
+    connector = Connector()
+
+    def settling(document: dict[str, Any]) -> bool:
+        if document["message_id"] == ids[0]:
+            settle(stage.world, paths, ids[1])
+        return connector(document)
+
+    deliver(stage.world._replace(hand_out=settling), paths)
+
+    assert connector.texts == ["one", "three"]
+    assert stage.events(paths).count("outgoing.delivered") == 3
 
 
 def test_somebody_else_may_say_that_a_text_was_taken(stage: Any) -> None:
