@@ -88,7 +88,8 @@ class Attempt:
             blob: what it gave at the suspension that the turn ends; empty for none.
             ear: hears when the turn is to end.
 
-        Raises `ProviderError` when it does not, kind ``max-ticks`` where it only called tools.
+        Raises `ProviderError` when it does not, kind ``max-ticks`` where it only called tools, and
+        what the provider's own metadata says of a failure (SPEC.md, "Failure").
         """
         program = runner.provider.runs_program
         if self._record or program:
@@ -225,6 +226,8 @@ class Attempt:
         usage, cost = self.spent
         if self._limited is not None:
             return Said(self._limited, MAX_TICKS, usage, cost)
+        if (failure := _reported_failure(self._metadata)) is not None:
+            raise failure
         reason = jsontext.clean(str(self._metadata.get("stopReason") or "end_turn"), set())
         return Said(self._text(), reason, usage, cost)
 
@@ -238,6 +241,19 @@ class Attempt:
     @property
     def _metadata(self) -> dict[str, Any]:
         return self._reducer.metadata.get(MAIN, {})
+
+
+def _reported_failure(metadata: dict[str, Any]) -> ProviderError | None:
+    """Return the failure that a provider reports as an event, and does not raise; None for none."""
+    reason, error = metadata.get("stopReason"), metadata.get("error")
+    if reason == "aborted":
+        return ProviderError("the provider aborted the turn", kind="aborted")
+    if isinstance(error, dict):
+        message = str(error.get("message") or "the provider reports an error")
+        return ProviderError(message, kind=str(error.get("kind") or ProviderError.kind))
+    if reason == "error":
+        return ProviderError("the provider reports an error, and no reason")
+    return None
 
 
 def _says_it_all(shown: Block, block: Block) -> bool:

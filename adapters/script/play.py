@@ -2,8 +2,8 @@
 
 A line is a stream event, or one of ours: ``{"type":"turn"}`` begins a turn,
 ``{"type":"sleep","seconds":S}`` pauses, ``{"type":"error","kind":K,"message":M}`` fails the turn.
-A prompt in the file begins a turn too, and metadata with an `error` fails it: so the output of
-`agentsdir replay --events` is a script.
+A prompt in the file begins a turn too, and metadata with `error` or `aborted` fails it: so the
+output of `agentsdir replay --events` is a script.
 A file that marks no turns is one turn, played for every prompt.
 """
 
@@ -90,10 +90,14 @@ def _ends_turn(event: dict[str, Any]) -> bool:
 
 def _failure(event: dict[str, Any]) -> dict[str, Any] | None:
     """Return the line that fails a turn as a recorded one did; None if this ends none so."""
-    error = event["metadata"].get("error") if event["type"] == "metadata_update" else None
-    if not isinstance(error, dict) or event.get("conversationId", MAIN) != MAIN:
+    if event["type"] != "metadata_update" or event.get("conversationId", MAIN) != MAIN:
         return None
-    return {**error, "type": "error"}
+    error, aborted = event["metadata"].get("error"), event["metadata"].get("aborted")
+    if isinstance(error, dict):
+        return {**error, "type": "error"}
+    if isinstance(aborted, str):
+        return {"type": "error", "kind": "aborted", "message": f"the turn was aborted: {aborted}"}
+    return None
 
 
 def _event(line: bytes, path: Path, number: int) -> dict[str, Any]:

@@ -45,6 +45,22 @@ def test_the_person_is_told_who_answered(shell: Any, tmp_path: Path) -> None:
     assert shell("send", agent, "hi", "--json").json["response"].endswith("\n\nhi")
 
 
+@pytest.mark.feature("C-11")
+@pytest.mark.parametrize("reason", ["error", "aborted"])
+def test_a_turn_whose_provider_says_that_it_failed_is_exit_14(
+    shell: Any, tmp_path: Path, reason: str
+) -> None:
+    """A script that goes by exit codes hears of it; the person hears it too."""
+    line = f'{{"type":"metadata_update","metadata":{{"stopReason":"{reason}"}}}}\n'
+    agent = shell.script(
+        script(tmp_path, line), "--connector", "irc", "--user", "a", "--channel", "c"
+    )
+    done = shell("send", agent, "hi", "--json")
+    assert done.code == 14, done
+    assert shell.ok("outbox", agent, "--json").rows[0]["text"] == "Inference failed."
+    assert shell("validate").code == 0
+
+
 def test_the_root_says_who_answers_where_nothing_else_does(shell: Any, tmp_path: Path) -> None:
     """A provider for new agents, and stand-ins for those that have no list."""
     shell.new()

@@ -199,6 +199,19 @@ def test_a_recorded_failure_fails_the_turn_that_plays_it(tmp_path: Path) -> None
     assert load_play(path).turn(1)[0]["type"] == "metadata_update"
 
 
+@pytest.mark.parametrize("reason", ["timeout", "interrupt", "crash"])
+def test_a_recorded_abort_fails_the_turn_that_plays_it(tmp_path: Path, reason: str) -> None:
+    """As `replay --events` writes it; such a turn did not go well either."""
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(line("metadata_update", metadata={"turnId": "t", "aborted": reason}))
+    (failure,) = load_play(path).turn(1)
+    assert (failure["type"], failure["kind"], reason in failure["message"]) == (
+        "error",
+        "aborted",
+        True,
+    )
+
+
 def test_a_turn_that_failed_before_anything_was_said_is_a_turn_of_its_own(tmp_path: Path) -> None:
     """A recording has no prompt of it."""
     path = tmp_path / "s.jsonl"
