@@ -12,6 +12,7 @@ from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.transcripts.documents import document_rows
 from agentsdir.adapters.gemini.transcripts.emit import Emitter
 from agentsdir.adapters.gemini.transcripts.outputs import Outputs
+from agentsdir.adapters.gemini.transcripts.restated import only_restates
 from agentsdir.adapters.gemini.transcripts.sessions import read_session
 from agentsdir.adapters.gemini.transcripts.shelf import Shelf
 from agentsdir.adapters.gemini.transcripts.threads import Thread
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
     from agentsdir.adapters.gemini.transcripts.index import Index
+    from agentsdir.adapters.gemini.transcripts.messages import Message
+    from agentsdir.adapters.gemini.transcripts.restated import Sign
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.book import Key
     from agentsdir.formats.reading.drift import Drifts
@@ -126,6 +129,12 @@ class GrowingThread(Thread):
         # The message that came last may yet grow: which block its usage is to stand on is open.
         self._held: tuple[str, Key, Usage] | None = None
         self._visible = False
+        # What messages said so far. Those that say it again wait until it is clear whether they
+        # are messages of their own, or rows that only write the history anew.
+        self._signs: set[Sign] = set()
+        self._waiting: set[str] = set()
+        # How many of the messages that were none have been taken back.
+        self._taken_back = 0
 
     @property
     def findings(self) -> list[Finding]:
@@ -153,11 +162,26 @@ class GrowingThread(Thread):
             self._feed.pass_over(line)
             return
         session = self.fold.session_id
+        begun = self.fold.index.begun
         for row in self._feed.rows(line):
+            count = len(begun)
             self.fold.take(row)
             self._fresh[len(self.fold.index) - 1] = row.value
+            for message in begun[count:]:
+                self._look_for_restatement(message, row.value)
         if session != self.fold.session_id:
             self._touched.update(dict.fromkeys(self.fold.index.messages, True))
+
+    def _look_for_restatement(self, message: Message, value: dict[str, Any]) -> None:
+        """Let a new message wait if it says what others said; else let the waiting ones go."""
+        if not message.texts or message.role == "notice":
+            return
+        is_row = "id" in value  # a list has the history as it is
+        if is_row and message.usage is None and only_restates(value, self._signs):
+            self._waiting.add(message.id)
+        else:
+            self._waiting.clear()
+        self._signs.update((message.role, sign) for sign in message.texts)
 
     def take_document(self, data: bytes) -> None:
         """Read a whole document."""
@@ -193,7 +217,13 @@ class GrowingThread(Thread):
             outputs,
             settled=final or self.is_document,
         )
-        due = {one: None for one, says_more in self._touched.items() if settled or says_more}
+        if settled:
+            self._waiting.clear()
+        due = {
+            one: None
+            for one, says_more in self._touched.items()
+            if settled or (says_more and one not in self._waiting)
+        }
         last = next(reversed(index.messages), None)
         if self._held is not None:
             message_id, key, used = self._held
@@ -211,6 +241,13 @@ class GrowingThread(Thread):
                 yield from told.restate(block)
             if sink.held is not None:
                 self._held = message_id, *sink.held
+        sink.begin(holds_usage=False)
+        for message in index.dropped[self._taken_back :]:
+            emitter.message(message)
+            for block in sink.blocks():
+                if (block["conversationId"], block["id"]) in told:
+                    yield from told.restate(block)
+        self._taken_back = len(index.dropped)
         self._visible = self._visible or emitter.visible
         index.begun.clear()
         self._fresh.clear()

@@ -7,15 +7,16 @@ questions is the client's own. What a fold drops is not lost here: it is only no
 from __future__ import annotations
 
 from collections import Counter
+from itertools import takewhile
 
 from agentsdir.adapters.gemini.transcripts.index import Index
 from agentsdir.adapters.gemini.transcripts.names import Names
+from agentsdir.adapters.gemini.transcripts.restated import Restated, by_text, sign_of
 from agentsdir.adapters.gemini.transcripts.shapes import (
     content_id,
     content_of,
     list_of,
     part_kind,
-    parts_of,
     plain_text,
     role_of,
 )
@@ -23,9 +24,11 @@ from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from agentsdir.adapters.gemini.transcripts.messages import Message
+    from agentsdir.adapters.gemini.transcripts.restated import Sign
     from agentsdir.formats.reading.rows import Row
 
 
@@ -45,8 +48,10 @@ class Fold:
         self._names = Names()
         # What a compaction took from the model: history, which stays live.
         self.history: dict[str, None] = {}
-        # Ids that a restatement gave to messages we know under an older one.
+        # Ids that a restatement gave to messages we know under an older one, and those of them
+        # that stand for several messages.
         self._alias: dict[str, str] = {}
+        self._merged: dict[str, list[str]] = {}
 
     def take(self, row: Row) -> None:
         """Fold one row of a log."""
@@ -97,6 +102,8 @@ class Fold:
     def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
         index = self.index
         if self._alias:
+            if message_id in self._merged:
+                return
             message_id = self._alias.get(message_id, message_id)
         if message_id not in index.messages:
             # Masking and resuming write all messages again, one by one, under new ids.
@@ -114,6 +121,7 @@ class Fold:
         self.take_header(patch)
         messages = patch.get("messages")
         if isinstance(messages, list):
+            self._take_burst(messages)
             before, self.live = self.live, {}
             compacts = any(self._is_new_snapshot(value) for value in messages)
             self._insert_all(messages, number, before, compacts=compacts)
@@ -121,6 +129,45 @@ class Fold:
                 self.history.update((one, None) for one in before if one not in self.live)
             self.index.move(message_id for message_id in before if message_id not in self.live)
             self.index.move(message_id for message_id in self.live if message_id not in before)
+
+    def _take_burst(self, messages: list[Any]) -> None:
+        """Put rows that only wrote the history anew back to the messages that they restate.
+
+        A declined tool, ``/chat resume`` and ``/restore`` append each message that is kept under a
+        new id, turns of one role joined, and then list these. Such a list has the last messages
+        alone, none of which has counts.
+        """
+        alias = self._alias
+        fresh: dict[str, dict[str, Any]] = {}
+        named = set()
+        for value in messages:
+            if not isinstance(value, dict) or not isinstance(message_id := value.get("id"), str):
+                return
+            known = alias.get(message_id)
+            named.add(message_id if known is None else known)
+            if known is None:
+                fresh[message_id] = value
+        last = list(takewhile(named.__contains__, reversed(self.live)))
+        if len(last) == len(self.live) or not fresh or not fresh.keys() <= set(last):
+            return
+        index = self.index
+        burst = [index.messages[message_id] for message_id in fresh]
+        if any(message.usage is not None for message in burst):
+            return
+        for message in burst:
+            del self.live[message.id]
+        left = (one for one in index.messages if one not in self.live and one not in fresh)
+        known_before = [index.messages[one] for one in (*self.live, *left)]
+        restated = Restated(index, known_before)
+        for message in burst:
+            known_as = restated.by(fresh[message.id])
+            if not known_as:
+                self.live[message.id] = None
+                continue
+            alias[message.id] = known_as[-1]
+            if len(known_as) > 1:
+                self._merged[message.id] = known_as
+            index.drop(message)
 
     def _insert_all(
         self,
@@ -132,26 +179,28 @@ class Fold:
     ) -> None:
         # Messages that the list leaves out by id may stand in it under another one.
         replaced = before or {}
-        named = {
-            self._alias.get(message_id, message_id)
-            for value in messages
-            if isinstance(value, dict) and isinstance(message_id := value.get("id"), str)
-        }
-        free: dict[tuple[str, int], list[str]] | None = None
+        named: set[str] = set()
+        for value in messages:
+            if isinstance(value, dict) and isinstance(message_id := value.get("id"), str):
+                named.update(self._known_as(message_id))
+        free: dict[Sign, list[Message]] | None = None
         for at, value in enumerate(messages):
             if not isinstance(value, dict):
                 self.index.add_unknown(value, number, at)
                 continue
             message_id = _id_of(value)
+            if message_id in self._merged:
+                self.live.update(dict.fromkeys(self._merged[message_id]))
+                continue
             message_id = self._alias.get(message_id, message_id)
             if message_id not in self.index.messages:
                 known = self._same_call(value, named)
                 if known is None and replaced:
                     if free is None:
-                        free = self._by_text(replaced, named)
+                        free = by_text(self.index.messages[one] for one in replaced)
                         if compacts:
                             _keep_last(free, messages)
-                    known = self._same_text(value, free, named)
+                    known = _same_text(value, free, named)
                 if known is not None:
                     self._alias[message_id] = message_id = known.id
                     named.add(known.id)
@@ -175,28 +224,9 @@ class Fold:
                             return maker
         return None
 
-    def _by_text(
-        self, replaced: dict[str, None], named: set[str]
-    ) -> dict[tuple[str, int], list[str]]:
-        free: dict[tuple[str, int], list[str]] = {}
-        for message_id in reversed(replaced):
-            message = self.index.messages[message_id]
-            if message_id not in named:
-                for sign in message.texts:
-                    free.setdefault((message.role, sign), []).append(message_id)
-        return free
-
-    def _same_text(
-        self, value: dict[str, Any], free: dict[tuple[str, int], list[str]], named: set[str]
-    ) -> Message | None:
-        sign = _sign_of(value)
-        candidates = [] if sign is None else free.get(sign, [])
-        while candidates:
-            # Built backwards, so that the earliest is taken first.
-            message_id = candidates.pop()
-            if message_id not in named:
-                return self.index.messages[message_id]
-        return None
+    def _known_as(self, message_id: str) -> Sequence[str]:
+        """Return the messages that an id stands for: one, but for turns that were joined."""
+        return self._merged.get(message_id) or (self._alias.get(message_id, message_id),)
 
     def _is_new_snapshot(self, value: Any) -> bool:
         """Tell whether a message is what /compress leaves, for the first time."""
@@ -209,7 +239,7 @@ class Fold:
 
     def _rewind(self, target: str) -> None:
         """Drop a message and all after it; an id that nobody knows drops everything."""
-        target = self._alias.get(target, target)
+        target = self._known_as(target)[0]
         dropped: list[str] = []
         while self.live and (not dropped or dropped[-1] != target):
             dropped.append(self.live.popitem()[0])
@@ -221,20 +251,21 @@ def _id_of(value: dict[str, Any]) -> str:
     return message_id if isinstance(message_id, str) else content_id(value)
 
 
-def _sign_of(value: Any) -> tuple[str, int] | None:
-    """Return the role of a message and the hash of its texts; None for one without text."""
-    if not isinstance(value, dict):
-        return None
-    role, content = role_of(value), content_of(value)
-    if role == "user":
-        said = tuple(part["text"] for part in parts_of(content) if part_kind(part) == "text")
-        return (role, hash(said)) if said else None
-    text = plain_text(content).strip()
-    return (role, hash(text)) if text else None
+def _same_text(
+    value: dict[str, Any], free: dict[Sign, list[Message]], named: set[str]
+) -> Message | None:
+    """Return the first of the messages with this text that no row names."""
+    sign = sign_of(value)
+    candidates = [] if sign is None else free.get(sign, [])
+    while candidates:
+        message = candidates.pop()
+        if message.id not in named:
+            return message
+    return None
 
 
-def _keep_last(free: dict[tuple[str, int], list[str]], messages: list[Any]) -> None:
+def _keep_last(free: dict[Sign, list[Message]], messages: list[Any]) -> None:
     """Leave of messages with one text as many as a compaction kept, which are the last."""
-    kept = Counter(sign for one in messages if (sign := _sign_of(one)) is not None)
+    kept = Counter(sign for one in messages if (sign := sign_of(one)) is not None)
     for sign, candidates in free.items():
         del candidates[kept[sign] :]

@@ -59,6 +59,9 @@ class Index:
         # Rows that stood on a damaged line, which is counted already.
         self.salvaged: set[int] = set()
         self.messages: dict[str, Message] = {}
+        # How many there were, and those that turned out to only restate others.
+        self._count = 0
+        self.dropped: list[Message] = []
         # Call id (bare) → the call and the message that made it last.
         self.calls: dict[str, tuple[Message, Call]] = {}
         # Of ids that several messages used, all of these, in order: some providers number the
@@ -108,10 +111,19 @@ class Index:
         self._begin(Message(unique, "unknown", (number, at), None))
 
     def _begin(self, message: Message) -> None:
-        message.number = len(self.messages)
+        message.number = self._count
+        self._count += 1
         self.messages[message.id] = message
         self.begun.append(message)
         self.touched[message.id] = True
+
+    def drop(self, message: Message) -> None:
+        """Forget a message that only restates others."""
+        del self.messages[message.id]
+        self.dropped.append(message)
+        self.touched.pop(message.id, None)
+        if message.orphans is not None:
+            self.orphaned.remove(message)
 
     def see(self, value: dict[str, Any], message_id: str, place: Place) -> Message:
         """Take in one version of a message."""

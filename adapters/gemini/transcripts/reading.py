@@ -132,6 +132,8 @@ class ReadThread(Thread):
         emitter.outputs = Outputs(self._path, self.fold.session_id, sink.finding)
         if self._said != (self.fold.session_id, self.conversation):
             self._stale = set(index.messages)
+        for message in index.dropped:
+            self._void(message.number)
         with self._source.open() as stream:
             self._shelf.read_from(stream)
             runs: list[range] = []
@@ -164,15 +166,20 @@ class ReadThread(Thread):
         sink, number = self._sink, message.number
         begin, end = self._handles[number], self._handles[number + 1]
         if message.id in self._stale:
-            marks, begin = self._emitter.marks, len(sink)
-            for at in range(self._marks[number], self._marks[number + 1]):
-                marks[at] = _VOID
+            begin = len(sink)
+            self._void(number)
             self._emitter.write(message)
             end = len(sink)
         if not self.fold.is_live(message):
             for handle in range(begin, end):
                 sink.supersede(handle, "rewind")
         return begin, end
+
+    def _void(self, number: int) -> None:
+        """Take back what a message's blocks say of their rows."""
+        marks = self._emitter.marks
+        for at in range(self._marks[number], self._marks[number + 1]):
+            marks[at] = _VOID
 
     def _settle_rows(self) -> None:
         """Count each row by what it gave."""
