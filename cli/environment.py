@@ -12,7 +12,7 @@ from contextlib import suppress
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 
-from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.directory.layout import ROOT_NAME, Layout
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.tuples import NamedTuple
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.directory.states import AgentState
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
-ROOT_NAME = ".agentsdir"
 HOOK_OF = "AGENTSDIR_HOOK"
 """Which agents wait for the hook that this process belongs to."""
 
@@ -211,6 +210,7 @@ class Environment:
             self.start,
             self.hand_out,
             self.is_private,
+            self.root_made,
         )
 
     def check_trust(self) -> None:
@@ -229,6 +229,15 @@ class Environment:
             from agentsdir.cli.trust import check_listed
 
             check_listed(self, reason)
+
+    def root_made(self) -> None:
+        """List the root in force as trusted, because this command has made it."""
+        root = self.find_root().folder
+        own = self.home / ROOT_NAME
+        if root.name == ROOT_NAME and _real(root) != _real(own) and root.stat().st_uid == self.uid:
+            from agentsdir.cli.trust import trust_made
+
+            trust_made(self, root)
 
     def tell(self, text: str) -> None:
         """Say something to the person at the terminal."""

@@ -117,6 +117,16 @@ def trust(env: Environment, root: str) -> None:
     _change(env, root, listed=True)
 
 
+def trust_made(env: Environment, root: Path) -> None:
+    """List a root that this command has made; a list that cannot be written is a note."""
+    from agentsdir.cli.output import note
+
+    try:
+        trust(env, real_path(root))
+    except AgentsdirError as error:
+        note(env, f"{root} is not listed as trusted: {error.message}")
+
+
 def distrust(env: Environment, root: str) -> None:
     """Take a root off the list. Raises `AgentsdirError` when it is not on it, and as `trust`."""
     _change(env, root, listed=False)

@@ -84,7 +84,7 @@ def adopt(
     documents.make_folder(layout.root, world.disk)
     layout.check_version(writing=True)
     with locks.hold(layout.create_lock, what="the agents directory"):
-        open_root(layout, world.disk)
+        open_root(world)
         check_native(layout, session.id)
         native = {"architecture": architecture.architecture, "id": session.id, "cwd": wanted.cwd}
         agent_id = fresh_id(world, wanted)

@@ -14,7 +14,7 @@ from agentsdir.engine.routing import routes
 from agentsdir.formats.directory import documents, ids, locks
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.derived import encode_document
-from agentsdir.formats.directory.layout import FORMAT, VERSION
+from agentsdir.formats.directory.layout import FORMAT, TEMPORARY, VERSION
 from agentsdir.formats.directory.publishing import publish_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, SessionStateError, UsageError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from agentsdir.adapters.contract import Architecture
     from agentsdir.adapters.sides import Provider
     from agentsdir.engine.world import World
-    from agentsdir.formats.directory.durability import Disk
     from agentsdir.formats.directory.layout import Layout
     from agentsdir.formats.reading.findings import Finding
 
@@ -97,7 +96,7 @@ def root_held(world: World) -> Iterator[None]:
     documents.make_folder(world.layout.root, world.disk)
     world.layout.check_version(writing=True)
     with locks.hold(world.layout.create_lock, what="the agents directory"):
-        open_root(world.layout, world.disk)
+        open_root(world)
         yield
 
 
@@ -195,11 +194,26 @@ def identity_of(
     return data
 
 
-def open_root(layout: Layout, disk: Disk) -> None:
-    """Make the folder an agents directory, or check that it may be written."""
-    if not layout.check_version(writing=True):
-        document = {"format": FORMAT, "version": VERSION, "features": []}
-        documents.replace_file(layout.document, encode_document(document), disk)
+def open_root(world: World) -> None:
+    """Make the folder an agents directory, or check that it may be written.
+
+    The caller holds the create lock. A new one is kept out of git, and is the user's own to run
+    agents in where it holds nothing that another has put there.
+    """
+    layout = world.layout
+    if layout.check_version(writing=True):
+        return
+    is_empty = all(_is_made_with_it(path.name) for path in layout.root.iterdir())
+    if (is_empty or layout.is_hidden) and not os.path.lexists(layout.ignored):
+        documents.replace_file(layout.ignored, b"*\n", world.disk)
+    document = {"format": FORMAT, "version": VERSION, "features": []}
+    documents.replace_file(layout.document, encode_document(document), world.disk)
+    if is_empty:
+        world.root_made()
+
+
+def _is_made_with_it(name: str) -> bool:
+    return name in (".lock", ".gitignore") or name.startswith(TEMPORARY)
 
 
 _FIELDS = {

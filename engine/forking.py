@@ -52,7 +52,7 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
     layout = world.layout
     layout.check_version(writing=True)
     with locks.hold(layout.create_lock, what="the agents directory"):
-        open_root(layout, world.disk)
+        open_root(world)
         agent_id, session_id = world.ids.agent(), world.ids.session()
         native = {**state.native, "id": ids.dashed(session_id), "cwd": state.cwd}
         data: dict[str, Any] = {

@@ -88,7 +88,7 @@ def import_agent(
         cwd = str(workplace)
     findings: list[Finding] = []
     with locks.hold(layout.create_lock, what="the agents directory"):
-        open_root(layout, world.disk)
+        open_root(world)
         if _is_free(layout, source, reading.state):
             agent_id = source.id
             with making_agent(layout, agent_id, reading.state.session.id, world.disk) as made:

@@ -75,6 +75,7 @@ class World(NamedTuple):
     `hand_out` gives an outgoing text to its connector and tells whether there is one; it raises
     `HookFailed` when the connector does not take it. `is_private` tells whether a path is where
     the user's programs keep their settings, or in an agents directory: nothing is put back there.
+    `root_made` is called when this command has made the agents directory.
     """
 
     layout: Layout
@@ -89,3 +90,4 @@ class World(NamedTuple):
     start: Start | None = None
     hand_out: Callable[[dict[str, Any]], bool] = lambda _document: False
     is_private: Callable[[Path], bool] = lambda _path: False
+    root_made: Callable[[], None] = lambda: None

@@ -43,7 +43,7 @@ def run(
 
     env: Environment = ctx.obj
     layout = env.layout
-    layout.check_version(writing=True)
+    layout.check_version(writing=not dry_run)
     world = env.world
     if agents:
         chosen = [find_agent(layout, reference) for reference in agents]

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from agentsdir.cli.environment import ROOT_NAME, Environment
+from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json, print_text, wants_json
+from agentsdir.formats.directory.layout import ROOT_NAME
 from agentsdir.formats.errors import UsageError
 
 

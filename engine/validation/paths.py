@@ -126,7 +126,7 @@ def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[P
             yield Problem("leftover", inside, "a writer that died left it; nothing needs it")
         elif entry.name in ("agents", "archive", *INDEXES):
             yield from check_entry(path, inside, modes=modes, folder=True)
-        elif entry.name in ("agentsdir.json", "settings.toml", ".lock"):
+        elif entry.name in ("agentsdir.json", "settings.toml", ".lock", ".gitignore"):
             yield from check_entry(path, inside, modes=modes, folder=False)
     try:
         problems: list[Problem] = []

@@ -13,7 +13,14 @@ from functools import cached_property
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import ids
-from agentsdir.formats.errors import Invalid, NoSuchAgent, NotRecorded, UnknownVersion, UnsafePath
+from agentsdir.formats.errors import (
+    Invalid,
+    NoSuchAgent,
+    NotRecorded,
+    ProviderError,
+    UnknownVersion,
+    UnsafePath,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
 
 FORMAT = "agentsdir"
 VERSION = 1
+ROOT_NAME = ".agentsdir"
+"""What an agents directory is called that is found by search."""
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 TEMPORARY = ".tmp-"
@@ -96,6 +105,16 @@ class Layout:
     def document(self) -> Path:
         """The file that says which format this is."""
         return self.root / "agentsdir.json"
+
+    @cached_property
+    def ignored(self) -> Path:
+        """What keeps the directory out of git."""
+        return self.root / ".gitignore"
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it has the name that is found by search, and stands in another folder."""
+        return self.root.name == ROOT_NAME
 
     @cached_property
     def settings(self) -> Path:
@@ -181,9 +200,12 @@ class Layout:
         """Check `agentsdir.json`; return whether there is one.
 
         Raises `UnknownVersion` for another format version, and, when `writing`, for a feature this
-        program does not know: it could break what it does not understand.
+        program does not know: it could break what it does not understand; and `ProviderError`
+        (kind ``foreign-root``) when the superuser would write in another user's directory.
         """
         self.folder(archived=False)
+        if writing:
+            self._check_owner()
         try:
             document = read_json(self.document)
         except FileNotFoundError:
@@ -202,6 +224,21 @@ class Layout:
                 hint="reading works; to write, use a newer agentsdir",
             )
         return True
+
+    def _check_owner(self) -> None:
+        # What the superuser makes there, its owner can neither write nor remove.
+        if os.geteuid() != 0:
+            return
+        try:
+            owner = self.root.stat().st_uid
+        except FileNotFoundError:
+            return
+        if owner != 0:
+            raise ProviderError(
+                f"{self.root} belongs to user {owner}, who cannot write what root makes there",
+                hint="run this as that user; reading works",
+                kind="foreign-root",
+            )
 
 
 # What `open` says of links (O_NOFOLLOW), folders, FIFOs without a reader, and devices.

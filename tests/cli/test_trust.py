@@ -20,11 +20,18 @@ def project(shell: Any) -> Any:
     """Return a command line in a project that brings agents along, below a folder of it."""
     shell.variables["AGENTSDIR_ROOT"] = ""
     shell.root = shell.cwd / ".agentsdir"
-    shell.ok("--root", ".agentsdir", "new", "--name", "demo")
+    made_by_another(shell, shell.root)
     deep = shell.cwd / "src" / "deep"
     deep.mkdir(parents=True)
     shell.cwd = deep
     return shell
+
+
+def made_by_another(shell: Any, root: Path) -> None:
+    """Make a root with an agent, as another user would have: it is not on this one's list."""
+    shell.variables["XDG_CONFIG_HOME"] = str(shell.home / "another")
+    shell.ok("--root", str(root), "new", "--name", "demo")
+    del shell.variables["XDG_CONFIG_HOME"]
 
 
 def trusted(shell: Any) -> Path:
@@ -151,7 +158,7 @@ def test_a_root_is_trusted_under_its_real_path(project: Any) -> None:
 
     other = project.home / "other"
     other.mkdir()
-    project.ok("--root", str(other / ".agentsdir"), "new", "--name", "demo")
+    made_by_another(project, other / ".agentsdir")
     link.unlink()
     link.symlink_to(other)
     assert project("send", "demo", "hi").code == 14
@@ -271,3 +278,138 @@ def test_roots_trusted_at_the_same_time_are_all_on_the_list(project: Any) -> Non
     ]
     assert [process.wait(60) for process in processes] == [0] * 4
     assert set(json.loads(trusted(project).read_text())["roots"]) == {str(r) for r in roots}
+
+
+def test_who_makes_a_root_may_run_agents_in_it(shell: Any) -> None:
+    """It is found by search afterwards, and is on the list without a question."""
+    shell.variables["AGENTSDIR_ROOT"] = ""
+    shell.ok("--root", ".agentsdir", "new", "--name", "demo")
+    assert json.loads(trusted(shell).read_text()) == {"roots": [str(shell.cwd / ".agentsdir")]}
+
+    assert shell.ok("send", "demo", "hi").out == "hi\n"
+
+
+@pytest.mark.parametrize("left", ["settings.toml", "agents/x", "profiles/p/prompt.md"])
+def test_a_root_that_is_made_of_what_another_left_there_is_not_trusted(
+    shell: Any, left: str
+) -> None:
+    """A clone can hold all of a root but agentsdir.json, which the first command would add."""
+    shell.variables["AGENTSDIR_ROOT"] = ""
+    planted = shell.cwd / ".agentsdir" / left
+    planted.parent.mkdir(parents=True)
+    planted.touch()
+    shell.ok("--root", ".agentsdir", "new", "--name", "demo")
+
+    assert not trusted(shell).exists()
+    assert shell("send", "demo", "hi").code == 14
+
+
+@pytest.mark.parametrize("root", ["agents", "../home/.agentsdir"], ids=["another name", "home"])
+def test_a_root_that_needs_no_trust_is_not_listed(shell: Any, root: str) -> None:
+    """Only what is found by search has to be on the list."""
+    shell.home.mkdir(exist_ok=True)
+    shell.ok("--root", os.path.relpath(shell.cwd / root, shell.cwd), "new")
+    assert not trusted(shell).exists()
+
+
+def test_a_root_is_made_where_the_list_cannot_be_written(shell: Any) -> None:
+    """A note says so."""
+    trusted(shell).parent.mkdir(parents=True)
+    trusted(shell).write_text("damaged")
+    done = shell("--root", ".agentsdir", "new", "--name", "demo")
+    assert (done.code, "is not listed as trusted" in done.err) == (0, True)
+    assert trusted(shell).read_text() == "damaged"
+
+
+def test_a_new_root_is_kept_out_of_git(shell: Any) -> None:
+    """One `git add .` would push what was said to agents; `validate` knows the file."""
+    subprocess.run(["git", "init", "-q"], cwd=shell.cwd, check=True)
+    shell.ok("--root", ".agentsdir", "new", "--name", "demo")
+    shell.ok("--root", ".agentsdir", "send", "demo", "secret")
+
+    status = ["git", "status", "--porcelain", "--untracked-files=all"]
+    assert subprocess.check_output(status, cwd=shell.cwd) == b""
+    assert shell("--root", ".agentsdir", "validate").out == ""
+
+
+def test_what_a_folder_held_is_not_kept_out_of_git(shell: Any) -> None:
+    """A project's own folder can be named as the root, and an ignore file of its own stands."""
+    (shell.cwd / "main.c").touch()
+    shell.ok("--root", ".", "new")
+    assert not (shell.cwd / ".gitignore").exists()
+
+    own = shell.cwd / "own" / ".agentsdir"
+    own.mkdir(parents=True)
+    (own / ".gitignore").write_text("slots\n")
+    shell.ok("--root", str(own), "new")
+    assert (own / ".gitignore").read_text() == "slots\n"
+
+
+WRITERS = {
+    "archive": ["archive", "demo"], "clear-abort": ["clear-abort", "demo"],
+    "close": ["close", "demo"], "fork": ["fork", "demo"],
+    "import": ["import", "BUNDLE"], "interrupt": ["interrupt", "demo"],
+    "new": ["new"], "new --get": ["new", "--get", "--name", "demo"],
+    "outbox --deliver": ["outbox", "--deliver"], "outbox --done": ["outbox", "demo", "--done", "x"],
+    "queue": ["queue", "demo", "hi"], "rename": ["rename", "demo", "other"],
+    "reset": ["reset", "demo"], "restore": ["restore"], "resume": ["resume", "demo"],
+    "rm": ["rm", "--yes", "demo"], "send": ["send", "demo", "hi"],
+    "send a new one": ["send", "--connector", "c", "--user", "u", "--channel", "x", "--", "hi"],
+    "set": ["set", "demo", "cwd=."], "spawn": ["spawn", "--parent", "demo", "hi"],
+    "suspend": ["suspend", "demo"], "suspend --capture": ["suspend", "demo", "--capture"],
+    "tag": ["tag", "demo", "+x"],
+}  # fmt: skip
+READERS = {
+    "export": ["export", "--bundle", "demo", "x.tar"],
+    "inspect": ["inspect", "demo"], "list": ["list"],
+    "outbox": ["outbox"], "replay": ["replay", "demo"],
+    "resolve": ["resolve", "most-recent-foreground"],
+    "restore": ["restore", "--dry-run"], "validate": ["validate"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def anothers(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the command line of the superuser in the agents directory of another user."""
+    bundle = shell.cwd / "bundle.tar"
+    shell.new("--name", "demo")
+    shell.ok("export", "--bundle", "demo", str(bundle))
+    if os.geteuid() == 0:
+        for path in (shell.root, *shell.root.rglob("*")):
+            os.lchown(path, 4711, 4711)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+    shell.uid = shell.root.stat().st_uid  # so that trust is no reason
+    shell.variables["BUNDLE"] = str(bundle)
+    return shell
+
+
+def entries(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Return all that stands below a folder: owner, mode, and what is in it."""
+    return {
+        str(path): (status.st_uid, status.st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(folder.rglob("*"))
+        for status in [path.lstat()]
+    }
+
+
+@pytest.mark.parametrize("line", WRITERS.values(), ids=WRITERS)
+def test_the_superuser_writes_nothing_in_another_users_directory(
+    anothers: Any, line: list[str]
+) -> None:
+    """Its owner could neither write nor remove it: exit 14, and not a lock is made."""
+    before = entries(anothers.root)
+
+    done = anothers(*[anothers.variables.get(word, word) for word in line])
+
+    assert entries(anothers.root) == before
+    assert (done.code, "run this as that user" in done.err) == (14, True), done
+
+
+@pytest.mark.parametrize("line", READERS.values(), ids=READERS)
+def test_the_superuser_reads_another_users_directory(anothers: Any, line: list[str]) -> None:
+    """And leaves nothing there."""
+    before = entries(anothers.root)
+
+    assert anothers(*line).code == 0
+    assert entries(anothers.root) == before

@@ -97,7 +97,7 @@ def make_future_minor(root: Path) -> None:
     """Make what a later version 1 could write: fields, kinds and files unknown today."""
     world = fixed_world(root)
     root.mkdir(parents=True)
-    open_root(world.layout, world.disk)
+    open_root(world)
     agent_id, session_id = world.ids.agent(), world.ids.session()
     data = {
         "agent_id": agent_id,
@@ -129,9 +129,13 @@ MAKERS = {"minimal": make_minimal, "full": make_full, "future-minor": make_futur
 
 
 def made(name: str, folder: Path) -> dict[str, bytes]:
-    """Make one valid sample below `folder`; return its files, locks left out, by relative path."""
+    """Make one valid sample below `folder`; return its files, locks left out, by relative path.
+
+    So is .gitignore: this repository keeps the samples.
+    """
     root = folder / name
     MAKERS[name](root)
+    (root / ".gitignore").unlink()
     for lock in [*root.rglob(".lock"), *root.rglob(".turn")]:
         lock.unlink()
     return files_of(root)

@@ -100,7 +100,9 @@ def test_a_hostile_option_is_text_or_refused(arena: Arena, option: str) -> None:
     assert arena.tree(arena.outside, arena.home, arena.work) == outside
     assert {path.name for path in arena.base.iterdir()} <= {"home", "work", "outside", "root"}
     if arena.root.exists():
-        assert {path.name for path in arena.root.iterdir()} == {"agents", "agentsdir.json", ".lock"}
+        assert {path.name for path in arena.root.iterdir()} == {
+            "agents", "agentsdir.json", ".gitignore", ".lock"
+        }  # fmt: skip
         names = [path.name for path in (arena.root / "agents").iterdir()]
         assert all(24 <= len(name) <= 32 and name.isalnum() and name.isascii() for name in names)
         assert arena.run("list").tidy().code == 0
