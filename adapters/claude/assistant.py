@@ -53,6 +53,7 @@ def read_assistant(reading: Reading, value: dict[str, Any], place: Place) -> int
     hidden = last == DROPPED
     if hidden:
         if not pieces:
+            reading.reason = "empty"
             reading.emitter.log(place, 0, value)
         last = reading.emitter.first  # a hidden one, if those are wanted: tokens stand somewhere
     reading.tokens.note(place.conversation, value, message, last, visible=not hidden)
@@ -94,7 +95,7 @@ def _part(
             return _call(reading, place, index, part, common)
         if isinstance(kind, str) and kind.endswith("_tool_result"):
             return _server_result(reading, place, index, part, common)
-    reading.emitter.log_part(place, index, value, part)
+    reading.hide_part(place, index, value, part)
     return DROPPED
 
 
@@ -148,6 +149,7 @@ def _synthetic(reading: Reading, value: dict[str, Any], place: Place, content: A
     if value.get("isApiErrorMessage") is not True and value.get("error") is None:
         if words == _FILLING or not words:
             reading.mark = FILLER
+            reading.reason = "filler"
             return reading.emitter.log(place, 0, value)
         event = "client_notice"
         if "local_command_source" in value:  # stdout's way to show what a command printed

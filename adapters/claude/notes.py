@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentsdir.adapters.claude import stdout
+from agentsdir.adapters.claude import kinds, stdout
 from agentsdir.adapters.claude.classify import NOTIFICATION, command_text
 from agentsdir.adapters.claude.emit import HIDDEN, label
 from agentsdir.adapters.claude.shapes import all_text, mapping, text
@@ -26,7 +26,7 @@ class Note(NamedTuple):
     message: str = ""
 
 
-# Subtypes of `system` rows, on disk and on stdout. All others are logged, hidden.
+# Subtypes of `system` rows, on disk and on stdout, that show. All others are logged, hidden.
 _SYSTEM = {
     "compact_boundary": Note("status", "compaction", "Conversation compacted"),
     "microcompact_boundary": Note("status", "compaction", "Tool results compacted"),
@@ -57,6 +57,8 @@ _ATTACHMENTS = {
     "hook_system_message": Note("hook_response", "hook_message", "A hook says"),
     "hook_stopped_continuation": Note("hook_response", "hook_error", "A hook stopped the turn"),
 }
+# Why a row of a known kind is hidden, by what the kind is a kind of.
+_HIDDEN_AS = {"subtype": "system", "attachment": "attachment", "progress": "progress"}
 # What every row carries, and what the block itself says: no part of its metadata.
 _ENVELOPE = frozenset(
     [
@@ -103,6 +105,7 @@ def read_system(reading: Reading, value: dict[str, Any], place: Place) -> int:
     elif not subtype and words:
         note = Note("status", "notice")
     if note is None:
+        _hide(reading, place, "subtype", subtype, kinds.SUBTYPES)
         return reading.emitter.log(place, 0, value)
     if note.event == "local_command_output":
         words = command_text(words)
@@ -110,9 +113,18 @@ def read_system(reading: Reading, value: dict[str, Any], place: Place) -> int:
         reading.tokens.set_aside()
     message = words or _error_text(value) or text(value.get("message")) or note.message
     if not message:
+        reading.reason = "empty"
         return reading.emitter.log(place, 0, value)
     metadata = {"event": note.event, **_details(value)}
     return reading.emitter.say(place, note.subtype, message, metadata)
+
+
+def _hide(reading: Reading, place: Place, what: str, name: str, known: frozenset[str]) -> None:
+    """Say why a row is hidden: it is of a kind that shows nothing, or of an unknown one."""
+    if name in known:
+        reading.reason = _HIDDEN_AS[what]
+    else:
+        reading.unknown(what, name, place.source)
 
 
 def _details(value: dict[str, Any]) -> dict[str, Any]:
@@ -144,6 +156,7 @@ def _start(reading: Reading, value: dict[str, Any], place: Place) -> int:
         reading.written_by(version)
     reading.tokens.begun()
     if reading.started:
+        reading.reason = "repeated"
         return reading.emitter.log(place, 0, value)
     reading.started = True
     metadata = {"event": "init", **_details(value)}
@@ -157,6 +170,7 @@ def _task(reading: Reading, value: dict[str, Any], place: Place, subtype: str) -
     elif subtype == "task_updated":
         stdout.task_updated(reading, value)
     if subtype != "task_notification":
+        _hide(reading, place, "subtype", subtype, kinds.SUBTYPES)
         return reading.emitter.log(place, 0, value)
     notice = stdout.task_notice(value)
     reading.subagents.notified(notice)
@@ -172,6 +186,7 @@ def read_attachment(reading: Reading, value: dict[str, Any], place: Place) -> in
         return _queued(reading, value, place, attachment)
     note = _ATTACHMENTS.get(kind) if isinstance(kind, str) else None
     if note is None:
+        _hide(reading, place, "attachment", text(kind), kinds.ATTACHMENTS)
         return reading.emitter.log(place, 0, value)
     detail = next(
         (
@@ -210,9 +225,10 @@ def _queued(
 def read_progress(reading: Reading, value: dict[str, Any], place: Place) -> int:
     """Hide a progress row, but note which agent it shows at work."""
     data = mapping(value.get("data"))
-    if data.get("type") == "agent_progress":
+    name = text(data.get("type"))
+    if name == "agent_progress":
         reading.subagents.names("progress", value.get("parentToolUseID"), data.get("agentId"))
+    _hide(reading, place, "progress", name, kinds.PROGRESS)
     if reading.emitter.sink.wants_hidden:
-        name = text(data.get("type"))
         return reading.emitter.log(place, 0, value, f"{label(value)}/{name}" if name else "")
     return HIDDEN

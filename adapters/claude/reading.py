@@ -6,7 +6,7 @@ the end tells, and `branches` may be asked for before.
 
 from __future__ import annotations
 
-from agentsdir.adapters.claude import notes, stdout
+from agentsdir.adapters.claude import kinds, notes, stdout
 from agentsdir.adapters.claude.assistant import read_assistant
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED, Emitter, Place
 from agentsdir.adapters.claude.enqueued import Queue
@@ -55,73 +55,16 @@ _EVENTS: dict[str, Reader] = {
     "auth_status": stdout.read_auth_status,
     "rate_limit_event": stdout.read_rate_limit,
 }
-# Rows and stdout lines outside the chain that say nothing of the conversation.
-_BOOKKEEPING = frozenset(
-    [
-        "agent-color",
-        "agent-name",
-        "agent-setting",
-        "ai-title",
-        "api-request",
-        "api-request-blob",
-        "api-request-shape",
-        "artifact-autoreact-ledger",
-        "artifact-comment-monitor",
-        "atis-latch",
-        "attribution-snapshot",
-        "bridge-session",
-        "content-replacement",
-        "cost-state",
-        "custom-title",
-        "data-flow-incomplete",
-        "data-flow-records",
-        "derived-from",
-        "dev-mods",
-        "ended-by-model",
-        "file-history-delta",
-        "file-history-snapshot",
-        "fork-context-ref",
-        "frame-link",
-        "history-suppression",
-        "hybrid-organization",
-        "isolation-latch",
-        "last-prompt",
-        "marble-origami-commit",
-        "marble-origami-snapshot",
-        "memory-mode",
-        "mode",
-        "observer-ref",
-        "permission-mode",
-        "pr-link",
-        "queue-operation",
-        "relocated",
-        "repl-mode",
-        "session-owner",
-        "speculation-accept",
-        "summary",
-        "tag",
-        "tools-used",
-        "worktree-state",
-        "control_cancel_request",
-        "control_request",
-        "control_response",
-        "conversation_reset",
-        "keep_alive",
-        "prompt_suggestion",
-        "stream_event",
-        "tool_progress",
-        "tool_use_summary",
-        "transcript_mirror",
-    ]
-)
 # Why a row is hidden or folded if its reader does not say.
 _REASONS = {HIDDEN: "bookkeeping", FOLDED: "repeated"}
+_REASON_OF_ROW = {"stream_event": "partial-message", **dict.fromkeys(kinds.CONTROL, "control")}
 # Rows with words for which the client asked a model, and no other row shows that it did.
 _MADE_BY_A_MODEL = frozenset({"ai-title", "summary"})
 
 
 def _read_unknown(reading: Reading, value: dict[str, Any], place: Place) -> int:
     """Hide a row of a type that is not known, which stands in the chain."""
+    reading.unknown("row", value["type"], place.source)
     return reading.emitter.log(place, 0, value)
 
 
@@ -181,7 +124,7 @@ class Reading:
         self._occurrences: dict[str, int] = {}
         self._sidechains: dict[str, str] = {}
         self._last_sidechain: str | None = None
-        self._superseded: set[int] = set()
+        self._superseded: dict[int, str] = {}
         if thread is None:
             subagents.main_rows = self.tree.numbers
 
@@ -213,11 +156,13 @@ class Reading:
 
     def branches(self) -> None:
         """State which blocks stand on a replaced branch, as far as the rows tell."""
-        now = set(self.tree.superseded())
-        for handle in sorted(now - self._superseded):
-            self._sink.supersede(handle, "rewind")
+        now: dict[int, str] = {}
+        for handle, reason in self.tree.superseded():
+            now.setdefault(handle, reason)
+        for handle in sorted(now.keys() - self._superseded.keys()):
+            self._sink.supersede(handle, now[handle])
         # Only of a file that grows: what a rewind replaced may be gone on with after all.
-        for handle in sorted(self._superseded - now):
+        for handle in sorted(self._superseded.keys() - now.keys()):
             self._sink.amend(handle, superseded=False)
         self._superseded = now
 
@@ -252,6 +197,26 @@ class Reading:
             reason = self.reason or _REASONS[outcome]
             self._settle_with_reason[outcome](row, reason)
 
+    def unknown(self, what: str, name: str, source: BlockSource) -> None:
+        """Note something of a kind that no known client writes.
+
+        Args:
+            what: what it is: a row, a subtype, an attachment, a part, …
+            name: its kind, as the row says it.
+            source: where it stands.
+        """
+        self.reason = "unknown"
+        self._sink.drifts.note(what, name or "without type", source, self.version)
+
+    def hide_part(self, place: Place, index: int, value: dict[str, Any], part: Any) -> int:
+        """Log a part of a row's content that shows nothing; return `HIDDEN`."""
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        if isinstance(kind, str) and kind in kinds.PARTS:
+            self.reason = "part"
+        else:
+            self.unknown("part", text(kind), place.source)
+        return self.emitter.log_part(place, index, value, part)
+
     def _read(self, row: Row) -> int:
         value = row.value
         self.reason = ""
@@ -282,6 +247,7 @@ class Reading:
             self.subagents.copied_early = True
         # A compaction's or a forked agent's file begins with rows of the thread it looks at.
         if thread is not None and uuid is not None and self.subagents.is_copy(uuid, self._file):
+            self.reason = "copy"
             return FOLDED
         if thread is None:
             if value.get("isSidechain") is True:
@@ -314,7 +280,11 @@ class Reading:
         """Take a row outside the chain: queue, titles, snapshots, and all that is unknown."""
         if kind == "queue-operation":
             place = self._place(row, value, identifier(value.get("uuid")), self._thread or MAIN)
+            self.reason = "queue"
             outcome = self.queue.take(row, value, place)
+            operation = text(value.get("operation"))
+            if operation not in kinds.QUEUE_OPERATIONS:
+                self.unknown("queue operation", operation, place.source)
             if outcome in (HIDDEN, FOLDED):
                 self.emitter.log(place, 0, row.value)
             return outcome
@@ -334,15 +304,16 @@ class Reading:
             self.tokens.note_cost(value.get("modelUsage"))
         elif kind in _MADE_BY_A_MODEL:
             self.tokens.set_aside()
-        elif kind not in _BOOKKEEPING:
-            self.reason = "unknown"
+        elif kind in _REASON_OF_ROW:
+            self.reason = _REASON_OF_ROW[kind]
+        elif kind not in kinds.ROWS:
             source: BlockSource = {
                 "file": self._file,
                 "line": row.line,
                 "offset": row.offset,
                 "length": row.length,
             }
-            self._sink.drifts.note("row", kind or "without type", source, self.version)
+            self.unknown("row", kind or "without type", source)
         if self._sink.wants_hidden:
             place = self._place(row, value, None, self._thread or MAIN)
             self.emitter.log(place, 0, row.value)

@@ -131,6 +131,7 @@ def read_rate_limit(reading: Reading, value: dict[str, Any], place: Place) -> in
     """Show that a rate limit is near or was reached; that all is well is hidden."""
     status = text(mapping(value.get("rate_limit_info")).get("status"))
     if status in ("", "allowed"):
+        reading.reason = "rate-limit"
         return reading.emitter.log(place, 0, value)
     metadata = {"event": "rate_limit", **mapping(value.get("rate_limit_info"))}
     subtype = "error" if status == "rejected" else "status"

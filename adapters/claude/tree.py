@@ -148,13 +148,13 @@ class Tree:
         """Take the rows that a line says it replaces; stdout only, a file loses such rows."""
         self._replaced += uuids
 
-    def superseded(self) -> Iterator[int]:
-        """Yield the handles of blocks that stand on a replaced branch, or were replaced by name."""
+    def superseded(self) -> Iterator[tuple[int, str]]:
+        """Yield the handle of each block that the client left, and why: the first reason counts."""
         for uuid in self._replaced:
             if uuid in self.numbers:
-                yield from self._blocks(self.numbers[uuid])
+                yield from self._blocks(self.numbers[uuid], "replaced")
         for row in self._broken:
-            yield from self._blocks(row)
+            yield from self._blocks(row, "broken-attempt")
         self._settle_roots()
         leaf = self._leaf_row()
         if leaf == _NONE:
@@ -168,12 +168,14 @@ class Tree:
         if not gone and not any(off):
             return
         for row, group in enumerate(self._rows[1::4]):
-            if (group != _NONE and off[group]) or row in gone:
-                yield from self._blocks(row)
+            if group != _NONE and off[group]:
+                yield from self._blocks(row, "rewind")
+            elif row in gone:
+                yield from self._blocks(row, "overtaken")
 
-    def _blocks(self, row: int) -> range:
+    def _blocks(self, row: int, reason: str) -> Iterator[tuple[int, str]]:
         first, count = self._rows[4 * row + 2 : 4 * row + 4]
-        return range(first, first + count)
+        return ((handle, reason) for handle in range(first, first + count))
 
     def findings(self, file: str) -> Iterator[Finding]:
         """Yield what is wrong with the parents that rows name."""

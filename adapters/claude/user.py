@@ -68,13 +68,14 @@ def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> 
             before, typed = next(spoken)
             if before:
                 reading.emitter.log_part(place, index + len(pieces), value, before)
+                reading.reason = "injected"
                 logged = True
             if typed:
                 kept.append((index, typed))
         elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
             kept.append((index, _attached(part)))
         else:
-            reading.emitter.log_part(place, index, value, part)
+            reading.hide_part(place, index, value, part)
             logged = True
     if kept:
         reading.queue.prompted([item for _, item in kept])
@@ -90,6 +91,7 @@ def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> 
         reading.mark = PROMPT
         return PARSED
     if not logged:
+        reading.reason = "empty"
         reading.emitter.log(place, 0, value)
     return HIDDEN
 
@@ -120,6 +122,7 @@ def _speak_for(
     if not voice.visible:
         if voice is META and is_caveat(whole):
             reading.caveat = place.base
+        reading.reason = voice.event
         return reading.emitter.log(place, 0, value)
     metadata: dict[str, Any] = {"event": voice.event}
     message = whole
@@ -147,6 +150,7 @@ def _speak_for(
             reading.emitter.emit("user_message", place, 1, {"content": words})
             return PARSED
     if not message:
+        reading.reason = "empty"
         return reading.emitter.log(place, 0, value)
     return reading.emitter.say(place, voice.subtype, message, metadata)
 
@@ -184,6 +188,9 @@ def _beside(reading: Reading, value: dict[str, Any], place: Place, index: int, p
     elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
         shown = [_attached(part)]
     if not shown:
+        if said is None:
+            return reading.hide_part(place, index, value, part)
+        reading.reason = "injected" if said else "empty"
         return reading.emitter.log_part(place, index, value, part)
     # It stands within a turn, as what is typed while one runs, so it opens no branch.
     reading.emitter.emit("user_message", place, index, {"content": shown})
@@ -207,6 +214,7 @@ def _result(
     )
     output = part.get("content")
     if reading.subagents.result(place.conversation, tool_use_id, output, error, native):
+        reading.reason = "subagent-result"
         return FOLDED
     fields: dict[str, Any] = {
         "toolUseId": tool_use_id,
