@@ -79,10 +79,13 @@ def _is_notable(ending: Ending) -> bool:
 def _outgoing(
     state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
 ) -> list[Step]:
-    """A person at the other end of a connector gets the answer, or that there is none."""
+    """A person at the other end of a connector gets the answer, or that there is none.
+
+    An agent at a terminal has no connector: what it would be told would wait for ever.
+    """
     descriptor = state.descriptor
     text = ending.says
-    at_terminal = descriptor.get("connector") == TERMINAL and ending.aborted != "crash"
+    at_terminal = descriptor.get("connector") == TERMINAL
     if descriptor.get("type") != "user" or at_terminal or not text:
         return []
     if state.session.state is SessionState.TERMINATED:

@@ -9,7 +9,14 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
-from agentsdir.formats.errors import AgentsdirError, Busy, NotRecorded, Uncertain, UsageError
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    Busy,
+    Invalid,
+    NotRecorded,
+    Uncertain,
+    UsageError,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,8 +35,9 @@ def run(
         bool, typer.Option("--deliver", help="Give what waits to the outgoing hook")
     ] = False,
     done: Annotated[
-        str, typer.Option(metavar="MSG", help="Record that AGENT's text MSG was taken")
-    ] = "",
+        list[str] | None,
+        typer.Option(metavar="MSG", help="AGENT's text MSG was taken; `all`: all that wait were"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
 ) -> int:
     """Show the texts that wait for connectors, or hand them to the outgoing hook.
@@ -39,6 +47,7 @@ def run(
       agentsdir outbox --json | jq -r .text
       agentsdir outbox --deliver
       agentsdir outbox $id --done vsr0ow0jz9pn2w8ca864ficd
+      agentsdir outbox --done all
 
     Answers for a person behind a connector are handed out when their turn ends; what was not taken
     waits here. Each is handed out at least once, and in order: one that is refused holds up those
@@ -46,17 +55,11 @@ def run(
     a hook failed, 11 when an agent is at work (its own process hands out), 3 when one cannot be
     written to, or else 0.
     """
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.routing.outbox import settle
-
     env: Environment = ctx.obj
     if done:
-        if deliver or not agent:
-            raise UsageError("--done goes with an AGENT, and without --deliver")
-        paths = find_agent(env.layout, agent)
-        env.layout.check_version(writing=True)
-        settle(env.world, paths, done)
-        return Exit.OK
+        if deliver:
+            raise UsageError("--done records what was taken, and --deliver hands out; give one")
+        return _settle(env, agent, done)
     code = Exit.OK
     if deliver:
         env.layout.check_version(writing=True)
@@ -77,6 +80,36 @@ def _chosen(env: Environment, agent: str) -> Iterator[Listed]:
     else:
         env.layout.check_version(writing=False)
         yield from each_agent(env.layout)
+
+
+def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
+    from agentsdir.engine.agents import find_agent
+    from agentsdir.engine.routing.outbox import settle, settle_all
+
+    if "all" not in message_ids:
+        if not agent:
+            raise UsageError("--done MSG goes with an AGENT; --done all needs none")
+        paths = find_agent(env.layout, agent)
+        env.layout.check_version(writing=True)
+        settle(env.world, paths, *message_ids)
+        return Exit.OK
+    if len(message_ids) > 1:
+        raise UsageError("--done all is for all that wait, and no other --done goes with it")
+    env.layout.check_version(writing=True)
+    world, code, count = env.world, Exit.OK, 0
+    for listed in _chosen(env, agent):
+        try:
+            if listed.reading is None:
+                raise listed.error or Invalid(f"cannot read {listed.paths.id}")
+            if listed.reading.state.undelivered:
+                count += settle_all(world, listed.paths)
+        except (NotRecorded, Uncertain):
+            raise
+        except AgentsdirError as error:  # one agent's trouble is no other's
+            note(env, error.message)
+            code = Exit.PARTIAL
+    note(env, f"recorded as taken: {count}" if count else "nothing waits")
+    return code
 
 
 def _deliver(env: Environment, agent: str) -> Exit:

@@ -165,19 +165,31 @@ def deliver(world: World, paths: AgentPaths, *, wait: float = 0) -> HandedOut:
         return hand_out(world, paths, close_crashed_turn(world, paths))
 
 
-def settle(world: World, paths: AgentPaths, message_id: str) -> AgentState:
-    """Record that a text was taken, by whoever took it; nothing for one that was taken before.
+def settle(world: World, paths: AgentPaths, *message_ids: str) -> AgentState:
+    """Record that texts were taken, by whoever took them; nothing for one that was taken before.
 
-    Raises `UsageError` (kind ``no-such-message``) for an id that is no text of this agent.
+    Raises `UsageError` (kind ``no-such-message``), and records nothing, if an id is no text of
+    this agent.
     """
     with world.disk.settled(), write_agent(paths, disk=world.disk) as writer:
-        if message_id in writer.state.undelivered:
-            writer.append("outgoing.delivered", {"message_id": message_id}, world.now())
-        elif not _was_outgoing(paths, message_id):
-            raise UsageError(
-                f"agent {paths.id} has no outgoing text {message_id!r}", kind="no-such-message"
-            )
+        for message_id in message_ids:
+            if message_id not in writer.state.undelivered and not _was_outgoing(paths, message_id):
+                raise UsageError(
+                    f"agent {paths.id} has no outgoing text {message_id!r}", kind="no-such-message"
+                )
+        for message_id in message_ids:
+            if message_id in writer.state.undelivered:
+                writer.append("outgoing.delivered", {"message_id": message_id}, world.now())
         return writer.state
+
+
+def settle_all(world: World, paths: AgentPaths) -> int:
+    """Record that every text of an agent that waits was taken; return how many did."""
+    with world.disk.settled(), write_agent(paths, disk=world.disk) as writer:
+        waiting = list(writer.state.undelivered)
+        for message_id in waiting:
+            writer.append("outgoing.delivered", {"message_id": message_id}, world.now())
+    return len(waiting)
 
 
 def _was_outgoing(paths: AgentPaths, message_id: str) -> bool:

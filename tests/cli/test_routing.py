@@ -232,6 +232,42 @@ def test_a_hook_that_fails_leaves_the_text_and_its_reason(
     assert shell("outbox", agent, "--done", TWO).code == 2
 
 
+def test_all_that_wait_can_be_said_to_be_taken(shell: Any) -> None:
+    """Of one agent, or of all; an agent that cannot be written to is named, and keeps its own."""
+    spoilt, sound = (
+        shell.new("--connector", "irc", "--user", user, "--channel", "#c") for user in ("a", "b")
+    )
+    for agent in (spoilt, sound):
+        say(shell, agent, ONE, "first")
+        say(shell, agent, TWO, "second")
+    assert shell("outbox", sound, "--done", ONE, "--done", "all").code == 2
+
+    shell.ok("outbox", sound, "--done", ONE, "--done", TWO)
+    assert [row["agentId"] for row in shell.ok("outbox").rows] == [spoilt, spoilt]
+    other_name = shell.root.parent / "another name"
+    other_name.hardlink_to(shell.folder(spoilt) / "events.jsonl")
+    done = shell("outbox", "--done", "all")
+    assert (done.code, "hard link" in done.err) == (3, True)
+    other_name.unlink()
+
+    done = shell("outbox", "--done", "all")
+    assert (done.code, done.out, done.err) == (0, "", "agentsdir: recorded as taken: 2\n")
+    assert shell.ok("outbox").out == ""
+    assert "nothing waits" in shell("outbox", "--done", "all").err
+    assert shell("validate").out == ""
+
+
+def test_after_a_crash_nothing_waits_for_a_person_at_a_terminal(shell: Any) -> None:
+    """No connector will ever take it; `restore` says that the turn was ended."""
+    (shell.cwd / "talk.jsonl").write_text('{"type":"sleep","seconds":60}\n')
+    agent = shell.script(str(shell.cwd / "talk.jsonl"))
+    log = shell.folder(agent) / "events.jsonl"
+    kill_once(shell, agent, lambda: b'"turn.start"' in log.read_bytes())
+
+    assert "ended turn" in shell("restore").out
+    assert shell.ok("outbox").out == ""
+
+
 def test_a_hook_that_is_not_ones_own_is_not_passed_over(shell: Any) -> None:
     """It was meant to take the text."""
     agent = shell.new(*PERSON)

@@ -271,7 +271,7 @@ def test_nobody_is_missed_who_is_being_made_while_the_parent_is_closed(stage: An
 
 def test_an_agent_whose_holder_is_dead_has_its_turn_ended_and_is_closed(stage: Any) -> None:
     """As a crash would be, with the notice, and then it is closed."""
-    paths = stage.new()
+    paths = stage.new(connector="telegram", user="42", channel="c")
     stage.begin_turn(paths)
 
     (done,) = close(stage.world, paths).closed

@@ -140,11 +140,7 @@ def crash(stage: Any, paths: Any, upto: str) -> None:
 @pytest.mark.parametrize(
     ("upto", "added", "outcome"),
     [
-        (
-            "turn.start",
-            ["turn.aborted", "outgoing", "message.delivered", "session.state"],
-            "failed",
-        ),
+        ("turn.start", ["turn.aborted", "message.delivered", "session.state"], "failed"),
         ("turn.complete", ["message.delivered", "session.state"], "completed"),
         ("turn.error", ["message.delivered", "session.state"], "failed"),
         ("turn.aborted", ["message.delivered", "session.state"], "aborted"),

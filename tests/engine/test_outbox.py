@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.routing.outbox import deliver, settle, undelivered
+from agentsdir.engine.routing.outbox import deliver, settle, settle_all, undelivered
 from agentsdir.engine.validation.paths import validate
 from agentsdir.engine.world import World
 from agentsdir.formats.directory import locks
@@ -348,6 +348,20 @@ def test_somebody_else_may_say_that_a_text_was_taken(stage: Any) -> None:
         settle(stage.world, paths, stage.ids.agent())
     assert refused.value.kind == "no-such-message"
     settle(stage.world, paths, first)
+    assert left(stage, paths) == []
+
+
+def test_several_texts_and_all_of_them_may_be_said_to_be_taken(stage: Any) -> None:
+    """Where one id is wrong, nothing is recorded."""
+    paths = talker(stage)
+    first, second, _third = put(stage, paths, "one", "two", "three")
+    with pytest.raises(UsageError):
+        settle(stage.world, paths, first, stage.ids.agent())
+    assert left(stage, paths) == ["one", "two", "three"]
+
+    settle(stage.world, paths, second, first)
+    assert left(stage, paths) == ["three"]
+    assert [settle_all(stage.world, paths) for _ in range(2)] == [1, 0]
     assert left(stage, paths) == []
 
 

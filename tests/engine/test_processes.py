@@ -91,9 +91,9 @@ def test_a_turn_killed_without_warning_is_ended_by_restore_and_the_agent_goes_on
     assert not locks.is_held(paths.turn)
     assert stage.state(paths).open_turn is not None
     assert restore_agent(stage.world, paths).error is None
-    ended = ["turn.aborted", "outgoing", "message.delivered", "session.state"]
-    assert stage.events(paths)[-4:] == ended
-    assert [stage.log(paths)[at]["data"] for at in (-4, -2)] == [
+    ended = ["turn.aborted", "message.delivered", "session.state"]
+    assert stage.events(paths)[-3:] == ended
+    assert [stage.log(paths)[at]["data"] for at in (-3, -2)] == [
         {"turn_id": stage.log(paths)[3]["data"]["turn_id"], "reason": "crash"},
         {"message_id": stage.log(paths)[1]["data"]["message_id"], "outcome": "failed"},
     ]

@@ -171,7 +171,7 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
     """Each record is written once in all, whoever writes it."""
     from agentsdir.engine import restoring
 
-    paths = stage.new()
+    paths = stage.new(connector="telegram", user="42", channel="c")
     crash(stage, paths, call("a"))
     taken = 0
 

@@ -187,7 +187,7 @@ def _outgoing(life: Life, _lives: dict[str, Life]) -> Iterator[str]:
         if count > 1:
             yield f"message {message} was answered {count} times"
     if life.descriptor["type"] != "user" or life.descriptor["connector"] == "cli":
-        if any(data["text"] != "Internal error." for data in sent):
+        if sent:
             yield "it has something outgoing, and nobody to get it"
         return
     answered = {data["in_reply_to"] for data in sent}
