@@ -144,13 +144,18 @@ def _server_result(
 
 
 def _synthetic(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> int:
-    """Show what the client wrote in the model's place: an error, a notice, or mere filling."""
+    """Show what the client wrote in the model's place: an error, a notice, what an Esc cut off."""
     words = all_text(content)
     if value.get("isApiErrorMessage") is not True and value.get("error") is None:
         if words == _FILLING or not words:
             reading.mark = FILLER
             reading.reason = "filler"
             return reading.emitter.log(place, 0, value)
+        if value.get("isApiErrorMessage") is False and "parentUuid" in value:
+            # What the model had said before an Esc; the message is that of the rows above.
+            reading.mark = ANSWER
+            reading.emitter.emit("assistant_text", place, 0, {"content": words})
+            return PARSED
         event = "client_notice"
         if "local_command_source" in value:  # stdout's way to show what a command printed
             event = "local_command_output"

@@ -437,3 +437,14 @@ def test_a_line_of_many_megabytes_is_read() -> None:
     """A pasted image easily makes one."""
     sink = parse(lines(user("u1", None, "x" * 3_000_000)))
     assert len(prompts(sink)[0]) == 3_000_000
+
+
+def test_what_was_said_before_an_esc_is_the_assistants() -> None:
+    """2.1.98 writes the cut answer as its own row, which says that it is no API error."""
+    cut = {**said("a1", "u1", "Word after", model="<synthetic>"), "isApiErrorMessage": False}
+    stop = user("u2", "a1", [{"type": "text", "text": "[Request interrupted by user]"}])
+    more = user("u3", "u2", "Shorter", promptSource="typed")
+    sink = parse(lines(user("u1", None, "A story", promptSource="typed"), cut, stop, more))
+    kinds = [block["type"] for block in sink.blocks()]
+    assert kinds == ["user_message", "assistant_text", "system", "user_message"]
+    assert sink.usage()["totalTokens"] == 0

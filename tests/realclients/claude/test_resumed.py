@@ -33,7 +33,6 @@ CHOSEN = (
 # The client lost it from its chain, and goes on with its answer, which would say nothing alone.
 UNSENT = {"tty_queue_esc": "Rather this"}
 OPEN: dict[str, str] = {}
-OPEN_OLDER = {"esc_text": "what was said before an Esc stands as the client's notice"}
 
 
 def _history(messages: list[dict[str, Any]]) -> Iterator[Item]:
@@ -76,7 +75,7 @@ def test_a_new_client_goes_on_with_what_is_live(
     _goes_on_with_what_is_live(recording, desk_of)
 
 
-@scenarios("claude-2.1.98", *CHOSEN, open_faults=OPEN_OLDER)
+@scenarios("claude-2.1.98", *CHOSEN, open_faults=OPEN)
 def test_an_older_client_goes_on_with_what_is_live(
     recording: Path, desk_of: Callable[..., Desk]
 ) -> None:
