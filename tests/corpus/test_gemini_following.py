@@ -78,6 +78,7 @@ def _parsed(folder: Path) -> dict[Path, tuple[dict[str, dict[str, Any]], set[Any
         for block in sink.blocks("all"):
             blocks.setdefault(block["conversationId"], {})[block["id"]] = _plain(block)
         findings = {one for one in sink.findings if one not in session.remarks}
+        findings.update(sink.drifts.findings())
         spent = {name: one.usage for name, one in sink.conversations.items()}
         found[Path(session.transcripts[0].source.name)] = blocks, findings, spent
     return found

@@ -144,7 +144,7 @@ class GrowingThread(Thread):
     @property
     def drifts(self) -> Drifts:
         """What of the transcript no reader knows."""
-        return self.sink.drifts
+        return self.fold.index.drifts
 
     @property
     def has_news(self) -> bool:

@@ -12,8 +12,8 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     bare_call_id,
     content_of,
     dict_of,
+    entries_of,
     is_error_response,
-    list_of,
     own_result,
     part_at,
     result_output,
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from agentsdir.adapters.gemini.transcripts.outputs import Outputs
     from agentsdir.adapters.gemini.transcripts.shelf import Shelf
 
-_STATUS = {
+# How a call ended, or stands, and what we say.
+STATUSES = {
     "validating": "pending",
     "scheduled": "pending",
     "awaiting_approval": "pending",
@@ -56,7 +57,7 @@ class CallRecord:
         field, at = call.spot
         message = shelf.message(call.place)
         if field == "toolCalls":
-            entries = list_of(message.get("toolCalls"))
+            entries = entries_of(message.get("toolCalls"))
             record = dict_of(entries[at]) if at < len(entries) else {}
         else:
             record = dict_of(part_at(content_of(message), at).get("functionCall"))
@@ -69,7 +70,7 @@ class CallRecord:
         self.result: Any = _answer(call, shelf) if call.answer else None
         # When the call was complete, where its record says so.
         self.ended = times.native(record.get("timestamp"))
-        self.status = _STATUS.get(text_of(record.get("status")), "pending")
+        self.status = STATUSES.get(text_of(record.get("status")), "pending")
         if field != "toolCalls" and call.answer:
             self.status = "error" if is_error_response(self.result) else "success"
 
@@ -147,7 +148,7 @@ def _answer(call: Call, shelf: Shelf) -> Any:
     field, at = call.answer_spot
     message = shelf.message(call.answer)
     if field == "toolCalls":
-        entries = list_of(message.get("toolCalls"))
+        entries = entries_of(message.get("toolCalls"))
         record = dict_of(entries[at]) if at < len(entries) else {}
         return own_result(record.get("result"), bare_call_id(call.id, text_of(record.get("name"))))
     return answer_parts(content_of(message), at) or None

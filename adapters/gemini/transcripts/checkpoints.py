@@ -42,25 +42,26 @@ def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
     writer = TurnWriter(sink, source.name, session)
     if document.around:
         tally.lines += 1
-        tally.hide("bookkeeping")
+        tally.hide("header")
         around = Row(document.around, 1, 0, len(document.data), b"", salvaged=False, lossy=())
         writer.log(Turn(content_id(document.around), around, []), document.around, "checkpoint")
     setting_up = False
     for row in document.rows(_LISTS, source.name, tally, sink.finding):
         role, parts = _turn_of(row.value)
         turn = Turn(writer.names.unique(content_id(row.value)), row, parts)
-        last = DROPPED
+        last, writer.reason = DROPPED, ""
         if role == "user":
             last = writer.user(turn)
             setting_up = last == DROPPED and is_client(plain_text(parts))
         elif role == "model" and setting_up and plain_text(parts).startswith(_GIVEN):
-            writer.log(turn, row.value, "model")
+            writer.log(turn, row.value, "model", reason="session-context")
         elif role == "model":
             last = writer.model(turn)
         else:
-            writer.log(turn, row.value)
+            value = row.value if isinstance(row.value, dict) else {"role": type(row.value).__name__}
+            writer.unknown(turn, row.value, "turn", value.get("role", value.get("type")))
         if last == DROPPED:
-            tally.settle_hidden(row, "bookkeeping")
+            tally.settle_hidden(row, writer.reason or "empty")
         else:
             tally.settle_parsed(row)
     writer.end()

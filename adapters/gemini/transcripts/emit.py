@@ -11,8 +11,8 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     content_id,
     content_of,
     dict_of,
+    entries_of,
     is_error_response,
-    list_of,
     part_at,
     part_kind,
     parts_of,
@@ -106,6 +106,8 @@ class Emitter:
         self._time: tuple[Any, str | None] = (None, None)
         # The numbers of the rows that gave a block, inverted where it is a hidden one.
         self.marks = array("q")
+        # Why the first hidden block of a row is hidden.
+        self.reasons: dict[int, str] = {}
 
     @property
     def visible(self) -> bool:
@@ -141,8 +143,10 @@ class Emitter:
         else:
             own = message.id if message.role == "unknown" else f"{message.id}:l"
             self._log(own, message, message.place, self._shelf.entry(message.place))
-        for place, at in message.extras.values() if message.extras else ():
-            part = part_at(content_of(self._shelf.message(place)), at)
+        for place, field, at in message.extras.values() if message.extras else ():
+            value = self._shelf.message(place)
+            entries = entries_of(value.get(field))
+            part = part_at(content_of(value), at) if field == "content" else entries[at]
             self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
         if message.usage is not None:
             self._last["usage"] = message.usage
@@ -169,10 +173,13 @@ class Emitter:
         fields: dict[str, Any],
         *,
         replaced: bool = False,
+        reason: str = "",
     ) -> None:
         number = place[0]
         hidden = "hidden" in fields
         self.marks.append(~number if hidden else number)
+        if hidden:
+            self.reasons.setdefault(number, reason)
         if hidden and not self._sink.wants_hidden:
             return
         if number in self._lossy:
@@ -197,6 +204,7 @@ class Emitter:
     def _log(self, block_id: str, message: Message, place: Place, value: Any) -> None:
         if not self._sink.wants_hidden:
             self.marks.append(~place[0])
+            self.reasons.setdefault(place[0], "unknown")
             return
         kind = dict_of(value).get("type")
         metadata = {"rowType": kind if isinstance(kind, str) else None, "row": value}
@@ -206,7 +214,7 @@ class Emitter:
             "hidden": True,
             "metadata": metadata,
         }
-        self._add("system", block_id, place, message.timestamp, fields)
+        self._add("system", block_id, place, message.timestamp, fields, reason="unknown")
 
     def _user(self, message: Message) -> None:
         live = message.text
@@ -223,7 +231,7 @@ class Emitter:
     def _piece(self, message: Message, piece: Piece, place: Place, variant: str) -> None:
         self._add(
             piece.kind, f"{message.id}:{piece.key}{variant}", place, message.timestamp,
-            piece.fields, replaced=bool(variant),
+            piece.fields, replaced=bool(variant), reason=piece.reason,
         )  # fmt: skip
 
     def _orphan(self, message: Message, bare: str, place: Place, result: list[Any]) -> None:
@@ -267,7 +275,7 @@ class Emitter:
             fields["metadata"] = {"level": value.get("type")} | ({"parts": rest} if rest else {})
             self._add(
                 "system", f"{message.id}:n{variant}", place, message.timestamp, fields,
-                replaced=bool(variant),
+                replaced=bool(variant), reason="empty-notice",
             )  # fmt: skip
 
     def _model(self, message: Message) -> None:
@@ -299,7 +307,7 @@ class Emitter:
         for place, field, at in message.thoughts.values():
             value = self._shelf.message(place)
             if field == "thoughts":
-                entries = list_of(value.get("thoughts"))
+                entries = entries_of(value.get("thoughts"))
                 entry = dict_of(entries[at]) if at < len(entries) else {}
                 subject = text_of(entry.get("subject"))
                 description = text_of(entry.get("description"))

@@ -32,15 +32,39 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.rows import Row
 
 
+# What clients say of a session beside its messages.
+_METADATA = frozenset(
+    [
+        "directories",
+        "firstUserMessage",
+        "hasResumableContent",
+        "kind",
+        "lastUpdated",
+        "memoryScratchpad",
+        "messageCount",
+        "messages",
+        "projectHash",
+        "sessionId",
+        "startTime",
+        "summary",
+        "userMessageCount",
+    ]
+)
+
+
 class Fold:
     """Folds the rows of one transcript; `live` has the ids of what a resume would load, in order.
 
     `header` holds the merged session metadata. `session_id` is the first one seen: it must not
-    change while a file grows.
+    change while a file grows. `amending` counts the rows that change what others say, by reason.
+
+    Args:
+        file: the name for the places of what is not known.
     """
 
-    def __init__(self) -> None:
-        self.index = Index()
+    def __init__(self, file: str = "") -> None:
+        self.index = Index(file)
+        self.amending: Counter[str] = Counter()
         self.header: dict[str, Any] = {}
         self.live: dict[str, None] = {}
         self.session_id = ""
@@ -60,19 +84,28 @@ class Fold:
         # Asked of every row: a look into the keys is cheaper than `get`.
         if "$rewindTo" in value and isinstance(value["$rewindTo"], str):
             self._rewind(value["$rewindTo"])
+            self.amending["rewind"] += not row.salvaged
         elif "id" in value and isinstance(value["id"], str):
             self._insert(value, value["id"], (number, -1))
         elif "$set" in value and isinstance(value["$set"], dict):
             self._set(value["$set"], number)
+            if "messages" not in value["$set"]:
+                self.amending["metadata"] += not row.salvaged
         elif isinstance(value.get("sessionId"), str) and isinstance(value.get("projectHash"), str):
-            self.take_header(value)
+            self.take_header(value, number)
             if isinstance(value.get("messages"), list):
                 self._insert_all(value["messages"], number)
+            else:
+                self.amending["header"] += not row.salvaged
         else:
             index.add_unknown(value, number)
 
-    def take_header(self, value: dict[str, Any]) -> None:
+    def take_header(self, value: dict[str, Any], number: int) -> None:
         """Merge session metadata."""
+        if not value.keys() <= _METADATA:
+            for key in value:
+                if key not in _METADATA:
+                    self.index.note("metadata", key, number)
         for key, item in value.items():
             if key != "messages":
                 self.header[key] = item
@@ -83,7 +116,8 @@ class Fold:
         """Take one record of a whole-file document: its header, which begins it, or a message."""
         number = self.index.add_row(row)
         if row.offset == 0:
-            self.take_header(row.value)
+            self.take_header(row.value, number)
+            self.amending["header"] += 1
             return
         if not isinstance(row.value, dict):
             self.index.add_unknown(row.value, number)
@@ -118,7 +152,7 @@ class Fold:
                 index.touched[message_id] = False
 
     def _set(self, patch: dict[str, Any], number: int) -> None:
-        self.take_header(patch)
+        self.take_header(patch, number)
         messages = patch.get("messages")
         if isinstance(messages, list):
             self._take_burst(messages)

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from array import array
 
+from agentsdir.adapters.gemini.transcripts.calls import STATUSES
 from agentsdir.adapters.gemini.transcripts.messages import NONE, Call, Message
 from agentsdir.adapters.gemini.transcripts.shapes import (
+    MESSAGE_TYPES,
     answer_parts,
     bare_call_id,
     content_id,
     content_of,
     dict_of,
-    list_of,
+    entries_of,
     own_result,
     part_kind,
     parts_of,
@@ -27,10 +29,12 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     split_thought,
     text_of,
     thought_text,
+    unknown_part,
 )
 from agentsdir.adapters.gemini.transcripts.spawns import spawn_of
 from agentsdir.adapters.gemini.transcripts.speakers import is_client, restates_prompt
 from agentsdir.adapters.gemini.transcripts.tokens import message_usage
+from agentsdir.formats.reading.drift import Drifts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.gemini.transcripts.shapes import (
         Part,
     )
+    from agentsdir.formats.reading.blocks import Source
     from agentsdir.formats.reading.rows import Row
 
 
@@ -49,9 +54,15 @@ class Index:
 
     `begun` has the messages that were new, and `touched` the ids of those that say something new
     (or, False, are merely live or no longer so), since whoever reads them last emptied them.
+
+    Args:
+        file: the name for the places of what is not known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: str = "") -> None:
+        self._file = file
+        # Kinds of rows, messages and parts that are not known.
+        self.drifts = Drifts()
         self.begun: list[Message] = []
         self.touched: dict[str, bool] = {}
         self.line, self.offset, self.length = array("q"), array("q"), array("q")
@@ -103,8 +114,33 @@ class Index:
         for message_id in message_ids:
             self.touched.setdefault(message_id, False)
 
+    def note(self, what: str, name: Any, number: int) -> None:
+        """Count something in a row that is of no known kind."""
+        source: Source = {
+            "file": self._file,
+            "line": self.line[number],
+            "offset": self.offset[number],
+            "length": self.length[number],
+        }
+        self.drifts.note(what, text_of(name) or "without type", source, None)
+
+    def _add_extra(
+        self, message: Message, part: Any, place: Place, at: int, field: str = "content"
+    ) -> None:
+        """Keep something in a message that is not read, for a hidden block, and name it."""
+        if message.add_extra(part, place, at, field):
+            self.touch(message.id)
+            owner = "answer" if message.role == "model" else "prompt"
+            if field != "content":
+                self.note(f"{field} entry", type(part).__name__, place[0])
+            elif name := unknown_part(part):
+                self.note(f"{owner} part", name, place[0])
+
     def add_unknown(self, value: Any, number: int, at: int = -1) -> None:
         """Keep a row (or the list entry `at` of one) that is no message, for a hidden block."""
+        what = "row" if at < 0 else "message"
+        kind = value.get("type") if isinstance(value, dict) else type(value).__name__
+        self.note(what, kind, number)
         name = content_id(value)
         count = self._repeats[name] = self._repeats.get(name, 0) + 1
         unique = f"{name}:row" if count == 1 else f"{name}:row.{count}"
@@ -132,6 +168,8 @@ class Index:
         if message is None:
             message = Message(message_id, role_of(value), place, value.get("timestamp"))
             self._begin(message)
+            if value.get("type") not in MESSAGE_TYPES:
+                self.note("message", value.get("type"), place[0])
         else:
             if message is self._newest[0]:
                 before = self._newest[1]
@@ -186,14 +224,14 @@ class Index:
                 self._see_answer(message, part["functionResponse"], parts, place, at)
             elif kind == "media" and answers:
                 # What follows a result is a part of it.
-                if before != "response" and message.add_extra(part, place, at):
-                    self.touch(message.id)
+                if before != "response":
+                    self._add_extra(message, part, place, at)
             elif kind == "media":
                 media = dict_of(part.get("inlineData") or part.get("fileData"))
                 said.append(hash(text_of(media.get("data")) or text_of(media.get("fileUri"))))
                 length += 1
-            elif message.add_extra(part, place, at):
-                self.touch(message.id)
+            else:
+                self._add_extra(message, part, place, at)
         shown = value.get("displayContent")
         if shown is not None:
             length += 1
@@ -236,18 +274,22 @@ class Index:
             self._see_content(message, content, place)
         thoughts = value.get("thoughts")
         if thoughts and (before is None or thoughts != before.get("thoughts")):
-            for at, thought in enumerate(list_of(thoughts)):
+            for at, thought in enumerate(entries_of(thoughts)):
                 if isinstance(thought, dict):
                     subject, said = thought.get("subject"), thought.get("description")
                     self._see_thought(
                         message, text_of(subject), text_of(said), place, "thoughts", at
                     )
+                else:
+                    self._add_extra(message, thought, place, at, "thoughts")
         calls = value.get("toolCalls")
         self._answers = []
         if calls:
-            for at, call in enumerate(list_of(calls)):
+            for at, call in enumerate(entries_of(calls)):
                 if isinstance(call, dict):
                     self._see_call(message, call, place, ("toolCalls", at))
+                else:
+                    self._add_extra(message, call, place, at, "toolCalls")
         tokens = value.get("tokens")
         if isinstance(tokens, dict) and tokens != message.tokens:
             used = message_usage(tokens)
@@ -271,8 +313,8 @@ class Index:
                     self._see_thought(message, *split_thought(part["text"]), place, "content", at)
                 elif kind == "call":
                     self._see_call(message, part["functionCall"], place, ("content", at))
-                elif message.add_extra(part, place, at):
-                    self.touch(message.id)
+                else:
+                    self._add_extra(message, part, place, at)
         if text and message.add_text(hash(text.strip()), len(text), place):
             self.touch(message.id)
 
@@ -319,8 +361,11 @@ class Index:
         else:
             self._answers = None
         spawn = spawn_of(record)
-        final = record.get("status") in ("success", "error", "cancelled")
+        status = record.get("status")
+        final = status in ("success", "error", "cancelled")
         richer = call.offer(1 + final * 2 + (record.get("resultDisplay") is not None), place, spot)
+        if richer and not final and status is not None and text_of(status) not in STATUSES:
+            self.note("status", status, place[0])
         if call.offer_answer(weight, place, spot) or richer or spawn != call.spawn:
             self.touch(message.id)
         call.spawn = spawn

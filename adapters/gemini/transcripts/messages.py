@@ -77,7 +77,7 @@ class Message:
         self.text: int | None = None
         self.thoughts: dict[int, tuple[Place, str, int]] = NONE
         self.calls: dict[str, Call] = NONE
-        self.extras: dict[int, tuple[Place, int]] = NONE
+        self.extras: dict[int, tuple[Place, str, int]] = NONE
         self.orphans: dict[str, tuple[Place, int]] | None = None
         # The counts as they stand, so that a restatement of them is not worked out again.
         self.tokens: dict[str, Any] | None = None
@@ -97,12 +97,12 @@ class Message:
         self.texts[sign] = (length, place)
         return True
 
-    def add_extra(self, part: dict[str, Any], place: Place, at: int) -> bool:
-        """Keep the first place of a part that nobody knows; return whether it is new."""
+    def add_extra(self, part: Any, place: Place, at: int, field: str = "content") -> bool:
+        """Keep the first place of a part that is not read, entry `at` of `field`; return if new."""
         if self.extras is NONE:
             self.extras = {}
         sign = hash(content_id(part))
         if sign in self.extras:
             return False
-        self.extras[sign] = (place, at)
+        self.extras[sign] = (place, field, at)
         return True

@@ -31,15 +31,19 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
     for row in ListDocument(source.read()).rows(("",), source.name, tally, sink.finding):
         value = row.value
         if not is_prompt(value):
-            writer.log(Turn(content_id(value), row, []), value)
+            kind = "object" if isinstance(value, dict) else type(value).__name__
+            writer.unknown(Turn(content_id(value), row, []), value, "entry", kind)
             tally.settle_hidden(row, "unknown")
         elif {str(value["sessionId"]), entry_of(value)} & transcript.told:
-            tally.settle_folded(row, "repeated")
+            tally.settle_folded(row, "told-elsewhere")
         else:
             writer.session = str(value["sessionId"])
             key = writer.names.unique(entry_of(value))
             timestamp = times.native(value.get("timestamp"))
-            writer.user(Turn(key, row, [{"text": value["message"]}], timestamp))
+            turn = Turn(key, row, [{"text": value["message"]}], timestamp)
+            if value.get("type", "user") != "user":
+                writer.drift(turn, "entry", value["type"])
+            writer.user(turn)
             tally.settle_parsed(row)
     message = "prompts alone; no answers are kept here"
     sink.finding(Finding("last-resort", source.name, None, None, None, message))

@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+# The form of a text with which the client goes on by itself.
+_GOES_ON = "continuation"
+
+
 class Piece(NamedTuple):
     """One block to be: its type, its key within the message, its fields."""
 
     kind: str
     key: str
     fields: dict[str, Any]
+    # Why it is hidden, if it is.
+    reason: str = ""
 
 
 def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterator[Piece]:
@@ -43,8 +49,8 @@ def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterat
             text = part["text"]
             speaker = speaker_of(text)
             if speaker.form or continues:
-                goes_on = goes_on or speaker.form == "continuation"
-                yield _injected(text, injected, hidden=not speaker.shown)
+                goes_on = goes_on or speaker.form == _GOES_ON
+                yield _injected(text, injected, "" if speaker.shown else speaker.form or _GOES_ON)
                 injected += 1
                 if speaker.typed is not None:
                     typed.append({"type": "text", "text": speaker.typed})
@@ -68,11 +74,11 @@ def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterat
         yield Piece("user_message", "p", {"content": content})
 
 
-def _injected(text: str, number: int, *, hidden: bool) -> Piece:
+def _injected(text: str, number: int, reason: str) -> Piece:
     fields: dict[str, Any] = {"subtype": "status", "message": text}
-    if hidden:
+    if reason:
         fields["hidden"] = True
-    return Piece("system", f"s{number}", fields)
+    return Piece("system", f"s{number}", fields, reason)
 
 
 def _sent(parts: list[dict[str, Any]]) -> Piece:
@@ -82,7 +88,7 @@ def _sent(parts: list[dict[str, Any]]) -> Piece:
         "hidden": True,
         "metadata": {"rowType": "user", "row": {"content": parts}},
     }
-    return Piece("system", "e", fields)
+    return Piece("system", "e", fields, "prompt-as-sent")
 
 
 def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:

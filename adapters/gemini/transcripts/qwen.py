@@ -34,6 +34,51 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.usage import Usage
 
+# The rows with which the client keeps its own books, by their subtype.
+_BOOKS = frozenset(
+    [
+        "agent_bootstrap",
+        "agent_launch_prompt",
+        "agent_retry",
+        "agent_session_ready",
+        "at_command",
+        "attribution_snapshot",
+        "background_task_completed",
+        "branch_checkpoint",
+        "chat_compression",
+        "cron",
+        "custom_title",
+        "file_history_snapshot",
+        "goal_runtime",
+        "goal_state",
+        "goal_turn_end",
+        "managed_session_commit_v1",
+        "managed_session_event_v1",
+        "managed_session_header_v1",
+        "mid_turn_user_message",
+        "notification",
+        "omni_recall",
+        "parent_session",
+        "realtime_message",
+        "rewind",
+        "session_approval_mode",
+        "session_artifact_event",
+        "session_artifact_snapshot",
+        "session_execution_engine",
+        "session_model",
+        "session_notes",
+        "session_source",
+        "session_sources_snapshot",
+        "slash_command",
+        "turn_result",
+        "ui_telemetry",
+        "user_text_elements",
+    ]
+)
+_TYPES = ("user", "assistant", "tool_result", "system", "session_metadata", "tool_call")
+_PROVENANCES = (
+    "assistant_output", "goal_control", "goal_runtime", "real_user", "system", "tool_result",
+)  # fmt: skip
 # The kinds of user rows that a person typed; the others the client writes in the user's place.
 _TYPED = ("", "at_command", "mid_turn_user_message")
 _CLIENTS = ("goal_control", "goal_runtime", "system")
@@ -73,6 +118,9 @@ def read_qwen(transcript: Transcript, sink: ParseSink) -> None:
             value = row.value
             exported = exported or value.get("type") in ("session_metadata", "tool_call")
             writer.session = writer.session or text_of(value.get("sessionId"))
+            version = text_of(value.get("version"))
+            writer.version = sink.client_version = version or sink.client_version
+            writer.reason = ""
             last = _write(writer, row, value, sink)
             begins.append(len(writer.handles))
             uuid, parent = value.get("uuid"), value.get("parentUuid")
@@ -85,10 +133,9 @@ def read_qwen(transcript: Transcript, sink: ParseSink) -> None:
                     row._replace(value=None, raw=b""),
                 )
             if last == DROPPED:
-                tally.settle_hidden(row, "bookkeeping")
+                tally.settle_hidden(row, writer.reason or "empty")
             else:
                 tally.settle_parsed(row)
-            sink.client_version = text_of(value.get("version")) or sink.client_version
     writer.end()
     if not exported:  # an export has the rows of one branch, in order, and not all of them
         live = _live_rows(links, len(begins) - 1, source.name, sink)
@@ -113,6 +160,7 @@ def _write(writer: TurnWriter, row: Row, value: dict[str, Any], sink: ParseSink)
         text_of(value.get("model")) or None,
         elide_bodies(shown),
     )
+    _name_unknown(writer, turn, value)
     if kind == "user" and turn.parts:
         if text_of(value.get("subtype")) in _TYPED and value.get("provenance") not in _CLIENTS:
             return _prompt(writer, turn, dict_of(value.get("systemPayload")))
@@ -131,8 +179,25 @@ def _write(writer: TurnWriter, row: Row, value: dict[str, Any], sink: ParseSink)
             sink.amend(last, usage=used)
             sink.use(MAIN, used)
         return last
-    writer.log(turn, value, kind or None)
+    if kind not in _TYPES:
+        reason = "unknown"
+    elif kind == "system" and text_of(value.get("subtype")):
+        reason = value["subtype"].replace("_", "-") if value["subtype"] in _BOOKS else "unknown"
+    else:
+        reason = "bookkeeping"
+    writer.log(turn, value, kind or None, reason=reason)
     return DROPPED
+
+
+def _name_unknown(writer: TurnWriter, turn: Turn, value: dict[str, Any]) -> None:
+    """Count what of a row's own fields is of no known kind."""
+    kind, subtype, who = (value.get(name) for name in ("type", "subtype", "provenance"))
+    if kind not in _TYPES:
+        writer.drift(turn, "row", kind)
+    if subtype is not None and text_of(subtype) not in _BOOKS:
+        writer.drift(turn, "subtype", subtype)
+    if who is not None and who not in _PROVENANCES:
+        writer.drift(turn, "provenance", who)
 
 
 def _prompt(writer: TurnWriter, turn: Turn, payload: dict[str, Any]) -> int:
@@ -143,12 +208,12 @@ def _prompt(writer: TurnWriter, turn: Turn, payload: dict[str, Any]) -> int:
     """
     parts = turn.parts
     if len(parts) > 1 and _is_hooks(parts[-1]):
-        writer.told(turn, parts[-1]["text"], hidden=True)
+        writer.told(turn, parts[-1]["text"], hidden="hook-context")
         parts = parts[:-1]
     shown = text_of(payload.get("displayText"))
     texts = [part for part in parts if part_kind(part) == "text"]
     if shown.strip() and texts and plain_text(texts).strip() != shown.strip():
-        writer.told(turn, plain_text(texts), hidden=True)
+        writer.told(turn, plain_text(texts), hidden="prompt-as-sent")
         rest = [part for part in parts if part_kind(part) != "text"]
         parts = [{"text": shown}, *rest]
     return writer.user(turn._replace(parts=parts))

@@ -82,7 +82,9 @@ class ReadThread(Thread):
                 take = self.fold.take_record
             else:
                 loads = Echoes().decode
-                rows = read_rows(stream, self.file, sink.tally, sink.finding, loads=loads)
+                rows = read_rows(
+                    stream, self.file, sink.tally, sink.finding, loads=loads, unread="metadata"
+                )
                 take = self.fold.take
             begun, shelf, held = self.fold.index.begun, self._shelf, 0
             for row in rows:
@@ -190,9 +192,13 @@ class ReadThread(Thread):
         parsed = visible - index.salvaged
         hidden = {~mark for mark in marks if mark < 0} - parsed - index.salvaged
         tally.parsed += len(parsed)
-        tally.hide("bookkeeping", len(hidden))
+        for row in hidden:
+            tally.hide(self._emitter.reasons[row])
         folded = len(index.line) - len(index.salvaged) - len(parsed) - len(hidden)
-        tally.fold("repeated", folded)
+        for reason, rows in self.fold.amending.items():
+            tally.fold(reason, rows)
+        tally.fold("repeated", folded - self.fold.amending.total())
+        self._sink.drifts.add(index.drifts)
         if not visible:
             why = "the transcript holds no conversation"
             self._sink.finding(Finding("no-messages", self.file, None, None, None, why))

@@ -20,6 +20,9 @@ Part: TypeAlias = "dict[str, Any]"
 
 MODEL_TYPES = ("gemini", "model", "bob-shell")
 NOTICE_TYPES = ("info", "warning", "error")
+MESSAGE_TYPES = ("gemini", "user", *NOTICE_TYPES, *MODEL_TYPES[1:])
+# What accompanies a part, and is all of a part that only carries a signature.
+_BESIDE = frozenset({"text", "thought", "thoughtSignature", "videoMetadata", "mediaResolution"})
 
 MASKED = "<tool_output_masked>"
 
@@ -37,6 +40,11 @@ def dict_of(value: Any) -> dict[str, Any]:
 def list_of(value: Any) -> list[Any]:
     """Return `value` if it is a list, else an empty one."""
     return value if type(value) is list else []
+
+
+def entries_of(value: Any) -> list[Any]:
+    """Return `value` if it is a list, else what stands in the place of one as its only entry."""
+    return value if type(value) is list else [value]
 
 
 def moment_of(timestamp: Any) -> datetime | None:
@@ -112,6 +120,14 @@ def part_kind(part: Part) -> str:
     if isinstance(part.get("inlineData"), dict) or isinstance(part.get("fileData"), dict):
         return "media"
     return "other"
+
+
+def unknown_part(part: Part) -> str:
+    """Name what a part has that is not read; empty where nothing of it says anything."""
+    for key in part:
+        if key not in _BESIDE:
+            return type(part[key]).__name__ if key == "unknown" else key
+    return "text" if "text" in part and not isinstance(part["text"], str) else ""
 
 
 def plain_text(content: Any) -> str:

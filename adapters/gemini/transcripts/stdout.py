@@ -77,7 +77,12 @@ class StreamReader:
         read = getattr(self, f"_read_{kind}", None) if kind in _KINDS else None
         if read is None or not read(row, value):
             self._log(row, value)
-            tally.settle_hidden(row, "bookkeeping")
+            tally.settle_hidden(row, "unknown")
+            what, name = "line", kind
+            if kind == "message":
+                what, name = "role", value.get("role")
+            named = text_of(name) or "without type"
+            self._sink.drifts.note(what, named, self._source(row), None)
         else:
             tally.settle_parsed(row)
 
@@ -187,14 +192,17 @@ class StreamReader:
     def _block(self, kind: str, block_id: str, row: Row, **fields: Any) -> Block:
         if row.lossy:
             fields["lossy"] = list(row.lossy)
-        source: Source = {
+        source = self._source(row)
+        timestamp = times.native(row.value.get("timestamp"))
+        return make_block(kind, block_id, MAIN, self.session, timestamp, source, **fields)
+
+    def _source(self, row: Row) -> Source:
+        return {
             "file": self._file,
             "line": row.line,
             "offset": row.offset,
             "length": row.length,
         }
-        timestamp = times.native(row.value.get("timestamp"))
-        return make_block(kind, block_id, MAIN, self.session, timestamp, source, **fields)
 
 
 _KINDS = ("init", "message", "tool_use", "tool_result", "error", "result")
@@ -210,6 +218,10 @@ def read_stream(transcript: Transcript, sink: ParseSink) -> None:
     reader.finish()
     if not reader.is_counted:  # a signal ended it, and whatever it spent stands nowhere
         sink.use(MAIN, usage(0, 0, exact=False))
+
+
+# What a report has. What is more is kept beside the statistics.
+_REPORTED = ("session_id", "response", "stats", "error", "warnings")
 
 
 def read_report(transcript: Transcript, sink: ParseSink) -> None:
@@ -230,6 +242,9 @@ def read_report(transcript: Transcript, sink: ParseSink) -> None:
     session = text_of(dict_of(value).get("session_id"))
     place: Source = {"file": source.name, "line": 1, "offset": 0, "length": len(data)}
     mark = "#" + short_hash(data)
+    for key in value:
+        if key not in _REPORTED:
+            sink.drifts.note("key", key, place, None)
     answer, error = value.get("response"), value.get("error")
     if isinstance(answer, str):
         sink.add(
@@ -245,7 +260,7 @@ def read_report(transcript: Transcript, sink: ParseSink) -> None:
             place,
             subtype="session_end" if error is None else "error",
             message=text_of(dict_of(error).get("message")) or "run ended",
-            metadata={"stats": value.get("stats")},
+            metadata={key: value[key] for key in value if key not in ("session_id", "response")},
         )
     )
     used = report_usage(value.get("stats"))

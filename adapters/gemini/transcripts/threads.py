@@ -39,7 +39,7 @@ class Thread:
 
     def __init__(self, file: str, *, child: bool, is_document: bool) -> None:
         self.file = file
-        self.fold = Fold()
+        self.fold = Fold(file)
         self.child = child
         self.is_document = is_document
         # The name of the subagent and its link, as far as its parent says them.

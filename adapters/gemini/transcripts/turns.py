@@ -18,6 +18,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     result_output,
     split_thought,
     text_of,
+    unknown_part,
 )
 from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.findings import Finding
@@ -72,18 +73,23 @@ class TurnWriter:
         self.visible = False
         # Of all blocks so far, in order.
         self.handles: list[int] = []
+        # Why the first hidden block of the turn at hand is hidden; empty if none is.
+        self.reason = ""
+        # The client's version, where rows say it.
+        self.version: str | None = None
 
     def user(self, turn: Turn) -> int:
         """Write a prompt, the client's own texts, results; return the last visible block."""
         self._last = DROPPED
         for piece in prompt_pieces({"content": turn.parts}):
+            self.reason = self.reason or piece.reason
             self._add(piece.kind, piece.key, turn, **piece.fields)
         for at, part in enumerate(turn.parts):
             kind = part_kind(part)
             if kind == "response":
                 self._answer(turn, at)
             elif kind in ("call", "other"):
-                self.log(turn, part)
+                self._log_part(turn, part, "prompt part")
         return self._last
 
     def model(self, turn: Turn) -> int:
@@ -106,13 +112,20 @@ class TurnWriter:
             if kind == "call":
                 self._call(turn, part["functionCall"], own)
             elif kind in ("response", "media", "other"):
-                self.log(turn, part)
+                self._log_part(turn, part, "answer part")
         return self._last
 
-    def told(self, turn: Turn, text: str, *, hidden: bool = False) -> int:
-        """Write what the client said in the user's place; return the last visible block."""
+    def told(self, turn: Turn, text: str, *, hidden: str = "") -> int:
+        """Write what the client said in the user's place; return the last visible block.
+
+        Args:
+            turn: where it stands.
+            text: what it said.
+            hidden: why it is hidden, in kebab-case; empty if it is not.
+        """
         self._last = DROPPED
         fields: dict[str, Any] = {"hidden": True} if hidden else {}
+        self.reason = self.reason or hidden
         self._add("system", "s", turn, subtype="status", message=text, **fields)
         return self._last
 
@@ -130,8 +143,27 @@ class TurnWriter:
             output=output, isError=failed,
         )  # fmt: skip
 
-    def log(self, turn: Turn, value: Any, kind: str | None = None) -> None:
-        """Keep what is no part of the conversation as a hidden block."""
+    def drift(self, turn: Turn, what: str, name: Any) -> None:
+        """Count something of a kind that is not known."""
+        named = text_of(name) or "without type"
+        self._sink.drifts.note(what, named, self._source(turn.row), self.version)
+
+    def unknown(self, turn: Turn, value: Any, what: str, name: Any) -> None:
+        """Keep something of a kind that is not known as a hidden block, and count it."""
+        self.drift(turn, what, name)
+        self.log(turn, value, text_of(name) or None, reason="unknown")
+
+    def _log_part(self, turn: Turn, part: Part, what: str) -> None:
+        name = unknown_part(part)
+        if name:
+            self.drift(turn, what, name)
+        self.log(turn, part, reason="unknown" if name else "bookkeeping")
+
+    def log(
+        self, turn: Turn, value: Any, kind: str | None = None, *, reason: str = "bookkeeping"
+    ) -> None:
+        """Keep what is no part of the conversation as a hidden block, for a reason."""
+        self.reason = self.reason or reason
         metadata = {"rowType": kind, "row": value}
         self._add(
             "system", "l", turn, subtype="log", message=f"{kind or 'unknown'} row", hidden=True,
@@ -152,7 +184,8 @@ class TurnWriter:
         before = self._open.get(bare)
         if before is not None:
             if before[2:] == (name, call.get("args")):
-                self.log(turn, {"functionCall": call})  # the same call, told again
+                # The same call, told again.
+                self.log(turn, {"functionCall": call}, reason="repeated")
                 return
             self._sink.amend(before[0], status="pending")
         self._answered.discard(bare)
@@ -170,7 +203,7 @@ class TurnWriter:
         if not call_id:
             bare = next((key for key, call in self._open.items() if call[2] == name), "")
         if bare and bare in self._answered:
-            self.log(turn, result[0])
+            self.log(turn, result[0], reason="repeated")
             return
         failed = is_error_response(result)
         call = self._open.pop(bare, None)
@@ -197,12 +230,7 @@ class TurnWriter:
         row = turn.row
         if row.lossy:
             fields["lossy"] = list(row.lossy)
-        source: Source = {
-            "file": self._file,
-            "line": row.line,
-            "offset": row.offset,
-            "length": row.length,
-        }
+        source = self._source(row)
         block_id = self.names.unique(f"{turn.key}:{key}")
         handle = self._sink.add(
             make_block(kind, block_id, MAIN, self.session, turn.timestamp, source, **fields)
@@ -211,3 +239,11 @@ class TurnWriter:
         if not hidden:
             self._last = handle
         return handle
+
+    def _source(self, row: Row) -> Source:
+        return {
+            "file": self._file,
+            "line": row.line,
+            "offset": row.offset,
+            "length": row.length,
+        }
