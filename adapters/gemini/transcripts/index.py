@@ -221,6 +221,7 @@ class Index:
                 length += len(part["text"])
                 message.asks = message.asks or not is_client(part["text"])
             elif kind == "response":
+                message.answers = True
                 self._see_answer(message, part["functionResponse"], parts, place, at)
             elif kind == "media" and answers:
                 # What follows a result is a part of it.

@@ -57,13 +57,13 @@ class Message:
 
     `texts` has every text that ever stood there (by hash) with its length and place, and `text` is
     the last; `thoughts` and `extras` (parts nobody knows) likewise. `orphans` are results whose
-    call is not here, by its id. `asks` is set where a person typed something, and
-    `continues` where the client goes on with a prompt by itself. `number` counts
-    messages from 0.
+    call is not here, by its id. `asks` is set where a person typed something,
+    `answers` where results of calls stand, and `continues` where the client goes on with a prompt
+    by itself. `number` counts messages from 0.
     """
 
-    __slots__ = ("asks", "calls", "continues", "extras", "id", "model", "number", "orphans",
-                 "place", "role", "text", "texts", "thoughts", "timestamp",
+    __slots__ = ("answers", "asks", "calls", "continues", "extras", "id", "model", "number",
+                 "orphans", "place", "role", "text", "texts", "thoughts", "timestamp",
                  "tokens", "usage")  # fmt: skip
 
     def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
@@ -83,6 +83,7 @@ class Message:
         self.tokens: dict[str, Any] | None = None
         self.usage: Usage | None = None
         self.model: str | None = None
+        self.answers = False
         self.asks = False
         self.continues = False
 

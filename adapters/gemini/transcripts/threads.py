@@ -127,7 +127,7 @@ class Thread:
             if message.role == "model":
                 waiting = bool(message.calls) and not self.child
             elif message.asks:
-                if waiting:
+                if waiting and not message.answers:  # hints stand beside the results
                     return True
                 waiting = True
         return waiting
