@@ -8,6 +8,7 @@ shows is completed from stdout at the end, so that nothing that was seen is lost
 from __future__ import annotations
 
 from agentsdir.adapters.gemini.running.pairing import RUNNING, Answers, Begun, Pairs
+from agentsdir.adapters.gemini.transcripts.speakers import COMMAND
 from agentsdir.adapters.gemini.transcripts.stdout import FAILED
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading import stream
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # The ends of a run are told by the turn's own events.
 _SAID_ELSEWHERE = ("session_start", "session_end")
 _PROMPT = ""
+# What a prompt that is a command of the client's has in the file.
+_COMMAND = {"event": COMMAND}
 
 
 class JoinedTurn:
@@ -169,7 +172,7 @@ class JoinedTurn:
             return None, []  # another wording of a message that is told as well
         if kind == "assistant_text":
             return self._answers.write(block["content"])
-        if kind == "user_message":
+        if kind == "user_message" or block.get("metadata") == _COMMAND:
             return self._prompts.write(_PROMPT), []
         if kind in ("tool_use", "subagent"):
             call = block["toolUseId"]

@@ -7,8 +7,15 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     media_part,
     part_kind,
     parts_of,
+    plain_text,
 )
-from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
+from agentsdir.adapters.gemini.transcripts.speakers import (
+    COMMAND,
+    SHELL,
+    is_command,
+    shell_lines,
+    speaker_of,
+)
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -50,7 +57,11 @@ def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterat
             speaker = speaker_of(text)
             if speaker.form or continues:
                 goes_on = goes_on or speaker.form == _GOES_ON
-                yield _injected(text, injected, "" if speaker.shown else speaker.form or _GOES_ON)
+                if speaker.form == SHELL:
+                    yield from _shell(text, injected)
+                else:
+                    reason = "" if speaker.shown else speaker.form or _GOES_ON
+                    yield _injected(text, injected, reason)
                 injected += 1
                 if speaker.typed is not None:
                     typed.append({"type": "text", "text": speaker.typed})
@@ -69,6 +80,9 @@ def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterat
             if typed:
                 yield _sent(typed)
             typed = seen
+            if is_command(plain_text(content_of(message)), plain_text(shown)):
+                yield _told(COMMAND, "p", plain_text(shown).strip())
+                return
     content = _content(typed)
     if content:
         yield Piece("user_message", "p", {"content": content})
@@ -79,6 +93,19 @@ def _injected(text: str, number: int, reason: str) -> Piece:
     if reason:
         fields["hidden"] = True
     return Piece("system", f"s{number}", fields, reason)
+
+
+def _shell(text: str, number: int) -> Iterator[Piece]:
+    """Yield a shell command that a person typed, and what it printed."""
+    command, output = shell_lines(text)
+    yield _told(COMMAND, f"s{number}", command)
+    if output:
+        yield _told("local_command_output", f"o{number}", output)
+
+
+def _told(event: str, key: str, message: str) -> Piece:
+    fields = {"subtype": "status", "message": message, "metadata": {"event": event}}
+    return Piece("system", key, fields)
 
 
 def _sent(parts: list[dict[str, Any]]) -> Piece:

@@ -26,6 +26,9 @@ class Speaker(NamedTuple):
 
 
 PERSON = Speaker("")
+SHELL = "shell-command"
+COMMAND = "local_command"
+"""The `event` of a block with a command that a person gave to the client."""
 _FORMS = tuple(
     (form, re.compile(pattern, re.DOTALL), shown)
     for form, pattern, shown in (
@@ -55,11 +58,16 @@ _FORMS = tuple(
             False,
         ),
         (
-            "shell-command",
+            SHELL,
             (
-                r"I ran the following shell command:\n```sh\n.*\n```\n\n"
-                r"This produced the following result:\n```\n.*\n```"
+                r"I ran the following shell command:\n```sh\n(?P<command>.*?)\n```\n\n"
+                r"This produced the following result:\n```\n(?P<output>.*)\n```"
             ),
+            True,
+        ),
+        (
+            "directories",
+            r"- \*\*Workspace Directories:\*\*\n.*\n- \*\*Directory Structure:\*\*\n.*",
             True,
         ),
         (
@@ -87,8 +95,14 @@ _FORMS = tuple(
 )
 _BEGINNINGS = (
     "<", "This is the G", "User ", "System: P", "Here is ", "I ran ", "Background ", "You have ",
-    "Plan approved", "[SYSTEM: B",
+    "Plan approved", "[SYSTEM: B", "- **Workspace D",
 )  # fmt: skip
+
+
+_ESCAPED = re.compile(r"\\([\\`])")
+_ALL_ESCAPED = re.compile(r"(?:[^\\`]|\\[\\`])*")
+# What the client says when it goes on by itself; alone, the second may be a person's.
+_CONTINUATIONS = ("System: ", "Please continue.")
 
 
 def speaker_of(text: str) -> Speaker:
@@ -112,6 +126,35 @@ def is_client(text: str) -> bool:
     return bool(speaker.form) and speaker.typed is None
 
 
+def shell_lines(text: str) -> tuple[str, str]:
+    """Return the command of a text of the form `SHELL`, as it was typed, and what it printed."""
+    for form, pattern, _ in _FORMS:
+        if form == SHELL and (found := pattern.fullmatch(text.strip())):
+            return _unescaped(found["command"]), _unescaped(found["output"])
+    return text, ""
+
+
+def _unescaped(text: str) -> str:
+    """Undo the client's escapes; a text that is not escaped like that stays as it is."""
+    return _ESCAPED.sub(r"\1", text) if _ALL_ESCAPED.fullmatch(text) else text
+
+
+def is_command(content: str, shown: str) -> bool:
+    """Tell whether a prompt was made of a command that a person typed.
+
+    Args:
+        content: the text that was sent.
+        shown: the row's `displayContent` as text. A command that the client does not know is sent
+            as it is.
+    """
+    name = shown.strip().partition(" ")[0]
+    return (
+        name.startswith("/")
+        and not name.startswith(("//", "/*"))
+        and not content.lstrip().startswith(name)
+    )
+
+
 def restates_prompt(content: Any, shown: Any, asked: Any) -> bool:
     """Tell whether the client goes on by itself, with the running prompt's `displayContent`.
 
@@ -120,10 +163,7 @@ def restates_prompt(content: Any, shown: Any, asked: Any) -> bool:
         shown: the row's `displayContent` as text.
         asked: what was shown of the prompt before.
     """
-    return bool(
-        shown
-        and shown == asked
-        and not shown.startswith("/")
-        and not content.startswith(shown)
-        and content != shown
-    )
+    if not shown or shown != asked or content.startswith(shown):
+        return False
+    # A command that is typed again says the same again, whatever it is made into.
+    return not is_command(content, shown) or content.startswith(_CONTINUATIONS)

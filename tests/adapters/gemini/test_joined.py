@@ -99,6 +99,13 @@ WHOLE = [
 ]  # fmt: skip
 
 
+def test_a_prompt_that_is_a_command_is_told_once() -> None:
+    """The file has a system block for what stdout calls the user's message."""
+    fields = {"subtype": "status", "message": "do it", "metadata": {"event": "local_command"}}
+    command = _block("system", "u1:p", **fields)
+    assert _told(ASKED, command, DONE) == _told(command, ASKED, DONE) == [("system", "u1:p")]
+
+
 @pytest.mark.parametrize(
     "steps",
     [

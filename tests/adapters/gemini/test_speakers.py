@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gemini_files import answer, header, log, prompt
@@ -24,6 +25,8 @@ FORMS = {
     "information only.\n```json\n{}\n```",
     "shell-command": "I ran the following shell command:\n```sh\nls\n```\n\n"
     "This produced the following result:\n```\na.txt\n```",
+    "directories": "- **Workspace Directories:**\n  - /w\n  - /o\n- **Directory Structure:**\n\n"
+    "Showing up to 200 items (files + folders).\n\n/w/\n",
     "background": "Background execution update:\n<background_output>\nx\n</background_output>\n\ny",
     "final-warning": "You have exceeded the time limit. You have one final chance to complete the "
     "task with a short grace period. You MUST call `complete_task`.",
@@ -78,3 +81,68 @@ def test_please_continue_alone_may_be_a_persons() -> None:
     """Clients before 0.28 write the same words, and nothing tells them apart."""
     blocks = read_bytes(log(header(), prompt("Please continue."), answer())).blocks("live")
     assert [block["content"] for block in blocks if block["type"] == "user_message"]
+
+
+def commands(*rows: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the system blocks with an event, and what they say."""
+    blocks = read_bytes(log(header(), *rows)).blocks("live")
+    events = [(one.get("metadata", {}).get("event"), one.get("message")) for one in blocks]
+    return [(event, message) for event, message in events if event]
+
+
+def test_a_shell_command_and_what_it_printed_are_shown_as_typed() -> None:
+    """The client escapes backslashes and backticks; the wrapping is not shown."""
+    text = FORMS["shell-command"].replace("ls", r"echo \`pwd\` \\n | cat").replace("a.txt", r"\\o/")
+    assert commands(prompt(text)) == [
+        ("local_command", r"echo `pwd` \n | cat"),
+        ("local_command_output", r"\o/"),
+    ]
+    assert commands(prompt(FORMS["shell-command"].replace("ls", r"echo \n `pwd`")))[0] == (
+        "local_command",
+        r"echo \n `pwd`",
+    )
+
+
+GREET = [{"text": "/greet the team"}]
+
+
+def test_a_custom_command_is_no_prompt() -> None:
+    """What it was made into is hidden."""
+    reading = read_bytes(log(header(), prompt("Greet them.", displayContent=GREET), answer()))
+    shown = [block for block in reading.blocks("live") if not block.get("hidden")]
+    assert [block["type"] for block in shown] == ["system", "assistant_text"]
+    assert shown[0]["message"] == "/greet the team"
+    assert "Greet them." in str(reading.blocks("live"))
+
+
+def test_a_command_that_is_typed_again_stands_again() -> None:
+    """A continuation of it does not, whichever sentence the client says."""
+    again = prompt("Greet them.", "u2", displayContent=GREET)
+    first = prompt("Greet them.", displayContent=GREET)
+    assert len(commands(first, answer(), again)) == 2
+    for said in ("Please continue.", "System: Please continue.", FORMS["continuation"]):
+        assert len(commands(first, answer(), prompt(said, "u2", displayContent=GREET))) == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        ("/etc/hosts is @note.txt", "/etc/hosts is @note.txt"),
+        ("/nosuch @note.txt --- Content", "/nosuch @note.txt"),
+        ("x", "// a comment"),
+        ("x", "/* a comment */"),
+    ],
+)
+def test_what_only_begins_with_a_slash_is_a_prompt(sent: str, shown: str) -> None:
+    """A path, a comment, and a command that the client does not know are sent as they are."""
+    blocks = read_bytes(log(header(), prompt(sent, displayContent=[{"text": shown}]))).blocks()
+    assert [b["content"] for b in blocks if b["type"] == "user_message"] == [shown]
+
+
+def test_a_rewind_to_a_command_leaves_it_and_what_follows() -> None:
+    """A command is a branch point, as a prompt is."""
+    shell, greet = prompt(FORMS["shell-command"]), prompt("Greet.", "u2", displayContent=GREET)
+    rows = [header(), shell, greet, answer()]
+    for target, left in (("u2", ["ls", "a.txt"]), ("u1", [])):
+        blocks = read_bytes(log(*rows, {"$rewindTo": target})).blocks("live")
+        assert [block["message"] for block in blocks if block["type"] == "system"] == left
