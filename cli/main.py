@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
 import sys
-
-from agentsdir.formats.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Any, NoReturn
 
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """End a command that Ctrl-C broke off while its modules were imported, without a traceback."""
+    if issubclass(kind, KeyboardInterrupt):
+        os._exit(130)
+    sys.__excepthook__(kind, error, trace)
+
+
+# Python has loaded `os` and `sys` already. Everything else takes time, in which Ctrl-C may come.
+sys.excepthook = _uncaught
+
+import gc  # noqa: E402
+import signal  # noqa: E402
+
+from agentsdir.formats.version import VERSION  # noqa: E402
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
