@@ -140,9 +140,8 @@ class Attempt:
                 session.stop()
 
     def _take(self, event: StreamEvent) -> None:
-        if event["type"] == "metadata_update" and "usage" in event["metadata"]:
-            event = {**event, "metadata": {**event["metadata"]}}
-            event["metadata"]["usage"] = as_usage(event["metadata"]["usage"])
+        if event["type"] == "metadata_update":
+            event = {**event, "metadata": _in_our_words(event["metadata"])}
         if event["type"] == "block_complete":
             event = {**event, "block": self._log(event["block"])}
         self._show(event)
@@ -234,13 +233,24 @@ class Attempt:
     @property
     def spent(self) -> tuple[dict[str, Any] | None, float | None]:
         """The tokens, and what the client says that they cost; None for what nobody said."""
-        cost = self._metadata.get("costUsd")
+        cost = self._metadata.get("costUSD")
         believed = cost if isinstance(cost, int | float) and 0 <= cost <= BELIEVABLE else None
         return self._metadata.get("usage"), believed
 
     @property
     def _metadata(self) -> dict[str, Any]:
         return self._reducer.metadata.get(MAIN, {})
+
+
+def _in_our_words(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata with its usage as ours, and its cost under the name that events have."""
+    made = {**metadata}
+    if "usage" in made:
+        made["usage"] = as_usage(made["usage"])
+    if "costUsd" in made:
+        older = made.pop("costUsd")
+        made.setdefault("costUSD", older)
+    return made
 
 
 def _reported_failure(metadata: dict[str, Any]) -> ProviderError | None:

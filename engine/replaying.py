@@ -142,18 +142,20 @@ def recorded_event(record: Record) -> StreamEvent | None:
         if isinstance(block, dict) and isinstance(block.get("conversationId"), str):
             event = stream.block_complete(str(block.get("id")), block)
     elif record.event == "turn.complete":
-        metadata = {
-            "turnId": data.get("turn_id"),
-            "stopReason": data.get("stop_reason"),
-            "usage": data.get("usage"),
-        }
-        event = stream.metadata_update(metadata, MAIN)
+        metadata = {"stopReason": data.get("stop_reason"), "usage": data.get("usage")}
+        event = _end_of_turn(data, metadata)
     elif record.event == "turn.error":
         error = {"kind": data.get("kind"), "message": data.get("message")}
-        event = stream.metadata_update({"turnId": data.get("turn_id"), "error": error}, MAIN)
+        event = _end_of_turn(data, {"error": error})
     elif record.event == "turn.aborted":
-        metadata = {"turnId": data.get("turn_id"), "aborted": data.get("reason")}
-        event = stream.metadata_update(metadata, MAIN)
+        event = _end_of_turn(data, {"aborted": data.get("reason")})
     if event is not None:
         event["timestamp"] = record.ts
     return event
+
+
+def _end_of_turn(data: dict[str, Any], metadata: dict[str, Any]) -> StreamEvent:
+    """Return the event of a turn's end: how it ended, and what it took as far as the log says."""
+    took = {"usage": data.get("usage"), "costUSD": data.get("cost_usd")}
+    said = {name: value for name, value in took.items() if value is not None}
+    return stream.metadata_update({"turnId": data.get("turn_id"), **metadata, **said}, MAIN)

@@ -161,7 +161,7 @@ class StdoutTranslator:
         self._spent.settle(outcome.usage)
         self._update(
             usage=self._spent.so_far(),
-            costUsd=None if outcome.cost is None else self._cost,
+            costUSD=None if outcome.cost is None else self._cost,
             stopReason=outcome.stop_reason,
             terminalReason=outcome.terminal_reason,
         )

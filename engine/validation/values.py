@@ -119,7 +119,7 @@ def kind_of_line(value: Any) -> str | None:
     if kind in ("start", "reset") and {"at", "seq"} & keys:
         return "history-entry"
     if {"id", "conversationId"} <= keys or (
-        kind in BLOCK_TYPES and {"id", "conversationId"} & keys
+        kind in BLOCK_TYPES and {"id", "conversationId"} & keys and "parentAgentId" not in keys
     ):
         return "block"
     if kind in _MARKED and _MARKED[kind][0] in keys:
@@ -138,7 +138,10 @@ _MARKED = {
     "unarchived": ("agentId", "archived"),
     "restored": ("agentId", "restored"),
     "removed": ("agentId", "removed"),
-    "interrupted": ("turnId", "interrupted"),
+    "interrupted": ("turns", "interrupted"),
+    "abort-cleared": ("agentId", "abort-cleared"),
+    "closed": ("agentId", "closed"),
+    "spawned": ("agentId", "spawned"),
     "outgoing": ("agentId", "outbox-entry"),
     "trusted": ("root", "trusted"),
     "untrusted": ("root", "trusted"),
@@ -159,6 +162,9 @@ _SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
     ("outgoing-text", frozenset({"agent_id", "channelId"})),
     ("usage", frozenset({"inputTokens", "totalTokens"})),
     ("workspace-manifest", frozenset({"cwd", "files"})),
+    ("adapter", frozenset({"name", "builtIn"})),
+    ("problem", frozenset({"id", "severity", "reason"})),
+    ("finding", frozenset({"id", "severity", "message"})),
 )
 
 
@@ -168,6 +174,8 @@ def kind_of_document(value: Any) -> str | None:
         return None
     if value.get("format") == "agentsdir":
         return "agentsdir"
+    if kind_of_line(value) == "block":  # which has some fields of other documents
+        return "block"
     for kind, keys in _SHAPES:
         if keys <= value.keys():
             return kind

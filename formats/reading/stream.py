@@ -58,5 +58,5 @@ def block_complete(handle: str, block: Block) -> StreamEvent:
 
 
 def metadata_update(metadata: dict[str, Any], conversation: str) -> StreamEvent:
-    """Something about the conversation: `usage` (of the turn), `costUsd`, `model`."""
+    """Something about the conversation: `usage` (of the turn), `costUSD`, `model`."""
     return {"type": "metadata_update", "metadata": metadata, "conversationId": conversation}

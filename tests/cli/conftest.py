@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,6 +14,7 @@ from typing import Any, BinaryIO
 import commands
 import orjson
 import pytest
+from declared_fields import undeclared_in
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.invocation import run
@@ -53,6 +55,14 @@ class Done(commands.Done):
     """What one command left in this process."""
 
     @property
+    def documents(self) -> list[Any]:
+        """Return what stands on stdout as JSON: one document, or one a line; else nothing."""
+        for read in (lambda: [self.json], lambda: self.rows):
+            with suppress(orjson.JSONDecodeError):
+                return read()
+        return []
+
+    @property
     def error(self) -> Any:
         """Return all of stderr as one JSON object."""
         return orjson.loads(self.err)
@@ -89,7 +99,9 @@ class Shell:
         env.uid = self.uid
         env.terminal = self.terminal
         code = run(list(arguments), env)
-        return Done(int(code), out.text, err.text)
+        done = Done(int(code), out.text, err.text)
+        assert undeclared_in(done.documents) == [], arguments
+        return done
 
     def ok(self, *arguments: str, **options: Any) -> Done:
         """Run one command that must succeed without a word on stderr."""

@@ -66,20 +66,16 @@ def test_no_verb_lets_an_escape_sequence_through_to_a_terminal(
 ) -> None:
     """From prompts, answers, titles, tools, damage; and JSON decodes to the exact text."""
     script = tmp_path / "s.jsonl"
-    prompts = ("assistant_text", "thinking", "system")
-    lines = [
-        {
-            "type": "block_complete",
-            "blockId": kind,
-            "block": {"type": kind, "id": kind, "content": EVIL, "message": EVIL, "subtype": "log"},
-        }
-        for kind in prompts
+    said = [
+        {"type": "assistant_text", "id": "a", "content": EVIL},
+        {"type": "thinking", "id": "k", "content": EVIL},
+        {"type": "system", "id": "s", "message": EVIL, "subtype": "log"},
     ]
     tool = {"type": "tool_use", "id": "t", "toolName": EVIL, "toolUseId": "t", "status": "success"}
     result = {"type": "tool_result", "id": "r", "toolUseId": "t", "output": EVIL, "isError": False}
-    lines += [
+    lines = [
         {"type": "block_complete", "blockId": block["id"], "block": block}
-        for block in ({**tool, "input": {EVIL: EVIL}}, result)
+        for block in (*said, {**tool, "input": {EVIL: EVIL}}, result)
     ]
     script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     agent = shell.script(str(script))

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.engine.replaying import replay
 from agentsdir.engine.resetting import reset
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.resuming import resume
@@ -347,19 +348,29 @@ def test_a_reset_gives_the_next_turn_a_native_session_of_its_own(
     sound(paths)
 
 
-def test_tokens_and_cost_are_recorded_and_summed(stage: Any, program: Any) -> None:
-    """Of failed turns too; a client that names no cost leaves it unknown."""
-    spends = """
-    counts = {"inputTokens": 3, "outputTokens": 2, "cacheReadTokens": 0, "cacheWriteTokens": 0}
-    yield stream.metadata_update({"usage": counts, "costUsd": 0.25}, "main")
+@pytest.mark.parametrize("name", ["costUSD", "costUsd"])
+def test_tokens_and_cost_are_recorded_and_summed(stage: Any, program: Any, name: str) -> None:
+    """Of failed turns too; a client that names no cost leaves it unknown.
+
+    An adapter may use the name that events had in older versions; events of ours have the new one.
+    """
+    spends = f"""
+    counts = {{"inputTokens": 3, "outputTokens": 2, "cacheReadTokens": 0, "cacheWriteTokens": 0}}
+    yield stream.metadata_update({{"usage": counts, "{name}": 0.25}}, "main")
     """
     spends = textwrap.dedent(spends)
     fails = spends + "raise ProviderError('too much', kind='rate-limited')"
     paths = stage.new(provider=program(body=spends))
-    assert stage.send(paths).cost == 0.25
+    shown: list[dict[str, Any]] = []
+    assert stage.send(paths, on_event=shown.append).cost == 0.25
+    said = [event["metadata"] for event in shown if event["type"] == "metadata_update"]
+    assert [{key for key in one if "cost" in key} for one in said] == [{"costUSD"}]
     program(body=fails)
     with pytest.raises(ProviderError):
         stage.send(paths)
+    ends = [e["metadata"] for e in replay(paths, [].append) if e["type"] == "metadata_update"]
+    assert [(end["costUSD"], end["usage"]["totalTokens"]) for end in ends] == [(0.25, 5)] * 2
+    assert "error" in ends[1]
     state = stage.state(paths)
     assert (state.cost, state.usage["totalTokens"]) == (0.5, 10)
     assert stage.log(paths)[-2]["data"]["cost_usd"] == 0.25

@@ -374,14 +374,14 @@ def test_a_delta_that_no_json_can_hold_is_cleaned(stage: Any, plugin: Any) -> No
     block = self.transcript.block("assistant_text", "x", self.spec.now(), content="")
     yield stream.block_start("h", dict(block))
     yield stream.text_delta("h", "\ud83d", "main")
-    yield stream.metadata_update({"costUsd": float("inf"), "big": 2**60}, "main")
+    yield stream.metadata_update({"costUSD": float("inf"), "big": 2**60}, "main")
     """
     plugin("cutting", body=body)
     paths = stage.new(provider="cutting")
     recorded(stage, paths)
     events = played(paths)
     assert [e["delta"] for e in events if e["type"] == "text_delta"] == ["\ufffd"]
-    assert {"costUsd": None, "big": str(2**60)} in [e.get("metadata") for e in events]
+    assert {"costUSD": None, "big": str(2**60)} in [e.get("metadata") for e in events]
 
 
 FULL = """

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from declared_fields import undeclared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,6 @@ from agentsdir.formats.reading.blocks import BLOCK_TYPES, check_block, make_bloc
 from agentsdir.formats.reading.findings import KINDS, Finding
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.usage import add_usage, as_usage, no_usage, usage
-from agentsdir.schemas import check
 
 pytestmark = pytest.mark.feature("C-09", "S-05")
 
@@ -112,7 +112,13 @@ OWN: dict[str, Any] = {
     ),
     "subagent": (
         {"subagentId": st.none() | TEXT, "input": TEXT, "status": STATUS},
-        {"name": TEXT, "output": TEXT, "durationMs": COUNT, "toolUseId": TEXT},
+        {
+            "name": TEXT,
+            "description": TEXT,
+            "output": TEXT,
+            "durationMs": COUNT,
+            "toolUseId": TEXT,
+        },
     ),
 }
 COMMON = {
@@ -276,9 +282,9 @@ def test_a_record_is_valid(event: str) -> None:
     @given(EVENT_DATA[event], TIME, SESSION_ID)
     def records(content: dict[str, Any], ts: str, session_id: str) -> None:
         record = Record(1, ts, event, session_id, content, NO_LINE)
-        assert check("event", orjson.loads(encode_record(record))) == []
+        assert undeclared("event", orjson.loads(encode_record(record))) == []
         if line := derived.history_line(record):
-            assert check("history-entry", orjson.loads(line)) == []
+            assert undeclared("history-entry", orjson.loads(line)) == []
 
     records()
 
@@ -290,7 +296,7 @@ def test_blocks_and_stream_events_are_valid(
 ) -> None:
     """What the makers of blocks and events return keeps the schemas."""
     check_block(block)
-    assert check("block", block) == []
+    assert undeclared("block", block) == []
     conversation = block["conversationId"]
     for event in (
         stream.block_start(handle, block),
@@ -299,7 +305,7 @@ def test_blocks_and_stream_events_are_valid(
         stream.block_update(handle, updates, conversation),
         stream.metadata_update({"usage": no_usage(), "stopReason": delta}, conversation),
     ):
-        assert check("stream-event", event) == []
+        assert undeclared("stream-event", event) == []
 
 
 @settings(deadline=None)
@@ -307,16 +313,16 @@ def test_blocks_and_stream_events_are_valid(
 def test_usage_is_valid_whatever_a_client_says(left: Any, right: Any, said: Any) -> None:
     """Made, summed and taken from foreign words."""
     for made in (left, add_usage(left, as_usage(right) or no_usage())):
-        assert check("usage", made) == []
+        assert undeclared("usage", made) == []
     if (taken := as_usage(said)) is not None:
-        assert check("usage", taken) == []
+        assert undeclared("usage", taken) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_findings_are_valid(kind: str) -> None:
     """Each kind, with and without a place."""
     for place in ((None, None, None), (1, 0, 3)):
-        assert check("finding", Finding(kind, "f", *place, "m").as_json()) == []
+        assert undeclared("finding", Finding(kind, "f", *place, "m").as_json()) == []
 
 
 @st.composite
@@ -384,7 +390,7 @@ def test_derived_documents_are_valid(state: AgentState) -> None:
         ("manifest", derived.manifest_document(state)),
         ("descriptor", state.descriptor),
     ):
-        assert check(kind, orjson.loads(derived.encode_document(document))) == []
+        assert undeclared(kind, orjson.loads(derived.encode_document(document))) == []
 
 
 class FixedIds:
@@ -455,14 +461,14 @@ def take(world: World, paths: Any, step: Any) -> None:
     if isinstance(step, list):
         with suppress(ProviderError):
             result = send(world, paths, step, events_are_valid)
-            assert check("turn-result", result.as_json()) == []
+            assert undeclared("turn-result", result.as_json()) == []
     elif step == "suspend" and state is SessionState.ACTIVE:
         with suppress(ProviderError):
             suspend(world, paths)
     elif step == "resume" and state is SessionState.SUSPENDED:
         resume(world, paths)
     elif step == "restore":
-        assert check("restored", restore_agent(world, paths).as_json()) == []
+        assert undeclared("restored", restore_agent(world, paths).as_json()) == []
     elif step == "crash":
         died = {"turn_id": world.ids.agent(), "message_ids": [], "provider": "echo", "attempt": 1}
         message = {"message_id": world.ids.agent(), "sender": "cli", "kind": "user"}
@@ -478,21 +484,21 @@ def take(world: World, paths: Any, step: Any) -> None:
 def events_are_valid(event: Any) -> None:
     """Check what `send --events` would print; what a client says in metadata is its own."""
     if event["type"] != "metadata_update":
-        assert check("stream-event", event) == []
+        assert undeclared("stream-event", event) == []
 
 
 def outputs_are_valid(world: World, paths: Any) -> None:
     """Check every document that commands print about an agent."""
     reading = read_agent(paths)
-    assert check("session-list", agents.list_row(paths, reading.state)) == []
-    assert check("inspection", inspecting.inspection(paths, reading)) == []
-    assert check("session-saved", session_data.saved_session(paths, reading.state)) == []
-    assert check("session-runtime", session_data.runtime_session(paths, reading.state)) == []
+    assert undeclared("session-list", agents.list_row(paths, reading.state)) == []
+    assert undeclared("inspection", inspecting.inspection(paths, reading)) == []
+    assert undeclared("session-saved", session_data.saved_session(paths, reading.state)) == []
+    assert undeclared("session-runtime", session_data.runtime_session(paths, reading.state)) == []
     for event in replay(paths, lambda _: None):
-        assert check("stream-event", event) == []
+        assert undeclared("stream-event", event) == []
     stored = [Source(path.name, path=path) for path in paths.transcripts.glob("*-*.jsonl")]
     report = ParseReport("all")
     found = find_sessions(stored, "auto", lambda _: None)
     for line in b"".join(parse_all(found, report, hidden=True)).splitlines():
-        assert check("block", orjson.loads(line)) == []
-    assert check("parse-report", report.as_json()) == []
+        assert undeclared("block", orjson.loads(line)) == []
+    assert undeclared("parse-report", report.as_json()) == []

@@ -313,7 +313,7 @@ def test_the_results_tell_what_the_run_spent_so_far() -> None:
     )
     told = [event["metadata"] for event in events if event["type"] == "metadata_update"]
     assert [one["usage"]["totalTokens"] for one in told] == [12, 12, 24]
-    assert [one.get("costUsd") for one in told] == [None, 0.5, 0.75]
+    assert [one.get("costUSD") for one in told] == [None, 0.5, 0.75]
     assert [one.get("stopReason") for one in told] == ["end_turn", "end_turn", None]
     assert told[2]["terminalReason"] == "completed"
     assert [outcome.cost for outcome in translator.outcomes] == [0.5, 0.25]

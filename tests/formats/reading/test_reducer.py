@@ -71,7 +71,7 @@ def test_the_example_of_the_design_gives_its_three_blocks() -> None:
         stream.block_update("tool-1", {"status": "running"}, "main"),
         stream.block_complete("tool-1", tool("tool-1", "success")),
         stream.block_complete("result-1", RESULT),
-        stream.metadata_update({"usage": {"inputTokens": 100}, "costUsd": 0.05}, "main"),
+        stream.metadata_update({"usage": {"inputTokens": 100}, "costUSD": 0.05}, "main"),
     ]:
         touched = reducer.apply(event)
         states.append(touched and touched.get("content", touched.get("status")))
@@ -92,7 +92,7 @@ def test_the_example_of_the_design_gives_its_three_blocks() -> None:
         tool("tool-1", "success"),
         RESULT,
     ]
-    assert reducer.metadata == {"main": {"usage": {"inputTokens": 100}, "costUsd": 0.05}}
+    assert reducer.metadata == {"main": {"usage": {"inputTokens": 100}, "costUSD": 0.05}}
 
 
 @pytest.mark.feature("B-05")
@@ -166,11 +166,11 @@ def test_metadata_of_one_conversation_is_merged() -> None:
     """The last value of each name stands."""
     reducer = reduced(
         [
-            stream.metadata_update({"model": "a", "costUsd": 1}, "main"),
-            stream.metadata_update({"costUsd": 2}, "main"),
+            stream.metadata_update({"model": "a", "costUSD": 1}, "main"),
+            stream.metadata_update({"costUSD": 2}, "main"),
         ]
     )
-    assert reducer.metadata["main"] == {"model": "a", "costUsd": 2}
+    assert reducer.metadata["main"] == {"model": "a", "costUSD": 2}
 
 
 @pytest.mark.parametrize(
