@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
 
 CONFIG_VARIABLE = "XDG_CONFIG_HOME"
-MAX_SIZE = 64 * 1024
-"""Bytes that config.toml may have."""
 _HINT = "mend or remove it"
 
 
@@ -56,12 +54,12 @@ def provider_config(env: Environment, provider: str) -> ProviderConfig:
         data = _read(path, env.uid)
     except FileNotFoundError:
         return ProviderConfig()
-    from agentsdir.formats import tomltext
+    import tomllib
 
     try:
-        found = tomltext.decode(data, MAX_SIZE)
-    except ValueError as error:
-        raise _refused(path, str(error)) from error
+        found = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or too much of it
+        raise _refused(path, f"is not TOML: {error}") from error
     _check_keys(path, found, ("providers",), "")
     providers = _table(path, found, "providers", "providers")
     known = {name: _provider(path, providers, name) for name in providers}
@@ -79,7 +77,7 @@ def _read(path: Path, uid: int) -> bytes:
     with os.fdopen(descriptor, "rb") as stream:
         if flaw := foreign(os.fstat(descriptor), uid):
             raise _refused(path, flaw)
-        return stream.read(MAX_SIZE + 1)
+        return stream.read()
 
 
 def foreign(status: os.stat_result, uid: int) -> str:

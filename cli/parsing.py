@@ -107,7 +107,12 @@ def _native(env: Environment, operand: str) -> Found:
     if ids.may_be_name(operand):
         try:
             architecture, reader, main = session_of_agent(
-                operand, layout=env.layout, stores=stores, home=env.home, variables=env.variables
+                operand,
+                layout=env.layout,
+                stores=stores,
+                home=env.home,
+                variables=env.variables,
+                check_trust=env.check_trust,
             )
             return Found(architecture, reader.files(main))
         except NoSuchAgent as error:

@@ -124,7 +124,12 @@ def _find(
                 raise
             try:
                 return session_of_agent(
-                    origin, layout=world.layout, stores=stores, home=home, variables=variables
+                    origin,
+                    layout=world.layout,
+                    stores=stores,
+                    home=home,
+                    variables=variables,
+                    check_trust=world.check_trust,
                 )
             except NoSuchAgent as other:
                 raise (error if other.kind == NoSuchAgent.kind else other) from None

@@ -10,12 +10,13 @@ from agentsdir.engine.agents import find_agent
 from agentsdir.engine.native import find_native, may_be_native
 from agentsdir.engine.parsing import SUFFIXES, owner_of
 from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.transcripts import of_session, store_path
+from agentsdir.formats.directory.transcripts import check_links, of_session, store_path
 from agentsdir.formats.errors import (
     AgentsdirError,
     Invalid,
     NoSuchAgent,
     NotATranscript,
+    ProviderError,
     UsageError,
 )
 from agentsdir.formats.reading.lines import LINE_CAP
@@ -98,13 +99,15 @@ def find_followed(
     cwd: Path,
     home: Path,
     variables: Mapping[str, str],
+    check_trust: Callable[[], None],
 ) -> Followed:
     """Return what a word on the command line means.
 
     In this order: a file that is there; the path of one that will be (it has a slash, or the
     suffix of a transcript); a native session; an agent, whose session is followed in its client's
-    store if it is there, and in the agents directory if not. Raises `UsageError`, `NotATranscript`
-    or `NoSuchAgent`.
+    store if it is there, and in the agents directory if not. Where `check_trust` raises, a log
+    chooses no session in a store. Raises `UsageError`, `NotATranscript` or `NoSuchAgent`, and what
+    `check_trust` does where nothing is stored.
     """
     path = cwd / reference
     if path.is_file() and path.stat().st_size:
@@ -119,11 +122,12 @@ def find_followed(
             located = find_native(stores, reference)
         except NoSuchAgent as error:
             try:
-                return _of_agent(find_agent(layout, reference), stores, home, variables)
+                paths = find_agent(layout, reference)
+                return _of_agent(paths, stores, home, variables, check_trust)
             except NoSuchAgent:
                 raise error from None
         return _standing(located.store.reader, located.main)
-    return _of_agent(find_agent(layout, reference), stores, home, variables)
+    return _of_agent(find_agent(layout, reference), stores, home, variables, check_trust)
 
 
 def session_of_agent(
@@ -133,11 +137,13 @@ def session_of_agent(
     stores: list[Store],
     home: Path,
     variables: Mapping[str, str],
+    check_trust: Callable[[], None],
 ) -> tuple[Architecture, StoreReader, Path]:
     """Return an agent's native session: in its client's store, else in the agents directory.
 
     Raises what `find_agent` raises, `UsageError` for an agent whose provider has no transcripts
-    that are read, and `NoSuchAgent` (kind ``no-such-session``) before its first turn.
+    that are read, and `NoSuchAgent` (kind ``no-such-session``) before its first turn. Where
+    `check_trust` raises, the store is not looked at, and that is raised if nothing is stored.
     """
     paths = find_agent(layout, reference)
     name = read_agent(paths).state.session.provider_name
@@ -147,7 +153,7 @@ def session_of_agent(
             hint=f"`agentsdir replay {paths.id}` shows its history",
             kind="no-transcript",
         )
-    found = _of_agent(paths, stores, home, variables).look()
+    found = _of_agent(paths, stores, home, variables, check_trust).look()
     if found is None:
         raise NoSuchAgent(f"agent {paths.id} has no transcript yet", kind="no-such-session")
     return registry.get(name), *found
@@ -178,10 +184,19 @@ def _begun(path: Path, otherwise: StoreReader) -> tuple[StoreReader, Path] | Non
 
 
 def _of_agent(
-    paths: AgentPaths, stores: list[Store], home: Path, variables: Mapping[str, str]
+    paths: AgentPaths,
+    stores: list[Store],
+    home: Path,
+    variables: Mapping[str, str],
+    check_trust: Callable[[], None],
 ) -> Followed:
     state = read_agent(paths).state
     reader, native_id = _following(state.session.provider_name), state.native["id"]
+    refused: ProviderError | None = None
+    try:
+        check_trust()  # the log names a session, which may be any of this user's
+    except ProviderError as error:
+        refused, stores = error, []
 
     def look(name: str) -> tuple[StoreReader, Path] | None:
         for store in stores:
@@ -196,7 +211,10 @@ def _of_agent(
         return _standing(*found)
     for name, entry in of_session(state.transcripts, native_id).items():
         if entry["role"] == "main":
+            check_links(paths)  # the reader looks for the session's other files itself
             return _standing(reader, store_path(paths, name))
+    if refused is not None:
+        raise refused
     if not may_be_native(native_id):
         raise Invalid(f"agent {paths.id} has the native id {native_id!r}, which cannot be one")
     place = reader.paths(home, Path(state.native["cwd"]).resolve(), variables)

@@ -61,6 +61,7 @@ def run(
         cwd=env.cwd,
         home=env.home,
         variables=env.variables,
+        check_trust=env.check_trust,
     )
     if not followed.place.exists():
         note(env, f"{session} is not there yet; waiting for {followed.place}")

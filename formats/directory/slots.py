@@ -61,6 +61,8 @@ class Slots:
         return {name: self._released(name) for name in self._names()}
 
     def _names(self) -> list[str]:
+        if self._folder.is_symlink():
+            raise UnsafePath(f"{self._folder} is a link")
         try:
             return [path.name for path in self._folder.iterdir() if ids.is_agent_id(path.name)]
         except FileNotFoundError:

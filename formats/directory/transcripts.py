@@ -81,6 +81,14 @@ def store_path(paths: AgentPaths, native: str) -> Path:
     return path
 
 
+def check_links(paths: AgentPaths) -> None:
+    """Raise `UnsafePath` for a link among the stored files, which could lead out of the folder."""
+    for entry in entries(paths.transcripts):
+        # What a folder with the name of a leftover holds is not looked at, and no writer makes one.
+        if entry.is_symlink() or (entry.is_dir() and entry.name.startswith(TEMPORARY)):
+            raise UnsafePath(f"{entry.path} is a link, or could hold one that leads elsewhere")
+
+
 def store(
     paths: AgentPaths,
     native: str,

@@ -16,7 +16,7 @@ from agentsdir.formats.directory.bundles import checked_name
 from agentsdir.formats.directory.derived import encode_document
 from agentsdir.formats.directory.ignoring import executes, is_left_out, read_ignored
 from agentsdir.formats.directory.layout import TEMPORARY, open_plain, read_json
-from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded
+from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.tuples import NamedTuple
 
@@ -71,6 +71,7 @@ def capture(paths: AgentPaths, folder: Path, disk: Disk) -> Captured:
             hint="a .gitignore there leaves out what need not move",
             kind="workspace-too-large",
         )
+    _check_folders(paths)
     before = _entries(paths)
     documents.make_folder(paths.workspace / _BLOBS, disk)
     entries = [entry for one in found if (entry := _keep(paths, one, skipped, disk)) is not None]
@@ -83,6 +84,13 @@ def capture(paths: AgentPaths, folder: Path, disk: Disk) -> Captured:
     files = [entry for entry in entries if "deleted" not in entry]
     total = sum(entry.get("size", 0) for entry in files)
     return Captured(len(files), total, sha256(data).hexdigest(), skipped)
+
+
+def _check_folders(paths: AgentPaths) -> None:
+    """Raise `UnsafePath` where a link could have files read, written or removed elsewhere."""
+    for folder in (paths.workspace, paths.workspace / _BLOBS):
+        if folder.is_symlink():
+            raise UnsafePath(f"{folder} is a link, which could lead out of the agent's folder")
 
 
 def _walk(folder: Path, ignored: Ignored, skipped: list[str]) -> Iterator[_Found]:
@@ -181,6 +189,7 @@ def read_manifest(paths: AgentPaths) -> dict[str, Any]:
 
     Raises `FileNotFoundError` when nothing was captured, `Invalid` for what is no manifest.
     """
+    _check_folders(paths)
     path = paths.workspace / _MANIFEST
     manifest = read_json(path)
     try:
@@ -306,15 +315,10 @@ def _stands(paths: AgentPaths, folder: Path, entry: dict[str, Any]) -> bool:
     if "link" in entry:
         same = stat.S_ISLNK(status.st_mode) and str(path.readlink()) == entry["link"]
     else:
-        same = _is_same(path, status, _blob(paths, entry))
+        same = stat.S_ISREG(status.st_mode) and path.read_bytes() == _blob(paths, entry)
     if not same:
         raise _differs(path, "something else stands there")
     return True
-
-
-def _is_same(path: Path, status: os.stat_result, data: bytes) -> bool:
-    is_file = stat.S_ISREG(status.st_mode) and status.st_size == len(data)
-    return is_file and path.read_bytes() == data
 
 
 def _differs(path: Path, reason: str) -> Invalid:

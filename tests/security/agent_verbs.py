@@ -70,3 +70,68 @@ def filled(arguments: list[str], agent: str) -> list[str]:
         at = arguments.index("AGENT")
         arguments = [*arguments[:at], "--", *arguments[at:]]
     return [agent if word == "AGENT" else word for word in arguments]
+
+
+# Every command with the lines that make it read or write what it can, by its name; a new command
+# must be listed. OUT is a folder for what is written, BUNDLE an honest bundle. Of the agent's life,
+# what ends it comes last.
+EVERY: dict[str, list[list[str]]] = {
+    "list": [["list"], ["list", "--json"], ["list", "--native"]],
+    "inspect": [
+        ["inspect", "AGENT"], ["inspect", "--saved", "AGENT"], ["inspect", "--runtime", "AGENT"],
+    ],
+    "replay": [
+        ["replay", "AGENT"], ["replay", "--events", "AGENT"], ["replay", "--state", "AGENT"],
+        ["replay", "--check", "AGENT"],
+    ],
+    "parse": [["parse", "--hidden", "AGENT"], ["parse", "--report", "-", "--view", "all", "AGENT"]],
+    "follow": [["follow", "--until-idle", "0", "AGENT"]],
+    "validate": [["validate"], ["validate", "--json"]],
+    "resolve": [["resolve", "most-recent-foreground"]],
+    "tag": [["tag", "AGENT"], ["tag", "AGENT", "+x"]],
+    "outbox": [["outbox"], ["outbox", "AGENT"], ["outbox", "--deliver"]],
+    "schema": [["schema", "block"]],
+    "adapters": [["adapters"]],
+    "trust": [["trust", "--list"]],
+    "restore": [["restore", "--dry-run"], ["restore"], ["restore", "AGENT"]],
+    "new": [
+        ["new"], ["new", "--profile", "evil", "--provider", "claude"],
+        ["new", "--from", "AGENT"], ["new", "--get", "--from", "AGENT"],
+        ["new", "--type=subagent", "--name=child", "--parent=AGENT"],
+    ],
+    "send": [
+        ["send", "--wait", "0", "AGENT", "hi"],
+        ["send", "--wait", "0", "--no-message", "AGENT"],
+        ["send", "--wait", "0", "--from", "AGENT", "--to", "AGENT", "hi"],
+        ["send", "--wait", "0", "--retry", "last", "AGENT"],
+    ],
+    "queue": [["queue", "AGENT", "hi"]],
+    "spawn": [["spawn", "--wait", "0", "--parent", "AGENT", "a task"]],
+    "interrupt": [["interrupt", "--no-wait", "AGENT"]],
+    "clear-abort": [["clear-abort", "AGENT"]],
+    "fork": [["fork", "AGENT"]],
+    "export": [
+        ["export", "AGENT", "-"], ["export", "--bundle", "AGENT", "-"],
+        ["export", "--bundle", "AGENT", "OUT/bundle"], ["export", "AGENT", "OUT/transcripts"],
+        ["export", "--workspace", "AGENT", "OUT/workspace.tar"],
+    ],
+    "import": [
+        ["import", "BUNDLE"], ["import", "BUNDLE", "--cwd", "OUT"],
+        ["import", "BUNDLE", "--workspace", "OUT"],
+    ],
+    "suspend": [
+        ["suspend", "AGENT"], ["suspend", "--capture", "AGENT"], ["suspend", "--idle", "0"],
+    ],
+    "resume": [
+        ["resume", "--workspace", "AGENT"], ["resume", "--workspace", "--into", "OUT", "AGENT"],
+        ["resume", "AGENT"],
+    ],
+    "set": [["set", "AGENT", "cwd=OUT"]],
+    "rename": [["rename", "AGENT", "another"]],
+    "reset": [["reset", "AGENT"]],
+    "archive": [
+        ["archive", "AGENT"], ["archive", "--list"], ["archive", "--undo", "AGENT"],
+    ],
+    "close": [["close", "AGENT"]],
+    "rm": [["rm", "--yes", "AGENT"]],
+}  # fmt: skip

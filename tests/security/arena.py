@@ -53,19 +53,21 @@ for _command in COMMANDS:
 for _kind in kinds():
     check(_kind, {})  # compiles the schemas, and loads what explains a breach
 
+_NO_RETURN = b"Traceback: it did not come back"
 PATIENCE = 60  # seconds after which a run hangs; a guard, which nothing is measured by
 DOCUMENTED = {int(code) for code in Exit}
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What one run left: exit code, both streams, and what its audit hook noted."""
+    """What one run left: exit code, both streams, what its audit hook noted, and a `look` after."""
 
     arguments: tuple[str, ...]
     code: int
     raw_out: bytes
     raw_err: bytes
     notes: list[list[str]]
+    seen: list[str] = field(default_factory=list)
 
     @property
     def out(self) -> str:
@@ -279,13 +281,21 @@ def run_forked(
 
 
 def run_many(
-    lines: list[list[str]], environment: dict[str, str], *, cwd: Path, watch: Path, patience: float
+    lines: list[list[str]],
+    environment: dict[str, str],
+    *,
+    cwd: Path,
+    watch: Path,
+    patience: float,
+    look: Callable[[], list[str]] = list,
 ) -> list[Ran]:
     """Run command lines one after the other in one child: a table of them takes a second.
 
     Args:
-        watch: where to note every path that Python opens, lists, makes or removes.
+        watch: where to note every path that Python opens, lists, makes or removes; of the
+            processes that it starts or signals, all are noted.
         patience: seconds after which all together hang.
+        look: called in the child after each line; what it returns is kept with the run.
     """
     with _files(4) as (out, err, notes, results):
 
@@ -302,7 +312,7 @@ def run_many(
                     os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
                 sys.stdout.flush()
                 sys.stderr.flush()
-                pickle.dump((code, _read(out), _read(err), _read(notes)), results)
+                pickle.dump((code, _read(out), _read(err), _read(notes), look()), results)
                 results.flush()
 
         _wait(_fork(program, environment, cwd), [], patience)
@@ -310,11 +320,11 @@ def run_many(
         done = []
         for arguments in lines:
             try:
-                code, said, complained, noted = pickle.load(results)
+                code, said, complained, noted, seen = pickle.load(results)
             except EOFError:  # it hangs, or has ended the process
-                code, said, complained, noted = 99, b"", b"Traceback: it did not come back", b""
+                code, said, complained, noted, seen = 99, b"", _NO_RETURN, b"", []
             events = [json.loads(line) for line in noted.splitlines()]
-            done.append(Ran(tuple(arguments), code, said, complained, events))
+            done.append(Ran(tuple(arguments), code, said, complained, events, seen))
         return done
 
 
@@ -422,6 +432,7 @@ class _Watcher:
             "os.rmdir", "os.scandir", "os.symlink", "os.truncate",
         }
     )  # fmt: skip
+    PROCESSES = ("subprocess.", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill")
 
     def __init__(self, kept: Any, base: str) -> None:
         self._kept = kept
@@ -429,6 +440,8 @@ class _Watcher:
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Note one event."""
+        if event.startswith(self.PROCESSES):
+            os.write(self._kept.fileno(), json.dumps([event, repr(arguments)]).encode() + b"\n")
         if event not in self.EVENTS:
             return
         words = [os.fsdecode(a) for a in arguments if isinstance(a, (str, bytes, os.PathLike))]
