@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
 
 CONFIG_VARIABLE = "XDG_CONFIG_HOME"
+MAX_SIZE = 64 * 1024
+"""Bytes that config.toml may have."""
 _HINT = "mend or remove it"
 
 
@@ -54,12 +56,12 @@ def provider_config(env: Environment, provider: str) -> ProviderConfig:
         data = _read(path, env.uid)
     except FileNotFoundError:
         return ProviderConfig()
-    import tomllib
+    from agentsdir.formats import tomltext
 
     try:
-        found = tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or too much of it
-        raise _refused(path, f"is not TOML: {error}") from error
+        found = tomltext.decode(data, MAX_SIZE)
+    except ValueError as error:
+        raise _refused(path, str(error)) from error
     _check_keys(path, found, ("providers",), "")
     providers = _table(path, found, "providers", "providers")
     known = {name: _provider(path, providers, name) for name in providers}
@@ -77,7 +79,7 @@ def _read(path: Path, uid: int) -> bytes:
     with os.fdopen(descriptor, "rb") as stream:
         if flaw := foreign(os.fstat(descriptor), uid):
             raise _refused(path, flaw)
-        return stream.read()
+        return stream.read(MAX_SIZE + 1)
 
 
 def foreign(status: os.stat_result, uid: int) -> str:

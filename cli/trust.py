@@ -46,6 +46,8 @@ def check_listed(env: Environment, reason: str) -> None:
     )
 
 
+_MOST = 1024 * 1024
+"""Bytes that the list may have."""
 _SETTINGS_FOLDERS = (
     "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME"
 )  # fmt: skip
@@ -94,7 +96,7 @@ def trusted_roots(env: Environment) -> list[str]:
 def _read(env: Environment) -> dict[str, Any]:
     path = list_path(env)
     try:
-        document = read_json(path)
+        document = read_json(path, _MOST)
     except FileNotFoundError:
         return {"roots": []}
     roots = document.get("roots")

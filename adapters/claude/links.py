@@ -26,7 +26,8 @@ _OWN = {
     "aprompt_suggestion": "prompt-suggestion",
 }
 _WARM_UP = "Warmup"
-_WORKFLOWS = "/workflows/"  # the folder of agents that a script started, not a call
+# The folder of agents that the script of a workflow started, not a call; it is named for the run.
+_WORKFLOWS = "/workflows/"
 
 
 class Answer(NamedTuple):
@@ -81,6 +82,11 @@ class Thread:
         self.closed = False
         self.call: Call | None = None
         self.link = NO_LINK
+
+
+def workflow_run(file: str) -> str:
+    """Return which run of a workflow the agent of `file` belongs to; empty if to none."""
+    return file.rpartition(_WORKFLOWS)[2].partition("/")[0] if _WORKFLOWS in file else ""
 
 
 def _purpose(name: str, file: str) -> str:

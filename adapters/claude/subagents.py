@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import re
 
-from agentsdir.adapters.claude.links import BY_ID, NO_LINK, Answer, Call, Thread, tie
+from agentsdir.adapters.claude.links import (
+    BY_ID,
+    NO_LINK,
+    Answer,
+    Call,
+    Thread,
+    tie,
+    workflow_run,
+)
 from agentsdir.adapters.claude.shapes import agent_id, count, mapping, part_text, parts
 from agentsdir.adapters.claude.shapes import text as as_text
 from agentsdir.formats.reading.blocks import MAIN, make_block
@@ -52,6 +60,8 @@ class Subagents:
         self.copied_early = False
         self._calls: dict[tuple[str, str], Call] = {}
         self._all: list[Call] = []
+        # By the run of a workflow: the conversation and the id of the call that started it.
+        self._runs: dict[str, tuple[str, str]] = {}
         # Tool use id → agent id, from rows that name both and stand before or after the call.
         self._named: list[tuple[str, str, str]] = []
         self._notices: list[Notice] = []
@@ -74,6 +84,9 @@ class Subagents:
         """Take a call's result into its block; False when it answers no agent call."""
         call = self._calls.get((conversation, tool_use_id))
         if call is None:
+            if type(native) is dict and "runId" in native:
+                self._runs.setdefault(as_text(native["runId"]), (conversation, tool_use_id))
+                self.changed = True
             return False
         self.changed = True
         details = mapping(native)
@@ -194,8 +207,13 @@ class Subagents:
     def _state_thread(self, thread: Thread) -> None:
         call = thread.call
         parent = call.conversation if call else agent_id(thread.meta.get("parentAgentId"))
+        started_by = ""
         if thread.own and call is None:
             thread.link = Link(thread.own, "none")
+            run = self._runs.get(workflow_run(thread.file))
+            if run is not None:
+                parent, started_by = run
+                thread.link = Link(thread.own, "exact")
         main = MAIN in self._sink.conversations
         self._sink.conversation(
             thread.name, parent=parent or (MAIN if main else None), link=thread.link
@@ -205,6 +223,8 @@ class Subagents:
         metadata = {"agentType": kind} if kind else {}
         if thread.own:
             metadata["purpose"] = thread.own
+        if started_by:
+            metadata["toolUseId"] = started_by
         self._sink.amend(thread.start, message=f"{who} started", metadata=metadata)
         if call is None:
             self._sink.amend(thread.end, message=f"{who} ended", metadata=metadata)

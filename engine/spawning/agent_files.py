@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+MAX_SIZE = 256 * 1024
+"""Bytes that an agent file may have."""
 _TEXTS = ("provider", "model", "system", "prompt", "profile")
 _KEYS = (*_TEXTS, "max_ticks", "props")
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_-]*)[ \t]*\}\}")
@@ -44,16 +46,16 @@ def read_agent_file(path: Path, given: Mapping[str, str]) -> AgentFile:
     cannot be read, a prop that is missing (kind ``missing-prop``), and one that nothing asks for.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as stream:
+            data = stream.read(MAX_SIZE + 1)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    import tomllib
+    from agentsdir.formats import tomltext
 
     try:
-        said = tomllib.loads(data.decode())
-        str(said)  # hexadecimal integers may be longer than Python shows
-    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or too much of it
-        raise _bad(path, f"is not TOML: {error}") from error
+        said = tomltext.decode(data, MAX_SIZE)
+    except ValueError as error:
+        raise _bad(path, str(error)) from error
     if unknown := sorted(said.keys() - set(_KEYS)):
         raise _bad(path, f"has {unknown[0]!r}, which is none of {', '.join(_KEYS)}")
     for key in _TEXTS:

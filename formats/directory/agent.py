@@ -13,7 +13,7 @@ from functools import partial
 from agentsdir.formats.directory import derived, documents, fold, journal, locks
 from agentsdir.formats.directory import transcripts as raw
 from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import open_plain, read_bytes
+from agentsdir.formats.directory.layout import MAX_DOCUMENT, open_plain, read_bytes
 from agentsdir.formats.directory.log import Position, ends_at, flaw, open_log, read_log
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import (
@@ -166,7 +166,7 @@ def _is_live(paths: AgentPaths, tail: Finding) -> bool:
 
 def _cached(paths: AgentPaths) -> AgentState | None:
     try:
-        return derived.state_from_bytes(read_bytes(paths.state))
+        return derived.state_from_bytes(read_bytes(paths.state, MAX_DOCUMENT))
     except (FileNotFoundError, Invalid, *fold.BROKEN):
         return None
 

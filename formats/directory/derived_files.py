@@ -23,7 +23,7 @@ def wrong_files(paths: AgentPaths, state: AgentState) -> list[str]:
     wrong = []
     for name, data in wanted_files(paths, state).items():
         try:
-            current = read_bytes(place_of(paths, name))
+            current = read_bytes(place_of(paths, name), len(data) + 1)
         except FileNotFoundError:
             current = None
         except Invalid as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fnmatch import translate
 
-from agentsdir.formats.directory.layout import read_bytes
+from agentsdir.formats.directory.layout import read_limited
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.tuples import NamedTuple
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ALWAYS = (".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".agentsdir")
 
 # What a client runs, or runs others by, when it is started beside it (decision D33).
+_MOST = 1024 * 1024
 _EXECUTING = (
     ".claude/hooks",
     ".claude/settings.json",
@@ -75,9 +76,14 @@ class Ignored:
 
 
 def read_ignored(folder: Path) -> Ignored:
-    """Return what is passed over in a working directory; an odd .gitignore counts as none."""
+    """Return what is passed over in a working directory; an odd .gitignore counts as none.
+
+    Raises `Invalid` (kind ``too-large``) for one of over 1 MiB: what it names is not to be kept.
+    """
     try:
-        text = read_bytes(folder / ".gitignore").decode(errors="replace")
-    except (FileNotFoundError, Invalid):
+        text = read_limited(folder / ".gitignore", _MOST).decode(errors="replace")
+    except (FileNotFoundError, Invalid) as error:
+        if isinstance(error, Invalid) and error.kind == "too-large":
+            raise
         text = ""
     return Ignored(text.splitlines())

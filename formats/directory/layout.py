@@ -35,6 +35,8 @@ ROOT_NAME = ".agentsdir"
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 TEMPORARY = ".tmp-"
+MAX_DOCUMENT = 64 * 1024 * 1024
+"""Bytes that a JSON document may have, as a line of a log may."""
 
 
 class AgentPaths:
@@ -281,9 +283,23 @@ def read_bytes(path: Path, most: int = -1) -> bytes:
         return stream.read(most)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object file. Raises `FileNotFoundError`, or `Invalid` with the reason."""
-    data = read_bytes(path)
+def read_limited(path: Path, most: int) -> bytes:
+    """Return a whole file of at most `most` bytes.
+
+    Raises what `open_plain` raises, and `Invalid` (kind ``too-large``).
+    """
+    with os.fdopen(open_plain(path), "rb") as stream:
+        if os.fstat(stream.fileno()).st_size > most:
+            raise Invalid(f"{path} has over {most} bytes", kind="too-large")
+        return stream.read(most)
+
+
+def read_json(path: Path, most: int = MAX_DOCUMENT) -> dict[str, Any]:
+    """Return a JSON object file of at most `most` bytes.
+
+    Raises `FileNotFoundError`, or `Invalid` with the reason.
+    """
+    data = read_limited(path, most)
     try:
         value = jsontext.decode(data)
     except jsontext.JSONDecodeError as error:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.directory.layout import Layout
 
 
+MAX_SIZE = 64 * 1024
+"""Bytes that settings.toml may have."""
+
+
 class Settings(NamedTuple):
     """What a root says about how it is written and run.
 
@@ -40,13 +44,13 @@ def read_settings(layout: Layout) -> Settings:
     if not layout.root.is_dir():
         return Settings()
     try:
-        data = read_bytes(layout.settings)
+        data = read_bytes(layout.settings, MAX_SIZE + 1)
     except FileNotFoundError:
         return Settings()
     try:
-        found = _decoded(data.decode())
-    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or too much of it
-        raise _refused(layout, f"is not TOML: {error}") from error
+        found = _decoded(data)
+    except ValueError as error:
+        raise _refused(layout, str(error)) from error
     durability = found.get("durability", Durability.ALWAYS)
     if durability not in Durability.ALL:
         wanted = ", ".join(Durability.ALL)
@@ -66,14 +70,15 @@ def read_settings(layout: Layout) -> Settings:
     return Settings(str(durability), slots, idle, provider, tuple(fallbacks))
 
 
-def _decoded(text: str) -> dict[str, Any]:
-    """Return what a TOML text says. Raises `ValueError` and `RecursionError`."""
-    if (found := plain_settings(text)) is None:
-        import tomllib
+def _decoded(data: bytes) -> dict[str, Any]:
+    """Return what a TOML document says. Raises `ValueError` with the reason."""
+    if len(data) <= MAX_SIZE and data.isascii():
+        found = plain_settings(data.decode())
+        if found is not None:
+            return found
+    from agentsdir.formats import tomltext
 
-        found = tomllib.loads(text)
-        str(found)  # hexadecimal integers may be longer than Python shows
-    return found
+    return tomltext.decode(data, MAX_SIZE)
 
 
 def plain_settings(text: str) -> dict[str, str | int] | None:

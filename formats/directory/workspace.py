@@ -315,10 +315,15 @@ def _stands(paths: AgentPaths, folder: Path, entry: dict[str, Any]) -> bool:
     if "link" in entry:
         same = stat.S_ISLNK(status.st_mode) and str(path.readlink()) == entry["link"]
     else:
-        same = stat.S_ISREG(status.st_mode) and path.read_bytes() == _blob(paths, entry)
+        same = _is_same(path, status, _blob(paths, entry))
     if not same:
         raise _differs(path, "something else stands there")
     return True
+
+
+def _is_same(path: Path, status: os.stat_result, data: bytes) -> bool:
+    is_file = stat.S_ISREG(status.st_mode) and status.st_size == len(data)
+    return is_file and path.read_bytes() == data
 
 
 def _differs(path: Path, reason: str) -> Invalid:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.spool import ByteSpool, Readable
 
 HEAD = 64 * 1024
+MAX_DOCUMENT = 256 * 1024 * 1024
+"""Bytes that a transcript may have that is one JSON document, and is read whole."""
 # Transcript lines are often longer than Python's default buffer; with it, reading costs threefold.
 BUFFER = 256 * 1024
 
@@ -68,6 +70,17 @@ class Source:
 
     def read(self) -> bytes:
         """Return all bytes. Raises `AgentsdirError` as `open` does."""
+        return self._read(-1)
+
+    def document(self) -> bytes:
+        """Return all bytes of a document, which has no lines that could be read one by one.
+
+        Raises `AgentsdirError` as `open` does, and (kind ``too-large``) beyond `MAX_DOCUMENT`.
+        """
+        if self.size > MAX_DOCUMENT:
+            raise AgentsdirError(
+                f"{self.name} is one document of over {MAX_DOCUMENT} bytes", kind="too-large"
+            )
         return self._read(-1)
 
     def _read(self, size: int) -> bytes:

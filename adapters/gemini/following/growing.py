@@ -225,6 +225,8 @@ class GrowingThread(Thread):
             if settled or (says_more and one not in self._waiting)
         }
         last = next(reversed(index.messages), None)
+        if last is not None and last in due and not final and index.messages[last].is_empty:
+            del due[last]  # what it calls may yet come
         if self._held is not None:
             message_id, key, used = self._held
             if message_id in due:

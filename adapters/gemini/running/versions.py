@@ -22,6 +22,7 @@ _TAKES_IDS = (0, 41)
 _NAMES_BY_SLUG = (0, 29)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _PATIENCE = 30
+_MOST = 1024 * 1024
 """Seconds that a program has to say its version."""
 
 
@@ -75,7 +76,8 @@ def _packaged(program: Path) -> str:
         return ""
     for folder in folders:
         try:
-            said = orjson.loads((folder / "package.json").read_bytes())
+            with (folder / "package.json").open("rb") as stream:
+                said = orjson.loads(stream.read(_MOST))
         except (OSError, orjson.JSONDecodeError):
             continue
         if isinstance(said, dict) and said.get("name") == _PACKAGE:

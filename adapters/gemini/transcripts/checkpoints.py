@@ -37,7 +37,7 @@ _GIVEN = "Got it. Thanks for the "
 def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
     """Read a saved chat; ids come from what the turns say (SPEC.md, "Gemini: last resorts")."""
     source, tally = transcript.source, sink.tally
-    document = ListDocument(source.read())
+    document = ListDocument(source.document())
     session = session_of(document.around)
     writer = TurnWriter(sink, source.name, session)
     if document.around:

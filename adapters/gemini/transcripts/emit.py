@@ -23,6 +23,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     thought_text,
 )
 from agentsdir.adapters.gemini.transcripts.shelf import Later
+from agentsdir.adapters.gemini.transcripts.speakers import GIVEN_ANSWER
 from agentsdir.formats import times
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.usage import add_usage
@@ -48,18 +49,19 @@ def in_order(fold: Fold) -> Iterable[Message]:
     What is no longer live keeps its place behind the message that it followed.
     """
     messages = fold.index.messages
-    live = [messages[message_id].number for message_id in fold.live]
-    if live == sorted(live):
+    live = {one: None for one in fold.live if one not in fold.summaries}
+    numbers = [messages[message_id].number for message_id in live]
+    if numbers == sorted(numbers):
         return messages.values()
     followers: dict[str | None, list[Message]] = {}
     last = None
     for message_id, message in messages.items():
-        if message_id in fold.live:
+        if message_id in live:
             last = message_id
         else:
             followers.setdefault(last, []).append(message)
     ordered = followers.pop(None, [])
-    for message_id in fold.live:
+    for message_id in live:
         ordered += [messages[message_id], *followers.get(message_id, ())]
     return ordered
 
@@ -149,11 +151,24 @@ class Emitter:
             part = part_at(content_of(value), at) if field == "content" else entries[at]
             self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
         if message.usage is not None:
+            if not self._last:
+                self._spend_unseen(message)
             self._last["usage"] = message.usage
         handles = list(map(self._sink.add, self._blocks))
         for at in self._replaced:
             self._sink.supersede(handles[at], "duplicate")
         return handles
+
+    def _spend_unseen(self, message: Message) -> None:
+        """Find a hidden block for the tokens of an answer that says nothing, or make one."""
+        if not self._blocks:
+            fields = {"subtype": "log", "message": "an answer without content", "hidden": True}
+            self._add(
+                "system", f"{message.id}:l", message.place, message.timestamp, fields,
+                reason="empty-answer",
+            )  # fmt: skip
+        if self._blocks:
+            self._last = self._blocks[-1]
 
     def note_copy(self, message: Message, used: Usage) -> None:
         """Keep apart what another session counted: twins and copies have the same messages."""
@@ -283,10 +298,17 @@ class Emitter:
             self._thoughts(message)
         live = message.text
         whole = ""
+        if live is not None and message.continues:
+            place = message.texts[live][1]
+            fields: dict[str, Any] = {"subtype": "status", "message": GIVEN_ANSWER, "hidden": True}
+            self._add(
+                "system", f"{message.id}:s0", place, message.timestamp, fields, reason="snapshot"
+            )
+            return
         if live is not None:
             place = message.texts[live][1]
             whole = plain_text(content_of(self._shelf.message(place)))
-            fields: dict[str, Any] = {"content": whole}
+            fields = {"content": whole}
             if message.model is not None:
                 fields["model"] = message.model
             fields["messageId"] = message.id

@@ -20,7 +20,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     plain_text,
     role_of,
 )
-from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
+from agentsdir.adapters.gemini.transcripts.speakers import GIVEN_ANSWER, speaker_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Fold:
         self._names = Names()
         # What a compaction took from the model: history, which stays live.
         self.history: dict[str, None] = {}
+        # What a compaction put in the place of that: it stands where it was written.
+        self.summaries: set[str] = set()
         # Ids that a restatement gave to messages we know under an older one, and those of them
         # that stand for several messages.
         self._alias: dict[str, str] = {}
@@ -161,6 +163,8 @@ class Fold:
             self._insert_all(messages, number, before, compacts=compacts)
             if compacts:
                 self.history.update((one, None) for one in before if one not in self.live)
+                self.summaries.update(one for one in self.live if one not in before)
+                self._note_given_answer(messages)
             self.index.move(message_id for message_id in before if message_id not in self.live)
             self.index.move(message_id for message_id in self.live if message_id not in before)
 
@@ -270,6 +274,15 @@ class Fold:
         if self._alias.get(message_id, message_id) in self.index.messages:
             return False
         return speaker_of(plain_text(content_of(value))).form == "snapshot"
+
+    def _note_given_answer(self, messages: list[Any]) -> None:
+        """Note the answer that the client gave itself to the snapshot."""
+        for value in messages:
+            if isinstance(value, dict) and plain_text(content_of(value)) == GIVEN_ANSWER:
+                message = self.index.messages.get(_id_of(value))
+                if message is not None and message.role == "model":
+                    message.continues = True
+                    self.index.touch(message.id)
 
     def _rewind(self, target: str) -> None:
         """Drop a message and all after it; an id that nobody knows drops everything."""

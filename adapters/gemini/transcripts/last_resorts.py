@@ -67,12 +67,14 @@ def needed(
         project = project_of(source.name)
         told = known.get(project, frozenset())
         if family == PROMPTS:
-            rest = [one for one in prompts_in(source.read()) if str(one["sessionId"]) not in told]
+            rest = [
+                one for one in prompts_in(source.document()) if str(one["sessionId"]) not in told
+            ]
             spoken = _spoken(rest, mains.get(project, ())) if rest else frozenset()
             entries[source.name] = spoken
             is_told = len(spoken) == len({entry_of(one) for one in rest})
         else:
-            session = session_of(ListDocument(source.read()).around)
+            session = session_of(ListDocument(source.document()).around)
             is_told = session in told if session else bool(told)
             if session and not is_told and (project, session) in latest:
                 at = latest[project, session]

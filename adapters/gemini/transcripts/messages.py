@@ -59,7 +59,7 @@ class Message:
     the last; `thoughts` and `extras` (parts nobody knows) likewise. `orphans` are results whose
     call is not here, by its id. `asks` is set where a person typed something,
     `answers` where results of calls stand, and `continues` where the client goes on with a prompt
-    by itself. `number` counts messages from 0.
+    by itself, or answers itself. `number` counts messages from 0.
     """
 
     __slots__ = ("answers", "asks", "calls", "continues", "extras", "id", "model", "number",
@@ -86,6 +86,11 @@ class Message:
         self.answers = False
         self.asks = False
         self.continues = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the model said nothing, as far as is known."""
+        return self.role == "model" and not (self.texts or self.thoughts or self.calls)
 
     def add_text(self, sign: int, length: int, place: Place) -> bool:
         """Keep the first place of a text, or a richer one; return whether that is news."""

@@ -28,7 +28,7 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
     """
     source, tally = transcript.source, sink.tally
     writer = TurnWriter(sink, source.name, "")
-    for row in ListDocument(source.read()).rows(("",), source.name, tally, sink.finding):
+    for row in ListDocument(source.document()).rows(("",), source.name, tally, sink.finding):
         value = row.value
         if not is_prompt(value):
             kind = "object" if isinstance(value, dict) else type(value).__name__

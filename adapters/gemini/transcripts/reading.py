@@ -75,7 +75,7 @@ class ReadThread(Thread):
             self._said = "", ""
             stream.seek(0)
             if is_document:
-                data = stream.read()
+                data = source.document()
                 # Clients replace a document as a whole, so these very bytes are read again.
                 self._source = Source(self.file, data=data)
                 rows = document_rows(data, self.file, sink.tally, sink.finding)

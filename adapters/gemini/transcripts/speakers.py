@@ -26,6 +26,8 @@ class Speaker(NamedTuple):
 
 
 PERSON = Speaker("")
+GIVEN_ANSWER = "Got it. Thanks for the additional context!"
+"""The answer that the client gives itself to a snapshot of ``/compress``."""
 SHELL = "shell-command"
 COMMAND = "local_command"
 """The `event` of a block with a command that a person gave to the client."""
@@ -36,6 +38,15 @@ _FORMS = tuple(
         (
             "session-context",
             r"This is the Gemini CLI\. We are setting up the context(?: for our chat)?\..*",
+            False,
+        ),
+        # A rewind to the context puts it into the box, and what is typed stands behind it.
+        (
+            "rewound-context",
+            (
+                r"<session_context>\nThis is the Gemini CLI\..*?\n</session_context>\s*"
+                r"(?P<typed>\S.*)"
+            ),
             False,
         ),
         ("hook-context", r"<hook_context>.*</hook_context>", False),

@@ -227,8 +227,7 @@ _REPORTED = ("session_id", "response", "stats", "error", "warnings")
 def read_report(transcript: Transcript, sink: ParseSink) -> None:
     """Read the one object that ``--output-format json`` prints: an answer and statistics."""
     source = transcript.source
-    with source.open() as stream:
-        data = stream.read()
+    data = source.document()
     tally = sink.tally
     tally.lines += 1
     try:

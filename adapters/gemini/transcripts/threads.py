@@ -110,7 +110,11 @@ class Thread:
         They are told by the `kind` that no document of theirs has. Which of their messages are
         merged cannot be told, so any call makes their counts a lower bound.
         """
-        models = [one for one in self.fold.index.messages.values() if one.role == "model"]
+        models = [
+            one
+            for one in self.fold.index.messages.values()
+            if one.role == "model" and not one.continues
+        ]
         if any(one.usage is None for one in models) or self._awaits_an_answer():
             return True
         old = self.is_document and "kind" not in self.fold.header

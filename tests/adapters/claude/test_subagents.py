@@ -274,6 +274,36 @@ def test_the_agents_of_a_workflow_are_listed_with_their_purpose(tmp_path: Path) 
     assert sink.findings == []
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_agents_of_a_workflow_hang_from_its_call(tmp_path: Path, nested: bool) -> None:
+    """The call's result names the run, and so does the folder; the call may be an agent's own."""
+    launched = {"status": "async_launched", "taskId": "w1", "runId": "wf_one"}
+    start = call("t1", "Workflow", script="…")
+    own = {"isSidechain": True, "agentId": "abc9"} if nested else {}
+    rows = lines(
+        {**user("w-u", None, "look"), **own},
+        {**said("w-a", "w-u", start), **own},
+        {**user("w-r", "w-a", [result("t1")], toolUseResult=launched), **own},
+    )
+    side = tmp_path / SESSION / "subagents"
+    for run in ("wf_one", "wf_two"):
+        (side / "workflows" / run).mkdir(parents=True)
+        (side / "workflows" / run / f"agent-a{run}.jsonl").write_bytes(_child(f"a{run}"))
+    main = rows
+    if nested:
+        main = _main(_task("t0"), toolUseResult={"status": "completed", "agentId": "abc9"})
+        (side / "agent-abc9.jsonl").write_bytes(rows)
+    (tmp_path / f"{SESSION}.jsonl").write_bytes(main)
+    sink = _parse_folder(tmp_path)
+    agent, other = sink.conversations["awf_one"], sink.conversations["awf_two"]
+    assert agent.parent == ("abc9" if nested else "main")
+    assert (agent.link, other.link) == (("workflow", "exact"), ("workflow", "none"))
+    marks = [block for block in sink.blocks() if block["conversationId"] == "awf_one"]
+    for mark in (marks[0], marks[-1]):
+        assert mark["metadata"]["toolUseId"] == "t1"
+    assert sink.findings == []
+
+
 def test_a_nested_agent_is_tied_by_its_sidecar(tmp_path: Path) -> None:
     """All agents lie in one folder; the call stands in the file of the one that made it."""
     main = tmp_path / f"{SESSION}.jsonl"

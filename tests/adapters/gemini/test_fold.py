@@ -70,11 +70,11 @@ def test_a_message_restated_under_a_new_id_is_the_same_message():
 
 
 def test_a_compression_that_keeps_one_of_equal_prompts_keeps_the_last():
-    """What stands before it is history, in its place and with its own time."""
+    """What stands before it is history, in its place and with its own time, as what was kept is."""
     said = [_user("u1", "go on"), _model("g1", "one"), _user("u2", "go on"), _model("g2", "two")]
     kept = [_user("n1", "<state_snapshot>s</state_snapshot>"), _user("n2", "go on")]
     reading = _log(*said, {"$set": {"messages": [*kept, _model("n3", "two")]}})
-    told = ["u1:p", "g1:x", "n1:s0", "u2:p", "g2:x"]
+    told = ["u1:p", "g1:x", "u2:p", "g2:x", "n1:s0"]
     assert [b["id"] for b in reading.blocks()] == told
     assert [b["id"] for b in reading.blocks("all")] == told
 

@@ -246,6 +246,20 @@ def test_a_message_that_grows_is_updated(watched: Watched) -> None:
     assert watched.texts() == ["one", "first of all"]
 
 
+def test_an_answer_without_content_is_told_when_it_is_over(watched: Watched) -> None:
+    """Until then its call may come; what was spent stands on one block."""
+    append(watched.main, model("g2", ""), model("g2", "", toolCalls=[tool("c", "ab")]))
+    told = [event["blockId"] for event in watched.poll() if event["type"] == "block_complete"]
+    assert told == ["g2:cc", "g2:rc"]
+    append(watched.main, model("g3", ""))
+    assert not [event for event in watched.poll() if event.get("blockId") == "g3:l"]
+    append(watched.main, user("u4", "more"))
+    watched.poll()
+    watched.poll()
+    (empty,) = (block for block in watched.reducer.blocks() if block["id"] == "g3:l")
+    assert (empty["hidden"], empty["usage"]["totalTokens"]) == (True, 13)
+
+
 def test_a_resume_that_restates_everything_tells_nothing(watched: Watched) -> None:
     """Poorer, with the results in turns of their own, and under the ids that it had."""
     append(watched.main, *MORE[:1], model("g2", "second", toolCalls=[tool("c")]), user("u3", "3"))

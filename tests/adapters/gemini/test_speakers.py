@@ -17,6 +17,8 @@ SPEC = Path(__file__).parents[3] / "SPEC.md"
 STEERED = "<user_input>\n{}\n</user_input>\n\nInternal instruction: x"
 FORMS = {
     "session-context": "<session_context>\nToday\n</session_context>",
+    "rewound-context": "<session_context>\nThis is the Gemini CLI. We are setting up the context "
+    "for our chat.\nToday\n</session_context>use green",
     "hook-context": "<hook_context>x</hook_context>",
     "steering": "User steering update:\n" + STEERED.format("use green"),
     "hints": "User hints:\n" + STEERED.format("- use green"),
@@ -34,7 +36,7 @@ FORMS = {
     "binary": "[SYSTEM: Binary content (image/png) stripped from response due to limits.]",
     "snapshot": "<state_snapshot>s</state_snapshot>",
 }
-TYPED = {"steering": "use green", "hints": "use green"}
+TYPED = {"rewound-context": "use green", "steering": "use green", "hints": "use green"}
 
 
 def test_the_table_has_the_forms_that_are_known() -> None:
