@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from agentsdir.adapters.claude import kinds, notes, stdout
 from agentsdir.adapters.claude.assistant import read_assistant
+from agentsdir.adapters.claude.classify import listen
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED, Emitter, Place
 from agentsdir.adapters.claude.enqueued import Queue
 from agentsdir.adapters.claude.shapes import (
     agent_id,
     identifier,
     is_row,
+    mapping,
     part_text,
     parts,
     text,
@@ -30,7 +32,7 @@ from agentsdir.formats.reading.sink import DROPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from agentsdir.adapters.claude.calls import Calls
@@ -60,6 +62,20 @@ _REASONS = {HIDDEN: "bookkeeping", FOLDED: "repeated"}
 _REASON_OF_ROW = {"stream_event": "partial-message", **dict.fromkeys(kinds.CONTROL, "control")}
 # Rows with words for which the client asked a model, and no other row shows that it did.
 _MADE_BY_A_MODEL = frozenset({"ai-title", "summary"})
+
+
+def _words(value: dict[str, Any], pieces: list[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the type and the words of each block that a row gives, as far as it has words."""
+    for part in pieces:
+        said = part_text(part)
+        if said is not None and value.get("type") == "user":
+            voice, ((before, typed),) = listen(value, [said])
+            if voice.is_person and not before:
+                yield "user_message", typed
+        elif said is not None:
+            yield "assistant_text", said
+        elif isinstance(part, dict) and part.get("type") == "thinking":
+            yield "thinking", text(part.get("thinking"))
 
 
 def _read_unknown(reading: Reading, value: dict[str, Any], place: Place) -> int:
@@ -242,6 +258,8 @@ class Reading:
             if thread is not None:
                 tree.begin_again(uuid)
             self.emitter.log(self._place(row, value, None, thread or MAIN), 0, row.value)
+            if self._reword(value, tree.blocks_of(uuid)):
+                self.reason = "rewritten"
             return FOLDED
         if thread is None and self.subagents.rows and uuid in self.subagents.rows:
             self.subagents.copied_early = True
@@ -275,6 +293,22 @@ class Reading:
         else:
             tree.add_aside(uuid, emitter.first, emitter.count)
         return outcome
+
+    def _reword(self, value: dict[str, Any], handles: range) -> bool:
+        """Give the blocks of a row the words of its repetition; return whether they are others.
+
+        As in the client, a row keeps its place and has what was written last. Calls and results
+        stay as they are: what was made of them is known by their ids.
+        """
+        pieces = parts(mapping(value.get("message")).get("content"))
+        words = list(_words(value, pieces))
+        if not len(words) == len(pieces) == len(handles):
+            return False
+        changed = [
+            self._sink.reword(handle, kind, said)
+            for handle, (kind, said) in zip(handles, words, strict=True)
+        ]
+        return any(changed)
 
     def _bookkeep(self, row: Row, value: dict[str, Any], kind: str) -> int:
         """Take a row outside the chain: queue, titles, snapshots, and all that is unknown."""

@@ -75,6 +75,11 @@ class Tree:
         self._kinds.append(ASIDE)
         self._rows.extend((_NONE, _NONE, first, count))
 
+    def blocks_of(self, uuid: str) -> range:
+        """Return the handles of the blocks of a row that was read."""
+        first, count = self._rows[4 * self.numbers[uuid] + 2 : 4 * self.numbers[uuid] + 4]
+        return range(first, first + count)
+
     def begin_again(self, uuid: str) -> None:
         """Take the repetition of a row of a subagent's file.
 

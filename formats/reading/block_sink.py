@@ -38,6 +38,9 @@ class BlockSink(Protocol):
     def supersede(self, handle: int, reason: str) -> None:
         """Mark a block as replaced, for a reason in kebab-case."""
 
+    def reword(self, handle: int, kind: str, content: str) -> bool:
+        """Give a block of type `kind` other words; return False if it is none or has them."""
+
     def finding(self, finding: Finding) -> None:
         """Record a remark about the input."""
 

@@ -62,6 +62,8 @@ class LiveSink:
         # By the reader's handle: the stream's handle and conversation, and what came late.
         self._places: list[tuple[str, str]] = []
         self._late: dict[int, dict[str, Any]] = {}
+        # The type and the hash of the words of each block that has any.
+        self._words: dict[int, tuple[str, int]] = {}
 
     def drain(self) -> list[StreamEvent]:
         """Return the events since the last call, in order."""
@@ -83,6 +85,8 @@ class LiveSink:
                 block[name] = late[name] = value
         number = len(self._places)
         self._late[number] = late
+        if isinstance(block.get("content"), str):
+            self._words[number] = block["type"], hash(block["content"])
         conversation = block["conversationId"]
         self.conversation(conversation)
         handle = self._begun_as(block) or block["id"]
@@ -109,6 +113,15 @@ class LiveSink:
     def supersede(self, handle: int, reason: str) -> None:
         """Mark a block as replaced. A stream does not say why."""
         self.amend(handle, superseded=True)
+
+    def reword(self, handle: int, kind: str, content: str) -> bool:
+        """Give a block of type `kind` other words; return False if it is none or has them."""
+        known, words = self._words.get(handle, ("", 0))
+        if known != kind or words == hash(content):
+            return False
+        self._words[handle] = kind, hash(content)
+        self.amend(handle, content=content)
+        return True
 
     def finding(self, finding: Finding) -> None:
         """Record a remark about the input."""

@@ -95,6 +95,7 @@ class ParseSink:
         self._spool = LineSpool()
         self._late: dict[int, bytes] = {}
         self._superseded: dict[int, str] = {}
+        self._reworded: dict[int, bytes] = {}
         # What was arranged: runs of handles, in the order in which they are shown.
         self._runs: list[range] | None = None
         # For each block, an index into `_kinds`: its (conversation, type), for the counts.
@@ -136,6 +137,19 @@ class ParseSink:
         if handle != DROPPED:
             self._superseded.setdefault(handle, reason)
 
+    def reword(self, handle: int, kind: str, content: str) -> bool:
+        """Give a block of type `kind` other words; return False if it is none or has them."""
+        line = self._reworded.get(handle) or next(self._spool.lines(handle, handle + 1))
+        block = orjson.loads(line)
+        if block["type"] != kind or block["content"] == content:
+            return False
+        block["content"] = content
+        try:
+            self._reworded[handle] = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
+        except TypeError:
+            self._reworded[handle] = _encode_lossy(block)
+        return True
+
     def arrange(self, runs: Iterable[range]) -> None:
         """Show these runs of blocks next; what no call names is not shown, having been replaced.
 
@@ -173,7 +187,7 @@ class ParseSink:
 
     def pieces(self, view: View = "live") -> Iterator[bytes]:
         """Yield each block of the view as a line of JSON, LF included; some lines at a time."""
-        if self._late or self._superseded:
+        if self._late or self._superseded or self._reworded:
             yield from self.lines(view)
             return
         for run in self._shown():
@@ -181,10 +195,11 @@ class ParseSink:
 
     def lines(self, view: View = "live") -> Iterator[bytes]:
         """Yield each block of the view as one line of JSON, LF included."""
-        late, superseded = self._late, self._superseded
-        for handle, line in chain.from_iterable(
+        late, superseded, reworded = self._late, self._superseded, self._reworded
+        for handle, spooled in chain.from_iterable(
             zip(run, self._spool.lines(run.start, run.stop), strict=True) for run in self._shown()
         ):
+            line = reworded.get(handle, spooled) if reworded else spooled
             if handle in superseded:
                 if view == "live":
                     continue

@@ -23,6 +23,10 @@ RIGHT: dict[str, list[str]] = {
         "user: one", "assistant: answer one", "user: two", "tool_use", "tool_result",
         "assistant: Published at last.",
     ],
+    "rewritten-row": [
+        "user: Name one colour.", "assistant: Red, I would say.", "user: And a fruit?",
+        "assistant: A pear.",
+    ],
     "rewound-by-command-named-leaf": [
         "user: one", "assistant: r1", "local_command", "assistant: deployed",
     ],

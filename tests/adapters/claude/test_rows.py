@@ -190,13 +190,59 @@ def test_unknown_rows_are_kept_whole_and_hidden() -> None:
     assert block["metadata"] == {"rowType": "brand-new", "row": unknown}
 
 
-def test_a_repeated_uuid_is_folded_and_keeps_its_content_hidden() -> None:
-    """The first row stands; the second is neither shown nor lost."""
-    first, second = user("u1", None, "one"), user("u1", None, "two")
+def test_a_repeated_row_is_folded_and_keeps_its_content_hidden() -> None:
+    """It says what was said, with other fields."""
+    first, second = user("u1", None, "one"), user("u1", None, "one", version="2.1.99")
     sink = parse(lines(first, second), hidden=True)
     assert prompts(sink) == ["one"]
-    assert sink.tally.folded == 1
+    assert sink.tally.folded_by == {"repeated": 1}
     assert of_type(sink, "system")[0]["metadata"]["row"] == second
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_of_two_rows_of_one_uuid_the_words_of_the_later_stand_in_the_place_of_the_first(
+    hidden: bool,
+) -> None:
+    """As in the client: prompts, answers and thoughts, however often they are written."""
+    thought = {"type": "thinking", "thinking": "hm", "signature": "x"}
+    sink = parse(
+        lines(
+            user("u1", None, "one"), said("a1", "u1", thought, "ans"), user("u2", "a1", "more"),
+            user("u1", None, "two"), said("a1", "u1", {**thought, "thinking": "ah"}, "answer"),
+            user("u1", None, "\ud800"), user("u1", None, "three"),
+        ),
+        hidden=hidden,
+    )  # fmt: skip
+    shown = [block for block in sink.blocks() if not block.get("hidden")]
+    assert [block["content"] for block in shown] == ["three", "ah", "answer", "more"]
+    assert [block["source"]["line"] for block in shown] == [1, 2, 2, 3]
+    assert sink.tally.folded_by == {"rewritten": 4}
+    assert len({block["id"] for block in sink.blocks()}) == len(list(sink.blocks()))
+
+
+def test_a_repeated_prompt_with_the_clients_wrapping_is_not_rewritten() -> None:
+    """What is compared is what was typed."""
+    pasted = '<pasted_content id="1">\nlong\n</pasted_content>'
+    first = user("u1", None, pasted, promptSource="typed")
+    sink = parse(lines(first, first))
+    assert prompts(sink) == ["long"]
+    assert sink.tally.folded_by == {"repeated": 1}
+
+
+def test_a_row_that_is_repeated_as_another_kind_is_only_folded() -> None:
+    """Calls, results, and what the client said keep what they were."""
+    ran = said("a1", "u1", "so", call("t1", command="ls"))
+    sink = parse(
+        lines(
+            user("u1", None, "one"), ran, user("r1", "a1", [result("t1", "ok")]),
+            said("a1", "u1", "then", call("t1", command="rm")), user("r1", "a1", "words"),
+            said("u1", None, "an answer"), user("u1", None, ["one", {"type": "image"}]),
+        )
+    )  # fmt: skip
+    assert prompts(sink) == ["one"]
+    assert [block["input"] for block in of_type(sink, "tool_use")] == [{"command": "ls"}]
+    assert [block["output"] for block in of_type(sink, "tool_result")] == ["ok"]
+    assert sink.tally.folded_by == {"repeated": 4}
 
 
 def test_hook_failures_show_and_successes_do_not() -> None:
