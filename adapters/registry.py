@@ -6,9 +6,15 @@ command more than its own work.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 from agentsdir.adapters.contract import Architecture
-from agentsdir.formats.errors import UsageError
+from agentsdir.formats.errors import AgentsdirError, Terminated, UsageError
 from agentsdir.formats.smalljson import load_orjson
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BUILT_IN = ("claude", "gemini", "script", "echo")
 # The others read much JSON: its library is loaded before them, where no signal breaks that off.
@@ -45,15 +51,41 @@ def installed_names() -> list[str]:
     return sorted({point.name for point in entry_points(group=ENTRY_POINTS)} - set(BUILT_IN))
 
 
+@contextmanager
+def adapter_errors(architecture: Architecture) -> Iterator[None]:
+    """Turn what an installed adapter's reader raises into an error that names the adapter.
+
+    Raises `AgentsdirError` (kind ``adapter-failed``). What a built-in reader raises passes, and so
+    does what the system refuses.
+    """
+    try:
+        yield
+    except (AgentsdirError, OSError, MemoryError, Terminated):
+        raise
+    except (Exception, SystemExit) as error:
+        if architecture.name in BUILT_IN:
+            raise
+        raise AgentsdirError(
+            f"the adapter {architecture.name!r} raised {described(error)}", kind="adapter-failed"
+        ) from error
+
+
+def described(error: BaseException) -> str:
+    """Return the kind of an exception and what it says."""
+    return f"{type(error).__name__}: {error}"
+
+
 def _installed(name: str) -> Architecture:
     from importlib.metadata import entry_points
 
     for point in entry_points(group=ENTRY_POINTS, name=name):
         try:
             found = point.load()
-        except Exception as error:
+        except Terminated:
+            raise
+        except (Exception, SystemExit) as error:
             raise UsageError(
-                f"the plug-in {name!r} ({point.value}) cannot be imported: {error}",
+                f"the plug-in {name!r} ({point.value}) cannot be imported: {described(error)}",
                 kind="no-such-adapter",
             ) from error
         if not isinstance(found, Architecture) or found.name != name:

@@ -85,7 +85,9 @@ def _say(text: str) -> None:
 
 
 def _terminated(number: int, _frame: Any) -> NoReturn:
-    raise SystemExit(128 + number)
+    from agentsdir.formats.errors import Terminated  # loaded with the first module of ours
+
+    raise Terminated(128 + number)
 
 
 def _leave(code: int) -> NoReturn:

@@ -10,11 +10,11 @@ from contextlib import suppress
 from functools import partial
 
 from agentsdir.adapters.contract import program_of
-from agentsdir.engine.provider_sessions import open_provider, provider_errors
+from agentsdir.engine.provider_sessions import crashed, open_provider, provider_errors
 from agentsdir.engine.syncing import name_transcripts, new_blocks, store_transcripts
 from agentsdir.engine.ticks import Ticks, limit_of
 from agentsdir.formats import jsontext
-from agentsdir.formats.errors import NotRecorded, ProviderError, Uncertain
+from agentsdir.formats.errors import NotRecorded, ProviderError, Terminated, Uncertain
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, block_key
 from agentsdir.formats.reading.reducer import Reducer
@@ -23,7 +23,7 @@ from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from agentsdir.adapters.contract import Architecture, Content, SessionSpec
@@ -56,6 +56,16 @@ class Said(NamedTuple):
     stop_reason: str
     usage: dict[str, Any] | None
     cost: float | None
+
+
+def _events(session: ProviderSession, content: Content) -> Iterator[StreamEvent]:
+    """Yield a turn's events; an exit that a provider asks for fails the turn, a signal passes."""
+    try:
+        yield from session.send(content)
+    except Terminated:
+        raise
+    except SystemExit as error:
+        raise crashed(error) from error
 
 
 class Attempt:
@@ -118,7 +128,7 @@ class Attempt:
 
     def _listen(self, session: ProviderSession, runner: Runner, content: Content, ear: Ear) -> None:
         """Take the provider's events to their end, or to the limit of model calls."""
-        for event in session.send(content):
+        for event in _events(session, content):
             if self._ticks.is_beyond(event):
                 self._limited = self._text()
                 if runner.provider.runs_program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentsdir.adapters import registry
 from agentsdir.engine.parsing import Found, parse_session
 from agentsdir.engine.syncing import log_block
 from agentsdir.formats import jsontext
@@ -34,7 +35,9 @@ def take_over(
     if stored:
         made.append("transcript.synced", {"files": stored}, ts)
     findings: list[Finding] = []
-    for session in architecture.reader.discover(sources) if architecture.reader else ():
+    with registry.adapter_errors(architecture):
+        sessions = architecture.reader.discover(sources) if architecture.reader else []
+    for session in sessions:
         sink = parse_session(Found(architecture, session), hidden=False)
         findings += sink.findings
         for line in sink.lines("all"):

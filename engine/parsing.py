@@ -65,7 +65,8 @@ def find_sessions(
     for name in names:
         if name in claimed:
             architecture = registry.get(name)
-            files = _reader(architecture).discover(claimed[name])
+            with registry.adapter_errors(architecture):
+                files = _reader(architecture).discover(claimed[name])
             found += [Found(architecture, session) for session in files]
     sidecars = {
         transcript.sidecar.name
@@ -92,7 +93,7 @@ def owner_of(source: Source, names: Iterable[str], *, forced: bool = False) -> s
         message = f"{source.name} is empty: no session is stored in it"
         raise NotATranscript(message, file=source.name, kind="empty-file")
     for name in names:
-        if forced or _reader(registry.get(name)).detect(head, source.name):
+        if forced or _takes(registry.get(name), head, source.name):
             return name
     if head.startswith(GZIP):
         message = f"{source.name} is compressed"
@@ -107,7 +108,12 @@ def owner_of(source: Source, names: Iterable[str], *, forced: bool = False) -> s
 
 def recognises(adapter: str, source: Source) -> bool:
     """Tell whether an adapter takes a file for its own."""
-    return _reader(registry.get(adapter)).detect(source.head(), source.name)
+    return _takes(registry.get(adapter), source.head(), source.name)
+
+
+def _takes(architecture: Architecture, head: bytes, name: str) -> bool:
+    with registry.adapter_errors(architecture):
+        return _reader(architecture).detect(head, name)
 
 
 def _reader(architecture: Architecture) -> TranscriptReader:
@@ -266,13 +272,14 @@ class ParseReport:
 
 
 def parse_session(found: Found, *, hidden: bool, counted: set[int] | None = None) -> ParseSink:
-    """Read one session completely. Raises `AgentsdirError` only for what the system refuses.
+    """Read one session completely. Raises `AgentsdirError` for what the system refuses.
 
     `counted` names the model messages of the sessions before, and gets this one's.
     """
     sink = ParseSink(hidden=hidden, counted=counted)
     try:
-        _reader(found.architecture).parse_transcripts(found.files, sink)
+        with registry.adapter_errors(found.architecture):
+            _reader(found.architecture).parse_transcripts(found.files, sink)
     except OSError as error:
         name = error.filename or session_name(found)
         raise AgentsdirError(f"cannot read {name}: {error.strerror}") from error

@@ -15,7 +15,7 @@ from agentsdir.engine.holding import turn_marks
 from agentsdir.formats.directory import ids, transcripts
 from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.layout import read_json
-from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
+from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, Terminated, UsageError
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -196,7 +196,7 @@ def open_provider(
             session.stop()
 
 
-def crashed(error: Exception) -> ProviderError:
+def crashed(error: Exception | SystemExit) -> ProviderError:
     """Return what a provider raised that it should not have, as an error of ours."""
     return ProviderError(f"the provider raised {type(error).__name__}: {error}")
 
@@ -206,9 +206,9 @@ def provider_errors() -> Iterator[None]:
     """Turn whatever a provider raises into a `ProviderError`; ours pass."""
     try:
         yield
-    except AgentsdirError:
+    except (AgentsdirError, Terminated):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise crashed(error) from error
 
 

@@ -51,7 +51,9 @@ def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     architecture = registry.get(state.session.provider_name)
     blocks: dict[str, list[dict[str, Any]]] = {MAIN: []}
     if architecture.reader is not None:
-        for files in architecture.reader.discover(_sources(paths, state)):
+        with registry.adapter_errors(architecture):
+            sessions = architecture.reader.discover(_sources(paths, state))
+        for files in sessions:
             for block in parse_session(Found(architecture, files), hidden=False).blocks():
                 blocks.setdefault(block["conversationId"], []).append(block)
     data["blocks"] = blocks.pop(MAIN)

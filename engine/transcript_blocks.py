@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentsdir.adapters import registry
 from agentsdir.formats import jsontext
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.directory.log import read_records
@@ -132,7 +133,9 @@ def unlogged_blocks(
     reader = architecture.reader
     if reader is None:
         return
-    for files in reader.discover(sources):
+    with registry.adapter_errors(architecture):
+        sessions = reader.discover(sources)
+    for files in sessions:
         from agentsdir.engine.parsing import Found, parse_session
 
         sink = parse_session(Found(architecture, files), hidden=False)

@@ -36,6 +36,10 @@ class AgentsdirError(Exception):
             self.kind = kind
 
 
+class Terminated(SystemExit):
+    """A signal ends this process; an exit that an adapter asks for is another thing."""
+
+
 class UsageError(AgentsdirError):
     """The arguments contradict each other, or name something that cannot be."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from agentsdir.engine.replaying import replay
@@ -18,6 +19,8 @@ from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.validation.comparison import NO_MANIFEST, compare_derived
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import history_bytes, read_agent
+from agentsdir.formats.reading import stream
+from agentsdir.formats.reading.blocks import make_block
 
 
 def agentsdir(stage: Any, *arguments: str, site: Path | None = None) -> subprocess.Popen[str]:
@@ -186,10 +189,11 @@ def test_a_new_architecture_is_one_folder_on_the_path(
     [
         ("raise RuntimeError('boom')", "boom"),
         ("import not_there_at_all", "not_there_at_all"),
+        ("import sys; sys.exit(0)", "SystemExit"),
         ("ARCHITECTURE = 5", "Architecture"),
         ("", "ARCHITECTURE"),
     ],
-    ids=["raises", "import fails", "wrong type", "lacks it"],
+    ids=["raises", "import fails", "exits", "wrong type", "lacks it"],
 )
 def test_a_broken_plug_in_is_one_line_and_no_traceback(
     stage: Any, plugin_site: Callable[..., Path], module: str, said: str
@@ -204,6 +208,78 @@ def test_a_broken_plug_in_is_one_line_and_no_traceback(
     assert said in complaint
     assert not stage.root.exists()
     assert agentsdir(stage, "adapters", site=site).communicate(timeout=60)[1] == ""
+
+
+READER_FAULTS = {
+    "detect": "Reader.detect = lambda self, head, name: 1 / 0",
+    "discover": "Reader.discover = lambda self, sources: [][0]",
+    "parse": "Reader.parse_transcripts = lambda self, session, sink: sink.nothing",
+    "exit": "import sys\nReader.parse_transcripts = lambda self, session, sink: sys.exit(0)",
+}
+
+
+@pytest.mark.parametrize("fault", READER_FAULTS.values(), ids=READER_FAULTS)
+def test_a_reading_side_that_raises_is_an_error_that_names_the_adapter(
+    stage: Any, plugin_site: Callable[..., Path], fault: str
+) -> None:
+    """One line and exit 1 in `parse`, and in what reads an agent's own transcripts."""
+    site = plugin_site("tiny")
+    made, _ = agentsdir(stage, "new", "--provider", "tiny", site=site).communicate(timeout=60)
+    agent = made.strip()
+    agentsdir(stage, "send", agent, "hello", site=site).communicate(timeout=60)
+    (path,) = (stage.root / "agents" / agent / "transcripts").glob("*.jsonl")
+    with (site / "plugin_tiny.py").open("a") as module:
+        module.write(f"\n{fault}\n")
+
+    commands = [["parse", "--adapter", "tiny", str(path)], ["inspect", agent, "--runtime"]]
+    if "detect" in fault.splitlines()[-1]:  # only of a folder is it asked what is its own
+        commands = [["parse", "--adapter", "tiny", str(path.parent)]]
+    for command in commands:
+        failed = agentsdir(stage, *command, site=site)
+        out, complaint = failed.communicate(timeout=60)
+        assert (failed.returncode, out, complaint.count("\n")) == (1, "", 1), complaint
+        assert "the adapter 'tiny' raised" in complaint
+
+
+def test_a_session_at_which_an_adapter_raises_does_not_stop_the_others(
+    stage: Any, plugin_site: Callable[..., Path], tmp_path: Path
+) -> None:
+    """It is remarked on, exit 3."""
+    site = plugin_site("tiny")
+    fault = """
+def parse(self, session, sink):
+    if "bad" in session.transcripts[0].source.name:
+        raise ValueError("bad")
+    RecordedReader.parse_transcripts(self, session, sink)
+
+Reader.parse_transcripts = parse
+Reader.detect = RecordedReader.detect
+"""
+    with (site / "plugin_tiny.py").open("a") as module:
+        module.write(fault)
+    for name in ("a-bad.jsonl", "b.jsonl"):
+        row = {"type": "text_delta", "conversationId": "main", "blockId": "b", "delta": "x"}
+        (tmp_path / "logs").mkdir(exist_ok=True)
+        block = make_block("assistant_text", "b", "main", "n", None, None, content="kept")
+        event = stream.block_complete("b", block)
+        (tmp_path / "logs" / name).write_bytes(orjson.dumps(row) + b"\n" + orjson.dumps(event))
+
+    done = agentsdir(stage, "parse", "--adapter", "tiny", str(tmp_path / "logs"), site=site)
+    out, complaint = done.communicate(timeout=60)
+
+    assert (done.returncode, '"kept"' in out) == (3, True), complaint
+    assert "the adapter 'tiny' raised ValueError: bad" in complaint
+
+
+def test_an_exit_that_a_provider_asks_for_in_a_turn_is_an_error(
+    stage: Any, plugin_site: Callable[..., Path]
+) -> None:
+    """It ends no command with success; a signal still ends one."""
+    site = plugin_site("tiny", body="import sys; sys.exit(0)")
+    made, _ = agentsdir(stage, "new", "--provider", "tiny", site=site).communicate(timeout=60)
+    sent = agentsdir(stage, "send", made.strip(), "hello", site=site)
+    _, complaint = sent.communicate(timeout=60)
+    assert (sent.returncode, "SystemExit" in complaint) == (14, True)
 
 
 def test_plug_ins_are_not_imported_unless_they_are_named(

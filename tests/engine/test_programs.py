@@ -420,7 +420,8 @@ CALLING = """
 call = {"toolName": "T", "toolUseId": "t1", "input": {"a": 1}}
 block = self.transcript.block("tool_use", "call", self.spec.now(), status="running", **call)
 yield stream.block_start("c", block)
-raise SystemExit
+from agentsdir.formats.errors import Terminated
+raise Terminated
 """
 
 

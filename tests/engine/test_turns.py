@@ -23,6 +23,7 @@ from agentsdir.formats.errors import (
     NotRecorded,
     ProviderError,
     SessionStateError,
+    Terminated,
 )
 from agentsdir.formats.reading.reducer import Reducer
 
@@ -228,7 +229,7 @@ def test_a_failed_turn_poisons_nothing(stage: Any) -> None:
     assert shape(stage, paths).count("turn.start") == 2
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, Terminated])
 def test_an_interrupted_turn_is_recorded_as_aborted(
     stage: Any, interrupt: type[BaseException]
 ) -> None:
