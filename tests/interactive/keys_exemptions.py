@@ -47,6 +47,9 @@ AS_SENT = {
     },
 }
 
+# What a recording has a placeholder for: it began like the context, which was cut from all files.
+CUT = {("gemini-0.61.0/unicode", "<session_context> typed by hand [[plan:hello q=1]]")}
+
 # Taken back into the box before anything was sent, and sent as a part of what was typed next.
 TAKEN_BACK = {"!sleep 30; echo late"}
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from keys_exemptions import AS_SENT, BESIDE_A_YES, LEFT, SENT_LATER, TAKEN_BACK, TITLES
+from keys_exemptions import AS_SENT, BESIDE_A_YES, CUT, LEFT, SENT_LATER, TAKEN_BACK, TITLES
 from keys_log import Recording, Typed, seconds_of
 
 Block = dict[str, Any]
@@ -35,7 +35,10 @@ def faults(recording: Recording, sessions: Sessions) -> list[str]:
 def expected_prompts(recording: Recording) -> list[Typed]:
     """Return what must stand as a person's words: prompts, and words beside a yes."""
     beside = "feedback" if recording.name in BESIDE_A_YES else "prompt"
-    return [_as_sent(recording, one) for one in recording.meant("prompt", beside)]
+    sent = (
+        one for one in recording.meant("prompt", beside) if (recording.name, one.text) not in CUT
+    )
+    return [_as_sent(recording, one) for one in sent]
 
 
 def unwritten_commands(recording: Recording) -> list[str]:

@@ -266,6 +266,8 @@ class GrowingThread(Thread):
         if not self._visible:
             why = "the transcript holds no conversation"
             self.sink.finding(Finding("no-messages", self.file, None, None, None, why))
+        for doubt in self.doubts():
+            self.sink.finding(doubt)
         total = no_usage()
         for message in self.fold.index.messages.values():
             if message.usage is not None:

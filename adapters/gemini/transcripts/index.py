@@ -32,7 +32,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     unknown_part,
 )
 from agentsdir.adapters.gemini.transcripts.spawns import spawn_of
-from agentsdir.adapters.gemini.transcripts.speakers import is_client, restates_prompt
+from agentsdir.adapters.gemini.transcripts.speakers import restates_prompt, speaker_of
 from agentsdir.adapters.gemini.transcripts.tokens import message_usage
 from agentsdir.formats.reading.drift import Drifts
 
@@ -80,6 +80,8 @@ class Index:
         self.makers: dict[str, list[Message]] = {}
         # Messages with results whose call was not there when they came.
         self.orphaned: list[Message] = []
+        # Prompts that may be the client's, by message: where they stand, and why.
+        self.doubts: dict[str, tuple[Place, str]] = {}
         self._repeats: dict[str, int] = {}
         # The last prompt, by its id, and what was shown of it.
         self._asked = "", ""
@@ -158,6 +160,7 @@ class Index:
         del self.messages[message.id]
         self.dropped.append(message)
         self.touched.pop(message.id, None)
+        self.doubts.pop(message.id, None)
         if message.orphans is not None:
             self.orphaned.remove(message)
 
@@ -219,7 +222,10 @@ class Index:
             if kind in ("text", "thought"):
                 said.append(part["text"])
                 length += len(part["text"])
-                message.asks = message.asks or not is_client(part["text"])
+                speaker = speaker_of(part["text"])
+                message.asks = message.asks or not speaker.form or speaker.typed is not None
+                if speaker.doubt:
+                    self.doubts[message.id] = place, speaker.doubt
             elif kind == "response":
                 message.answers = True
                 self._see_answer(message, part["functionResponse"], parts, place, at)
@@ -240,6 +246,7 @@ class Index:
             by, asked = self._asked
             if by != message.id and restates_prompt(sent, seen, asked):
                 message.continues, message.asks = True, False
+                self.doubts.pop(message.id, None)
         if message.asks and not answers:
             said_last = plain_text(content_of(value) if shown is None else shown)
             self._asked = message.id, said_last

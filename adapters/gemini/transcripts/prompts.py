@@ -16,6 +16,7 @@ from agentsdir.adapters.gemini.transcripts.speakers import (
     shell_lines,
     speaker_of,
 )
+from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -86,6 +87,11 @@ def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterat
     content = _content(typed)
     if content:
         yield Piece("user_message", "p", {"content": content})
+
+
+def doubtful(file: str, line: int, offset: int, length: int, why: str) -> Finding:
+    """Remark on a text that is shown as a prompt."""
+    return Finding("doubtful-prompt", file, line, offset, length, f"shown as a prompt: {why}")
 
 
 def _injected(text: str, number: int, reason: str) -> Piece:

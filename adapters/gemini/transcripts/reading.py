@@ -152,6 +152,8 @@ class ReadThread(Thread):
             if self.child:
                 runs.append(_run(sink.add(self.bound("end"))))
         sink.arrange(runs)
+        for doubt in self.doubts():
+            sink.finding(doubt)
         self._settle_rows()
         used = total_usage(message.usage for message in index.messages.values())
         if used is not None:

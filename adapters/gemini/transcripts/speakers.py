@@ -17,15 +17,20 @@ if TYPE_CHECKING:
 class Speaker(NamedTuple):
     """What a text is: a `form` of the client (empty: a prompt), and what a person `typed` in it.
 
-    `shown` is whether the text gives a block without `--hidden`.
+    `shown` is whether the text gives a block without `--hidden`. `doubt` says why a prompt may be
+    the client's all the same.
     """
 
     form: str
     typed: str | None = None
     shown: bool = False
+    doubt: str = ""
 
 
 PERSON = Speaker("")
+LOOKALIKE = Speaker("", doubt="it begins like a text of the client's, and goes on otherwise")
+# Clients before 0.28 say it without a `displayContent` when they go on by themselves.
+MAY_GO_ON = Speaker("", doubt="the client says the same when it goes on by itself")
 GIVEN_ANSWER = "Got it. Thanks for the additional context!"
 """The answer that the client gives itself to a snapshot of ``/compress``."""
 SHELL = "shell-command"
@@ -106,7 +111,17 @@ _FORMS = tuple(
 )
 _BEGINNINGS = (
     "<", "This is the G", "User ", "System: P", "Here is ", "I ran ", "Background ", "You have ",
-    "Plan approved", "[SYSTEM: B", "- **Workspace D",
+    "Plan approved", "[SYSTEM: B", "- **Workspace D", "Please continue.",
+)  # fmt: skip
+# How only the client begins a text.
+_WRAPPINGS = (
+    "<session_context>", "<hook_context>", "<state_snapshot>", "<scratchpad>",
+    "This is the Gemini CLI. We are setting up the context",
+    "User steering update:\n<user_input>", "User hints:\n<user_input>",
+    "System: Please continue.", "System: Potential loop detected.",
+    "Here is the user's editor context as", "Here is a summary of changes in the user's editor",
+    "I ran the following shell command:\n```sh\n", "Background execution update:\n<",
+    "[SYSTEM: Binary content (", "- **Workspace Directories:**\n",
 )  # fmt: skip
 
 
@@ -128,7 +143,9 @@ def speaker_of(text: str) -> Speaker:
             if typed is not None and form == "hints":
                 typed = "\n".join(line.removeprefix("- ") for line in typed.split("\n"))
             return Speaker(form, typed, shown)
-    return PERSON
+    if text == "Please continue.":
+        return MAY_GO_ON
+    return LOOKALIKE if text.startswith(_WRAPPINGS) else PERSON
 
 
 def is_client(text: str) -> bool:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import PurePath
 
 from agentsdir.adapters.gemini.transcripts.fold import Fold
+from agentsdir.adapters.gemini.transcripts.prompts import doubtful
 from agentsdir.adapters.gemini.transcripts.shapes import moment_of, text_of
 from agentsdir.formats import times
 from agentsdir.formats.digest import short_hash
@@ -14,12 +15,13 @@ from agentsdir.formats.reading.sink import Link
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
     from typing import Any
 
     from agentsdir.adapters.gemini.transcripts.messages import Message
     from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.findings import Finding
 
 # The ids of the first agents with files of their own were this short; a longer one in a document
 # is the parent's.
@@ -103,6 +105,14 @@ class Thread:
             None,
             **fields,
         )
+
+    def doubts(self) -> Iterator[Finding]:
+        """Yield a remark on each prompt that may be the client's: a lost word would be worse."""
+        index = self.fold.index
+        for (number, _), why in index.doubts.values():
+            yield doubtful(
+                self.file, index.line[number], index.offset[number], index.length[number], why
+            )
 
     def counts_are_partial(self) -> bool:
         """Clients up to 0.30 merge turns that only call tools into one message with one count.

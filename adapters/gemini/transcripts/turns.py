@@ -7,7 +7,7 @@ They are written once and never restated, so there is nothing to fold.
 from __future__ import annotations
 
 from agentsdir.adapters.gemini.transcripts.names import Names
-from agentsdir.adapters.gemini.transcripts.prompts import prompt_pieces
+from agentsdir.adapters.gemini.transcripts.prompts import doubtful, prompt_pieces
 from agentsdir.adapters.gemini.transcripts.shapes import (
     answer_parts,
     bare_call_id,
@@ -20,6 +20,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     text_of,
     unknown_part,
 )
+from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
 from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import DROPPED
@@ -84,6 +85,12 @@ class TurnWriter:
         for piece in prompt_pieces({"content": turn.parts}):
             self.reason = self.reason or piece.reason
             self._add(piece.kind, piece.key, turn, **piece.fields)
+        row = turn.row
+        for part in turn.parts:
+            why = speaker_of(part["text"]).doubt if part_kind(part) == "text" else ""
+            if why:
+                finding = doubtful(self._file, row.line, row.offset, row.length, why)
+                self._sink.finding(finding)
         for at, part in enumerate(turn.parts):
             kind = part_kind(part)
             if kind == "response":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from gemini_files import answer, header, log, prompt
 from gemini_reading import read_bytes
 
+from agentsdir.adapters.gemini.following.follow import SessionFollower
 from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
 
 TABLE = re.compile(r"<!-- gemini-speakers: begin -->(.*?)<!-- gemini-speakers: end -->", re.DOTALL)
@@ -81,8 +83,37 @@ def test_the_shown_prompt_of_a_row_that_goes_on_by_itself_is_no_second_prompt(sa
 
 def test_please_continue_alone_may_be_a_persons() -> None:
     """Clients before 0.28 write the same words, and nothing tells them apart."""
-    blocks = read_bytes(log(header(), prompt("Please continue."), answer())).blocks("live")
-    assert [block["content"] for block in blocks if block["type"] == "user_message"]
+    reading = read_bytes(log(header(), prompt("Please continue."), answer()))
+    assert [block["content"] for block in reading.blocks() if block["type"] == "user_message"]
+    assert reading.findings == ["doubtful-prompt"]
+
+
+LOOKALIKES = [
+    f"{FORMS['session-context']} typed by hand",
+    f"{FORMS['shell-command']} and what does it mean?",
+    "User hints:\n<user_input>\nuse green",
+    "[SYSTEM: Binary content (image/png) is mentioned here",
+]
+
+
+@pytest.mark.parametrize("text", LOOKALIKES)
+def test_a_text_that_only_begins_like_the_clients_is_remarked_on(text: str, tmp_path: Path) -> None:
+    """Once, in a log and a saved chat, read or followed; a whole form is not."""
+    rows = log(header(), prompt(text), answer())
+    assert read_bytes(rows + log(prompt(text))).findings == ["doubtful-prompt"]
+    path = tmp_path / "session-1.jsonl"
+    path.write_bytes(rows)
+    follower = SessionFollower(path, hidden=False)
+    assert [*follower.poll(), *follower.end()]
+    assert [finding.id for finding in follower.findings] == ["doubtful-prompt"]
+    saved = json.dumps([{"role": "user", "parts": [{"text": text}]}]).encode()
+    assert read_bytes(saved, "checkpoint-x.json").findings[0] == "doubtful-prompt"
+
+
+@pytest.mark.parametrize("text", [*FORMS.values(), "what is <session_context>?"])
+def test_a_form_and_a_text_that_holds_a_tag_raise_no_doubt(text: str) -> None:
+    """Only its beginning makes a text look like the client's."""
+    assert "doubtful-prompt" not in read_bytes(log(header(), prompt(text), answer())).findings
 
 
 def commands(*rows: dict[str, Any]) -> list[tuple[str, str]]:
