@@ -12,6 +12,7 @@ from resumed import PROMPT, Item, copy_home, differences, own_id, scenarios
 
 OWN = {
     r"<session_context>": "context, in front of all",
+    r"Got it\. Thanks for the additional context!$": "its answer to its own summary",
 }
 CHOSEN = (
     "agent", "chat", "clear", "compress", "confirm", "esc_early", "esc_text", "hint", "plain",

@@ -222,7 +222,9 @@ def test_what_was_typed_into_the_client_itself_is_taken_over(any_desk: Desk) -> 
     any_desk.by_hand(native, any_desk.ask("tools"))
     any_desk.later()
     any_desk.by_hand(native, any_desk.ask("again"))
-    assert len(any_desk.chats(native)) == (1 if any_desk.keeps_documents else 2)  # a stub
+    # A client that resumes leaves a stub for each minute in which one was started, and the minute
+    # may have changed between the first two runs, too.
+    assert (len(any_desk.chats(native)) > 1) is not any_desk.keeps_documents
     sent = any_desk.recalled(agent)
     outside = [
         one["block"]["type"] for one in any_desk.of(agent, "block") if one["turn_id"] is None
