@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from agentsdir.engine.world import Client, StartedTurn, World
     from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.directory.locks import Waits
     from agentsdir.formats.directory.states import AgentState
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
@@ -108,6 +109,7 @@ class Environment:
         self.root = root
         self._login = login
         self.uid = os.geteuid() if uid is None else uid
+        self._waits: Waits | None = None
         self._found: FoundRoot | None = None
         self._layout: Layout | None = None
 
@@ -197,6 +199,7 @@ class Environment:
 
         layout = self.layout
         settings = read_settings(layout)
+        self.count_waits()
         return World(
             layout,
             now,
@@ -212,6 +215,20 @@ class Environment:
             self.is_private,
             self.root_made,
         )
+
+    def count_waits(self, limit: float | None = None) -> None:
+        """Count what this command waits for locks, and say on stderr when a wait gets long.
+
+        Args:
+            limit: seconds that its waits may take together (`--wait`), if one was given.
+        """
+        from agentsdir.formats.directory import locks
+
+        if self._waits is None:
+            self._waits = locks.Waits(self.tell)
+        if limit is not None:
+            self._waits.limit = limit
+        locks.count_on(self._waits)
 
     def check_trust(self) -> None:
         """Raise `ProviderError` where the root in force may start no provider (decision D33)."""

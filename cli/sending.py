@@ -32,9 +32,10 @@ class Manner(NamedTuple):
     as_json: bool = False
 
     def waiting_in(self, env: Environment) -> Waiting:
-        """A turn and a slot are waited for: for ever, or as long as `--wait` says."""
+        """A turn and a slot are waited for: for ever, or, together, as long as `--wait` says."""
         from agentsdir.engine.turns import Waiting
 
+        env.count_waits(self.wait)
         if self.wait is None:
             # The slots may be held by turns that wait for the very hook that runs this.
             return Waiting(locks.FOREVER, 0 if env.hook_of else locks.FOREVER)

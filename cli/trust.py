@@ -138,7 +138,8 @@ def _change(env: Environment, root: str, *, listed: bool) -> None:
     path = list_path(env)
     disk = Disk()
     documents.make_folder(path.parent, disk)
-    with locks.hold(path.with_name(".lock"), wait=10, what=str(path), hint="try again"):
+    env.count_waits()
+    with locks.hold(path.with_name(".lock"), brief=True, what=str(path)):
         document = _read(env)
         if not listed and root not in document["roots"]:
             raise AgentsdirError(

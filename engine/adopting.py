@@ -83,7 +83,7 @@ def adopt(
     check_options(layout, architecture, wanted)
     documents.make_folder(layout.root, world.disk)
     layout.check_version(writing=True)
-    with locks.hold(layout.create_lock, what="the agents directory"):
+    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
         open_root(world)
         check_native(layout, session.id)
         native = {"architecture": architecture.architecture, "id": session.id, "cwd": wanted.cwd}

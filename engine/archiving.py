@@ -101,6 +101,6 @@ def _moved(kind: str, paths: AgentPaths, state: AgentState | None, error: Invali
 
 def _move(world: World, paths: AgentPaths, folder: Path) -> None:
     documents.make_folder(folder, world.disk)
-    with locks.hold_undisturbed(paths.lock) as held:
+    with locks.hold_undisturbed(paths.lock, what=f"the log of agent {paths.id}") as held:
         held.check()
         move_folder(paths.folder, folder / paths.id, world.disk)

@@ -81,7 +81,7 @@ def close(world: World, paths: AgentPaths) -> Closing:
         with world.disk.settled():
             closed.append(_close_one(world, paths, "close"))
             create = world.layout.create_lock
-            with locks.hold(create, wait=locks.PATIENCE, what="the agents directory"):
+            with locks.hold(create, brief=True, what="the agents directory"):
                 for listed in descendants(world.layout, paths.id):
                     try:
                         closed.append(_close_one(world, listed.paths, "parent"))

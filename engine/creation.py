@@ -95,7 +95,7 @@ def root_held(world: World) -> Iterator[None]:
     """Hold the create lock of an agents directory, which is made if it is not there."""
     documents.make_folder(world.layout.root, world.disk)
     world.layout.check_version(writing=True)
-    with locks.hold(world.layout.create_lock, what="the agents directory"):
+    with locks.hold(world.layout.create_lock, brief=True, what="the agents directory"):
         open_root(world)
         yield
 

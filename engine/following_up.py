@@ -100,6 +100,7 @@ class FollowingUp:
     def _drain(self) -> None:
         """Run what was put off; it waits for its slots, as nobody else would come to run it."""
         self._scheduler.slot_wait = locks.FOREVER
+        locks.waits().limit = locks.FOREVER
         self._scheduler.drain()
 
     def _run_until(

@@ -51,7 +51,7 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
     findings = list(reading.findings)
     layout = world.layout
     layout.check_version(writing=True)
-    with locks.hold(layout.create_lock, what="the agents directory"):
+    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
         open_root(world)
         agent_id, session_id = world.ids.agent(), world.ids.session()
         native = {**state.native, "id": ids.dashed(session_id), "cwd": state.cwd}

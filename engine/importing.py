@@ -87,7 +87,7 @@ def import_agent(
         put_back = workspace.put_back(source, workplace, world.is_private)
         cwd = str(workplace)
     findings: list[Finding] = []
-    with locks.hold(layout.create_lock, what="the agents directory"):
+    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
         open_root(world)
         if _is_free(layout, source, reading.state):
             agent_id = source.id

@@ -14,7 +14,7 @@ from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.turn_notes import read_note
-from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, SessionStateError
+from agentsdir.formats.errors import AgentsdirError, Busy, NoSuchAgent, SessionStateError
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -168,10 +168,17 @@ def nudge(asked: Sequence[Asked]) -> None:
 
 
 def wait_for_ends(world: World, asked: Sequence[Asked]) -> list[Asked]:
-    """Wait until each turn has ended; return those whose process died before that."""
+    """Wait until each turn has ended; return those whose process died before that.
+
+    Raises `Busy` for one that does not end for long.
+    """
     for one in asked:
+        what = f"agent {one.paths.id}"
+        waiting = locks.Wait(one.paths.turn, what, locks.FOREVER, brief=True)
         while one.runs and locks.is_held(one.paths.turn):
-            world.sleep(_WAIT)
+            if not waiting.pause(_WAIT, world.sleep):
+                raise Busy(f"{waiting.why}; it was asked to end", hint="--no-wait does not wait")
+        waiting.end()
     return [one for one in asked if one.runs]
 
 

@@ -26,7 +26,7 @@ def rename(world: World, paths: AgentPaths, name: str) -> AgentState:
     """
     ids.check_name(name)
     with (
-        locks.hold(world.layout.create_lock, what="the agents directory"),
+        locks.hold(world.layout.create_lock, brief=True, what="the agents directory"),
         world.disk.settled(),
         write_agent(paths, disk=world.disk) as writer,
     ):

@@ -82,7 +82,9 @@ class SessionMultiplexer:
                 return Acquired(state, b"")
             # There are fewer slots than there were: who would keep one has to compete for it.
             state = _suspend(self._world, paths, state, held, "evicted")
-        waited = 0.0
+        waits = locks.waits()
+        allowed = waits.left(wait, brief=False)
+        waited, say_at = 0.0, locks.SAY_AFTER
         stuck: set[str] = set()
         while True:
             with ExitStack() as claim:
@@ -96,13 +98,18 @@ class SessionMultiplexer:
                     if not self._put_away(victim, "evicted"):
                         stuck.add(victim.paths.id)
                     continue
-            if 0 <= wait <= waited:
+            full = f"all {self._world.settings.max_slots} slots run turns"
+            if waited >= allowed:
                 raise SlotsHeld(
-                    f"all {self._world.settings.max_slots} slots run turns",
+                    full,
                     hint="--wait SECONDS waits for one; max_slots in settings.toml says how many",
                 )
+            if waited >= say_at:
+                waits.tell(f"waiting for a slot: {full}")
+                say_at = locks.NEVER
             self._world.sleep(_PAUSE)
             waited += _PAUSE
+            waits.add(_PAUSE, brief=False)
             state = read_agent(paths, known=state).state
             if state.session.state is SessionState.TERMINATED:  # closed while it waited
                 check_transition(SessionState.TERMINATED, SessionState.ACTIVE, paths.id)

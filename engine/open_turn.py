@@ -55,7 +55,11 @@ class OpenTurn:
     def writer(self) -> Iterator[AgentWriter]:
         """Write on from the state this turn already knows, as long as the turn is ours."""
         self._held.check()
-        with write_agent(self.paths, disk=self.world.disk, known=self.state) as writer:
+        # What was said in a turn is not given up because another process is stopped.
+        patient = self.has_started
+        with write_agent(
+            self.paths, disk=self.world.disk, known=self.state, patient=patient
+        ) as writer:
             self.state = writer.state
             yield writer
 

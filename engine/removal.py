@@ -28,7 +28,7 @@ def hold_agent(world: World, paths: AgentPaths) -> Iterator[None]:
     """
     create = world.layout.create_lock
     with (
-        locks.hold(create, wait=locks.PATIENCE, what="the agents directory", hint="try again"),
+        locks.hold(create, brief=True, what="the agents directory"),
         hold_turn(paths, hint="its turn has to end first"),
     ):
         yield
@@ -50,7 +50,7 @@ def remove_agent(
     rest, as it does after a crash.
     """
     with hold_agent(world, paths):
-        with locks.hold_undisturbed(paths.lock) as held:
+        with locks.hold_undisturbed(paths.lock, what=f"the log of agent {paths.id}") as held:
             held.check()
             if only_if is not None and not only_if(read_agent(paths).state):
                 return False

@@ -267,7 +267,7 @@ def sweep_root(world: World, *, dry_run: bool = False) -> list[Path]:
     layout = world.layout
     if dry_run or not _root_leftovers(layout):
         return _root_leftovers(layout)
-    with locks.hold(layout.create_lock, wait=locks.PATIENCE, what="the agents directory"):
+    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
         found = _root_leftovers(layout)
         for path in found:
             documents.remove(path)

@@ -40,6 +40,14 @@ def _own_surroundings(scratch_home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("AGENTSDIR_ROOT", raising=False)
 
 
+@pytest.fixture(autouse=True)
+def _own_waits() -> None:
+    """Count the waits of each test by themselves, as those of each command are."""
+    from agentsdir.formats.directory import locks
+
+    locks.count_on(locks.Waits())
+
+
 @pytest.fixture
 def memory_path(tmp_path: Path) -> Iterator[Path]:
     """Return a folder in memory, where the system has one: for tests that write thousands of files.

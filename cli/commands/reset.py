@@ -37,6 +37,7 @@ def run(
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
     world = env.world
+    env.count_waits(wait or None)
     state = reset(world, paths, message, wait=wait)
     if as_json:
         durability = world.disk.durability

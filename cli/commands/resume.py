@@ -57,6 +57,7 @@ def run(
 
         folder = _folder(env, read_agent(paths).state.cwd, into)
         note_put_back(env, put_back_workspace(world, paths, folder))
+    env.count_waits(wait or None)
     state = resume(world, paths, wait=wait)
     if as_json:
         durability = world.disk.durability

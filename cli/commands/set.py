@@ -49,6 +49,7 @@ def run(
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
     world = env.world
+    env.count_waits(wait or None)
     state = set_folder(world, paths, str(folder.resolve()), wait=wait)
     if as_json:
         durability = world.disk.durability

@@ -55,6 +55,7 @@ def run(
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
     world = env.world
+    env.count_waits(wait or None)
     state = suspend(world, paths, wait=wait)
     if capture:
         from agentsdir.cli.captures import capture_now

@@ -200,20 +200,25 @@ def write_agent(
     disk: Disk | None = None,
     whole: bool = False,
     known: AgentState | None = None,
+    patient: bool = False,
 ) -> Iterator[AgentWriter]:
     """Hold an agent's `.lock` and hand out its writer; the state is read anew under the lock.
 
     Args:
         disk: how this command makes its writes durable; every event by default.
+        patient: wait for `.lock` for ever, as for what would be lost otherwise.
 
-    Raises what `read_agent` raises (`whole` and `known` are its arguments), `Uncertain` once the
+    Raises `Busy` where another process keeps `.lock` for long (SPEC.md, section 13), what
+    `read_agent` raises (`whole` and `known` are its arguments), `Uncertain` once the
     disk would not confirm this agent, and `Invalid` (kind ``log-shorter``) when acknowledged
     records are gone: to write on would hide it. `restore`, which folds the whole log, says what is
     lost and goes on.
     """
     disk = disk or Disk()
     disk.check(paths.folder)
-    with locks.hold_undisturbed(paths.lock) as held:
+    with locks.hold_undisturbed(
+        paths.lock, what=f"the log of agent {paths.id}", patient=patient
+    ) as held:
         try:
             reading = read_agent(paths, whole=whole, known=known)
             ended = reading.torn and journal.end_whole_tail(paths.log, reading.state.position, disk)

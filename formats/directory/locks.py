@@ -22,14 +22,18 @@ from agentsdir.formats.undisturbed import undisturbed as undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 FOREVER = -1.0
 NEVER = float("inf")
 """A time that does not come."""
-PATIENCE = 10.0
-"""Seconds to wait for a lock that nobody holds for long, as the create lock."""
+PATIENCE = 30.0
+"""Seconds that a command waits in all for locks that no process holds for long."""
+LEAST = 1.0
+"""Seconds that it waits for those however short the time is that it was given."""
+SAY_AFTER = 1.0
+"""Seconds after which a wait is said, and counts against `PATIENCE`: shorter ones are traffic."""
 # A reader that asks whether a lock is held has a share of it for some microseconds.
 GRACE = 0.05
 _LONG_PAUSE = 0.02
@@ -64,14 +68,114 @@ class Held(NamedTuple):
             )
 
 
+class Waits:
+    """What one command may wait for locks, and what it has waited (SPEC.md, section 13).
+
+    Args:
+        tell: is given a sentence when a wait gets long.
+
+    `limit` are the seconds that all its waits may take together; negative for no limit but
+    `PATIENCE`.
+    """
+
+    def __init__(self, tell: Callable[[str], None] = lambda _text: None) -> None:
+        self.tell = tell
+        self.limit = FOREVER
+        self._spent = 0.0
+        self._impatient = 0.0
+
+    def left(self, wait: float, *, brief: bool) -> float:
+        """Return how many seconds a wait may take that begins now.
+
+        Args:
+            wait: seconds that it may take by itself; negative for no limit of its own.
+            brief: whether it is for a lock that no process holds for long.
+        """
+        left = NEVER if wait < 0 else wait
+        if self.limit >= 0:
+            rest = self.limit - self._spent
+            left = min(left, max(rest, LEAST - self._impatient) if brief else rest)
+        elif brief:
+            left = min(left, PATIENCE - self._impatient)
+        return max(left, 0.0)
+
+    def add(self, seconds: float, *, brief: bool) -> None:
+        """Count a wait that is over."""
+        self._spent += seconds
+        if brief and seconds >= SAY_AFTER:
+            self._impatient += seconds
+
+
+_waits = Waits()
+
+
+def count_on(waits: Waits) -> None:
+    """Have the waits of this process counted as those of one command."""
+    global _waits
+    _waits = waits
+
+
+def waits() -> Waits:
+    """Return what counts the waits of the command that runs."""
+    return _waits
+
+
+class Wait:
+    """One wait for a lock, from its first failed try on.
+
+    Args:
+        path: the lock's file.
+        what: what is locked, for messages.
+        wait: seconds that it may take; negative for ever.
+        brief: whether the lock is one that no process holds for long.
+    """
+
+    def __init__(self, path: Path, what: str, wait: float, *, brief: bool) -> None:
+        self._path = path
+        self._what = what
+        self._brief = brief
+        self._begun = time.monotonic()
+        self._end = self._begun + max(_waits.left(wait, brief=brief), GRACE)
+        self._say_at = self._begun + SAY_AFTER
+
+    def pause(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
+        """Sleep for some seconds; False, at once, where the wait has taken long enough."""
+        now = time.monotonic()
+        if now >= self._end:
+            self.end()
+            return False
+        if now >= self._say_at:
+            self._say_at = NEVER
+            _waits.tell(f"waiting: {self.why}")
+        sleep(seconds)
+        return True
+
+    def end(self) -> None:
+        """Count it."""
+        _waits.add(time.monotonic() - self._begun, brief=self._brief)
+
+    @property
+    def why(self) -> str:
+        """What keeps this process, in words."""
+        holder = _holder(self._path)
+        return f"{self._what} is held by another process{f' ({holder})' if holder else ''}"
+
+
 @contextmanager
 def hold(
-    path: Path, *, wait: float = FOREVER, what: str = "", hint: str = "--wait SECONDS waits for it"
+    path: Path,
+    *,
+    wait: float = FOREVER,
+    brief: bool = False,
+    what: str = "",
+    hint: str = "--wait SECONDS waits for it",
 ) -> Iterator[Held]:
     """Hold the lock file at `path`, which stays when released.
 
     Args:
-        wait: seconds to wait for another holder; negative waits for ever, 0 does not wait.
+        wait: seconds to wait for another holder; negative waits for ever, 0 does not wait. The
+            command's `Waits` may leave less.
+        brief: whether no process holds this lock for long, so that the wait for it has an end.
         what: what is locked, for the message.
         hint: what to do when it stays held, for the message.
 
@@ -80,29 +184,65 @@ def hold(
     """
     if wait != wait:  # not a number
         raise UsageError("a time to wait is a number of seconds")
-    end = NEVER if wait < 0 else time.monotonic() + max(wait, GRACE)
-    while (taken := _take(path)) is None:
-        if time.monotonic() >= end:
-            raise Busy(f"{what or path} is held by another process", hint=hint)
-        time.sleep(_LONG_PAUSE if wait else _SHORT_PAUSE)
+    taken = None
     try:
+        waiting = None
+        while (taken := _take(path)) is None:
+            waiting = waiting or Wait(path, what or str(path), wait, brief=brief)
+            if not waiting.pause(_LONG_PAUSE if wait else _SHORT_PAUSE):
+                raise Busy(waiting.why, hint=_BRIEF_HINT if brief else hint)
+        if waiting is not None:
+            waiting.end()
         yield taken
     finally:
-        _release(taken)
+        if taken is not None:
+            _release(taken)
+
+
+_BRIEF_HINT = "try again; a process that is stopped goes on with `kill -CONT`"
 
 
 @contextmanager
-def hold_undisturbed(path: Path) -> Iterator[Held]:
-    """Hold a lock for a short block that no signal interrupts; waiting for it, they do."""
+def hold_undisturbed(path: Path, *, what: str = "", patient: bool = False) -> Iterator[Held]:
+    """Hold a lock for a short block that no signal interrupts; waiting for it, they do.
+
+    Args:
+        what: what is locked, for the message.
+        patient: wait for ever, as for what would be lost otherwise.
+
+    Raises what `hold` does for a lock that is held briefly.
+    """
+    waiting = None
     while True:
         with undisturbed():
             if (taken := _take(path)) is not None:
                 try:
+                    if waiting is not None:
+                        waiting.end()
                     yield taken
                 finally:
                     _release(taken)
                 return
-        time.sleep(_SHORT_PAUSE)
+        waiting = waiting or Wait(path, what or str(path), FOREVER, brief=not patient)
+        if not waiting.pause(_SHORT_PAUSE):
+            raise Busy(waiting.why, hint=_BRIEF_HINT)
+
+
+def _holder(path: Path) -> str:
+    """Return the number of the process that holds a lock, and whether it is stopped; or nothing."""
+    try:
+        status = path.lstat()
+        where = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        with open("/proc/locks", encoding="ascii") as table:  # noqa: PTH123, no file of ours
+            held = [line.split() for line in table]
+        pid = next(row[4] for row in held if row[1:2] == ["FLOCK"] and row[5] == where)
+        if int(pid) <= 0:  # of another container
+            return ""
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123
+            state = stat.read().rpartition(")")[2].split()[0]
+    except (OSError, ValueError, IndexError, StopIteration):  # a system that does not say
+        return ""
+    return f"{pid}, stopped" if state in "Tt" else pid
 
 
 def _take(path: Path) -> Held | None:

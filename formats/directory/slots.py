@@ -46,7 +46,7 @@ class Slots:
         documents.make_folder(self._folder, disk)
         if self._folder.is_symlink():
             raise UnsafePath(f"{self._folder} is a link")
-        with locks.hold(self._lock, what="the slots") as held:
+        with locks.hold(self._lock, brief=True, what="the slots") as held:
             if os.pread(held.descriptor, len(_WHOLE), 0) != _WHOLE:
                 for agent_id in active():
                     self.enter(agent_id)
