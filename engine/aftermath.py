@@ -9,7 +9,7 @@ from __future__ import annotations
 from agentsdir.engine.agents import find_readable
 from agentsdir.engine.endings import TERMINAL, Ending, Told
 from agentsdir.engine.inbox import Message, find_message, text_message
-from agentsdir.engine.steps import Step
+from agentsdir.engine.steps import Step, unsent_step
 from agentsdir.formats.digest import derived_id
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError
@@ -155,7 +155,8 @@ def give_up_steps(
             said = failure_text(state, ending.reason)
             steps += ended_steps(layout, state, message["content"], said, failure=ending.reason)
         if message.get("sync") and not is_dropped:
-            steps += telling.sender(state, message, ending)
+            told = telling.sender(state, message, ending)
+            steps += [one if one.to or not one.event else one._replace(to=dropped) for one in told]
         settled = {"message_id": message["messageId"], "outcome": "aborted"}
         says = f"settled message {message['messageId']}: aborted"
         steps.append(Step(says, "message.delivered", settled, dropped))
@@ -187,7 +188,8 @@ class _Telling:
         """Tell the parent that its subagent failed, once; nobody where the parents go round."""
         if _goes_round(self._layout, state):
             # Each failure would cause the next one, for ever.
-            return [Step(f"its parents go round, and {state.parent} was not told")]
+            says = f"its parents go round, and {state.parent} was not told"
+            return [Step(says, is_failure=True)]
         answers = message is not None and message["sender"] == state.parent
         reply_to = message["messageId"] if message is not None and answers else ""
         notice = Message(
@@ -216,8 +218,12 @@ class _Telling:
 
     def _tell(self, agent_id: str, whom: str, teller: str, message: Message) -> list[Step]:
         found = find_readable(self._layout, agent_id) if agent_id != teller else None
+        if found is None and agent_id != teller and self._layout.is_taken(agent_id):
+            # Archived or damaged: once it is neither, `restore` tells it.
+            return [unsent_step(agent_id, message.as_data(message.id), whom)]
         if found is None or found[1].session.state is SessionState.TERMINATED:
-            return [Step(f"{whom} {agent_id or '(none)'} is gone, and was not told")]
+            says = f"{whom} {agent_id or '(none)'} is gone, and was not told"
+            return [Step(says, is_failure=True)]
         paths = found[0]
         if self._again and find_message(paths, message.id) is not None:
             return [Step(f"{whom} {paths.id} was told before")]

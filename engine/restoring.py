@@ -10,9 +10,10 @@ from __future__ import annotations
 from agentsdir.engine.closing import unfinished_steps
 from agentsdir.engine.crashes import crash_steps, spent_streams
 from agentsdir.engine.holding import has_leftovers, hold_turn
+from agentsdir.engine.resending import receiving_steps, sending_steps, tellers_of
 from agentsdir.engine.routing.outbox import hand_out, nobody_tried
 from agentsdir.engine.spawning.ephemeral import is_spent_but_for_a_turn, remove_spent
-from agentsdir.engine.spawning.missed import missed_steps
+from agentsdir.engine.spawning.missed import missed_steps, untold_steps
 from agentsdir.engine.steps import Step, loss_steps, take_step
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.agent import read_agent, without_live_tail, write_agent
@@ -113,22 +114,32 @@ def restore_all(
     world: World, agents: list[AgentPaths], *, dry_run: bool = False
 ) -> Iterator[Restored]:
     """Restore each agent in turn and say what was done."""
+    tellers = tellers_of(world.layout, {paths.id for paths in agents})
     for paths in agents:
-        yield restore_agent(world, paths, dry_run=dry_run)
+        yield restore_agent(world, paths, dry_run=dry_run, tellers=tellers.get(paths.id, []))
 
 
-def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> Restored:
+def restore_agent(
+    world: World,
+    paths: AgentPaths,
+    *,
+    dry_run: bool = False,
+    tellers: list[AgentPaths] | None = None,
+) -> Restored:
     """End what a crash left open, suspend what nobody holds, rebuild what is derived.
 
     Args:
         dry_run: only say what would be done; nothing is written and no lock is taken.
+        tellers: the other agents that may have something to tell it; None looks for them.
     """
+    if tellers is None:
+        tellers = tellers_of(world.layout, {paths.id}).get(paths.id, [])
     done: list[str] = []
     state: str | None = None
     try:
         if locks.is_held(paths.turn):
             return _held(paths)
-        plan = _plan(world, paths)
+        plan = _plan(world, paths, tellers)
         state = plan.reading.state.session.state.value
         if dry_run or not (plan.actions or plan.speaks):
             return Restored(paths.id, state, plan.actions, plan.findings, None)
@@ -139,8 +150,8 @@ def restore_agent(world: World, paths: AgentPaths, *, dry_run: bool = False) -> 
             done += [_STOPPED] if plan.runs else []
             with write_agent(paths, disk=world.disk, whole=True) as writer:
                 done += [_ENDED] if writer.ended_tail else []
-            state = _carry_out(world, paths, _plan(world, paths), done)
-        if plan.goes and remove_spent(world, paths):
+            state = _carry_out(world, paths, _plan(world, paths, tellers), done)
+        if (plan.goes or plan.reading.state.unsent) and remove_spent(world, paths):
             done.append(_REMOVED)
         return Restored(paths.id, state, tuple(done), plan.findings, None)
     except Busy:
@@ -156,7 +167,7 @@ def _held(paths: AgentPaths) -> Restored:
     return Restored(paths.id, "active", ("left alone: a living process holds it",), (), None)
 
 
-def _plan(world: World, paths: AgentPaths) -> _Plan:
+def _plan(world: World, paths: AgentPaths, tellers: list[AgentPaths]) -> _Plan:
     layout = world.layout
     reading = read_agent(paths, whole=True)
     found = without_live_tail(paths, reading.findings)
@@ -167,6 +178,9 @@ def _plan(world: World, paths: AgentPaths) -> _Plan:
     steps = [
         *crash_steps(layout, paths, reading.state),
         *missed_steps(layout, paths, reading.state),
+        *untold_steps(layout, paths, reading.state),
+        *sending_steps(layout, reading.state),
+        *receiving_steps(layout, paths, reading.state, tellers),
         *(ending or _suspension(reading)),
     ]
     losses = loss_steps(reading)

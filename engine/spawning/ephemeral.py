@@ -34,4 +34,4 @@ def is_spent(state: AgentState) -> bool:
 def is_spent_but_for_a_turn(state: AgentState) -> bool:
     """Tell the same of an agent whose open turn is about to be closed."""
     has_worked = state.counters["turns"] > 0 or state.session.state is SessionState.TERMINATED
-    return state.ephemeral and has_worked and not (state.pending or state.children)
+    return state.ephemeral and has_worked and not (state.pending or state.children or state.unsent)

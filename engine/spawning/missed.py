@@ -1,7 +1,7 @@
 """What a parent's log lacks of its subagents, because it could not be told at the time.
 
 It was archived when one ended, or could not be written to; or one was removed before it ended.
-`restore` catches up with it (SPEC.md, "Spawning").
+`restore` of either catches up with it (SPEC.md, "Spawning").
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from agentsdir.engine.aftermath import aftermath
+from agentsdir.engine.agents import find_readable
 from agentsdir.engine.endings import Ending
 from agentsdir.engine.spawning.telling import Subagent, find_child
 from agentsdir.engine.steps import Step
@@ -43,8 +44,18 @@ def missed_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[S
     for child_id in state.children:
         child = find_child(layout, state, child_id)
         if child is not None and state.session.state is not SessionState.TERMINATED:
-            steps += _untold(layout, paths, *child)
+            untold = _untold(layout, paths, *child)
+            steps += [step._replace(to=None) for step in untold]
     return steps
+
+
+def untold_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Return what tells a subagent's parent how its first prompt ended, if it lacks that."""
+    found = find_readable(layout, state.parent) if state.parent else None
+    if found is None or paths.id not in found[1].children or state.parent == paths.id:
+        return []
+    closed = found[1].session.state is SessionState.TERMINATED
+    return [] if closed else _untold(layout, found[0], paths, state)
 
 
 def _untold(layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentState) -> list[Step]:
@@ -67,4 +78,4 @@ def _untold(layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentS
     if not is_over:
         return []
     steps = aftermath(layout, child, turn_id or child.agent_id, prompt, ending, again=True)
-    return [step._replace(to=None) for step in steps if step.to and step.to.id == parent.id]
+    return [step for step in steps if step.to and step.to.id == parent.id]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 ALWAYS = frozenset(
     {
         "message.delivered",
+        "message.resent",
+        "message.unsent",
         "outgoing.delivered",
         "restore",
         "session.state",  # the state machine has its own words for it

@@ -117,6 +117,7 @@ def _state_fields(state: AgentState) -> dict[str, Any]:
         "undelivered": state.undelivered,
         "missed": state.missed,
         **({"imported": True} if state.imported else {}),
+        **({"unsent": state.unsent} if state.unsent else {}),
         "transcripts": state.transcripts,
         "historySize": state.history_size,
         "logSize": state.position.size,
@@ -179,6 +180,7 @@ def state_from_bytes(data: bytes) -> AgentState:
         ephemeral=document["ephemeral"],
         missed=document["missed"],
         imported="imported" in document,
+        unsent=document.get("unsent", {}),
         position=position,
         history_size=document["historySize"],
     )
@@ -220,6 +222,10 @@ def _check_shape(document: dict[str, Any]) -> None:
     for message in document["pending"]:
         texts += message["messageId"], message["sender"], message["kind"]
         if not all(isinstance(part, dict) for part in _list(message["content"])):
+            raise TypeError("content")
+    for one in document.get("unsent", {}).values():
+        texts += one["to"], one["message"]["message_id"]
+        if not all(isinstance(part, dict) for part in _list(one["message"]["content"])):
             raise TypeError("content")
     for child in document["children"].values():
         texts += child["name"], child["status"]

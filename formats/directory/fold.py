@@ -201,6 +201,18 @@ def _sent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
         turn["deferred"].append(sent)
 
 
+def _unsent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    message = _table(data["message"])
+    waiting_message({**message, "sender": state.agent_id, "kind": "system"}, "")  # as it will be
+    entry = {"to": _text(data["to"]), "message": message}
+    state.unsent = {**state.unsent, _text(message["message_id"]): entry}
+
+
+def _resent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    sent = data["message_id"]
+    state.unsent = {one: entry for one, entry in state.unsent.items() if one != sent}
+
+
 def _spawn_requested(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     child, name = _text(data["child"]), _text(data["name"])
     state.children[child] = {"name": name, "status": "pending"}
@@ -244,6 +256,7 @@ def _set(state: AgentState, data: dict[str, Any], _ts: str) -> None:
         state.native = {**state.native, "cwd": state.cwd}
     if data.get("reason") == IMPORT:
         state.imported = True
+        state.unsent = {}  # a bundle tells nobody here anything
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -311,6 +324,8 @@ _STEPS = {
     "turn.aborted": _aborted,
     "message.delivered": _delivered,
     "message.sent": _sent,
+    "message.unsent": _unsent,
+    "message.resent": _resent,
     "abort.requested": _aborting,
     "abort.cleared": _abort_cleared,
     "spawn.requested": _spawn_requested,

@@ -26,6 +26,8 @@ EVENTS = (
     "message.enqueued",
     "message.delivered",
     "message.sent",
+    "message.unsent",
+    "message.resent",
     "turn.start",
     "block",
     "turn.complete",

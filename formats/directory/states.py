@@ -105,7 +105,8 @@ class AgentState(Changing):
     message came that was no notice; `children` are spawned agents that have not ended, by id;
     `undelivered` are the ids of outgoing texts that no connector has taken. `missed` is whether the
     native session in force may not have been told of turns that another one ran. `imported` is
-    whether what the log says comes from a bundle, in part at least.
+    whether what the log says comes from a bundle, in part at least. `unsent` are messages that
+    could not be put into another agent's inbox, by id: `to` whom, and what its `message` says.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class AgentState(Changing):
         ephemeral: bool = False,
         missed: bool = False,
         imported: bool = False,
+        unsent: dict[str, dict[str, Any]] | None = None,
         position: Position | None = None,
         history_size: int = 0,
     ) -> None:
@@ -164,6 +166,7 @@ class AgentState(Changing):
         self.ephemeral = ephemeral
         self.missed = missed
         self.imported = imported
+        self.unsent = {} if unsent is None else unsent
         self.position = Position() if position is None else position
         self.history_size = history_size
 

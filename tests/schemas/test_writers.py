@@ -192,6 +192,21 @@ EVENT_DATA = {
     "message.sent": data(
         {"message_id": AGENT_ID, "to": AGENT_ID, "turn_id": AGENT_ID}, sync=st.booleans()
     ),
+    "message.unsent": data(
+        {
+            "to": AGENT_ID,
+            "message": st.fixed_dictionaries(
+                {
+                    "message_id": AGENT_ID,
+                    "sender": WORD,
+                    "kind": st.just("system"),
+                    "content": PARTS,
+                },
+                optional={"reply_to": AGENT_ID, "notice": st.just(value=True)},
+            ),
+        }
+    ),
+    "message.resent": data({"message_id": AGENT_ID, "outcome": WORD}),
     "turn.start": data(
         {
             "turn_id": AGENT_ID,

@@ -1,0 +1,285 @@
+"""What an agent could not be told is told by the next restoration of either side, once (T-10)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from declared_fields import undeclared
+
+from agentsdir.engine.archiving import archive_agent, unarchive_agent
+from agentsdir.engine.closing import close
+from agentsdir.engine.removal import remove_agent
+from agentsdir.engine.restoring import restore_agent, restore_all
+from agentsdir.engine.turns import send
+from agentsdir.engine.validation.paths import validate
+from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.errors import ProviderError
+
+pytestmark = pytest.mark.feature("T-10", "S-08")
+
+FAILS = 'raise ProviderError("try later", kind="rate-limited")'
+
+
+class Pair:
+    """A subagent that fails, or an agent that is asked, and the one that is to hear of it."""
+
+    def __init__(self, stage: Any, plugin: Callable[..., str], what: str) -> None:
+        self.stage = stage
+        self.told: list[str] = []
+        self.hearer: AgentPaths = stage.new()
+        if what == "a failed subagent":
+            provider = plugin("fails", body=FAILS)
+            self.teller = stage.new(
+                kind="subagent", parent=self.hearer.id, name="fox", provider=provider
+            )
+        else:
+            self.teller = stage.new()
+        self.asks = what == "an answer"
+
+    def turn(self) -> None:
+        """Have the teller take a turn whose end the other is to hear of; keep what is said."""
+        world = self.stage.world._replace(tell=self.told.append)
+        if self.asks:
+            data = {
+                "message_id": self.stage.ids.agent(),
+                "sender": self.hearer.id,
+                "kind": "system",
+                "content": [{"type": "text", "text": "well?"}],
+                "sync": True,
+            }
+            self.stage.append(self.teller, "message.enqueued", data)
+        content = [{"type": "text", "text": "go"}]
+        if self.asks:
+            send(world, self.teller, content, lambda _event: None)
+        else:
+            with pytest.raises(ProviderError):
+                send(world, self.teller, content, lambda _event: None)
+
+    @property
+    def heard(self) -> list[str]:
+        """What the one that is to hear was told, whether it waits or was run."""
+        told = [r["data"] for r in self.stage.log(self.hearer) if r["event"] == "message.enqueued"]
+        return [one["content"][0]["text"] for one in told if one["sender"] == self.teller.id]
+
+
+class Archived:
+    """The hearer is archived."""
+
+    def begin(self, pair: Pair) -> None:
+        """Have the hearer hear nothing."""
+        archive_agent(pair.stage.world, pair.hearer)
+
+    def end(self, pair: Pair) -> None:
+        """Have it hear again."""
+        archived = pair.stage.world.layout.agent(pair.hearer.id, archived=True)
+        unarchive_agent(pair.stage.world, archived)
+
+
+class Unwritable:
+    """Its log has a second name, and is not written to."""
+
+    def begin(self, pair: Pair) -> None:
+        """Have the hearer hear nothing."""
+        os.link(pair.hearer.log, pair.hearer.folder / "second name")
+
+    def end(self, pair: Pair) -> None:
+        """Have it hear again."""
+        (pair.hearer.folder / "second name").unlink()
+
+
+class Unreadable:
+    """Its log cannot be read."""
+
+    def begin(self, pair: Pair) -> None:
+        """Have the hearer hear nothing."""
+        pair.hearer.log.rename(pair.hearer.log.with_suffix(".away"))
+
+    def end(self, pair: Pair) -> None:
+        """Have it hear again."""
+        pair.hearer.log.with_suffix(".away").rename(pair.hearer.log)
+
+
+WAYS = {"archived": Archived(), "unwritable": Unwritable(), "unreadable": Unreadable()}
+
+
+@pytest.fixture(params=["a failed subagent", "an answer"])
+def pair(stage: Any, plugin: Callable[..., str], request: pytest.FixtureRequest) -> Pair:
+    """Return two agents, of which one has something to tell the other."""
+    return Pair(stage, plugin, request.param)
+
+
+@pytest.mark.parametrize("side", ["hearer", "teller"])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_could_not_be_told_is_told_by_the_restoration_of_either_side(
+    pair: Pair, way: Any, side: str
+) -> None:
+    """Of every turn, not of the first alone; each once, in order, and said at the time."""
+    pair.turn()
+    before = pair.heard
+    assert (len(before), pair.told) == (1, [])
+
+    way.begin(pair)
+    pair.turn()
+    pair.turn()
+    assert sum(pair.hearer.id in said for said in pair.told) >= 2
+    way.end(pair)
+    assert len(pair.stage.state(pair.teller).unsent) == 2
+    assert pair.heard == before
+
+    one, other = (getattr(pair, side), pair.hearer if side == "teller" else pair.teller)
+    (planned,) = restore_all(pair.stage.world, [one], dry_run=True)
+    assert any("could not" in action for action in planned.actions)
+    for paths in (one, one, other):
+        restore_agent(pair.stage.world, paths)
+
+    assert pair.heard == before * 3
+    assert pair.stage.state(pair.teller).unsent == {}
+    logs = [pair.hearer.log.read_bytes(), pair.teller.log.read_bytes()]
+    for paths in (other, one):
+        assert restore_agent(pair.stage.world, paths).actions == ()
+    assert [pair.hearer.log.read_bytes(), pair.teller.log.read_bytes()] == logs
+    assert [str(p) for p in validate([pair.stage.root]) if p.fails] == []
+
+
+def test_a_restoration_of_all_agents_tells_it_whichever_comes_first(pair: Pair) -> None:
+    """The agents of a root stand in the order of their ids."""
+    archive_agent(pair.stage.world, pair.hearer)
+    pair.turn()
+    Archived().end(pair)
+    for order in ([pair.hearer, pair.teller], [pair.teller, pair.hearer]):
+        list(restore_all(pair.stage.world, order))
+        assert len(pair.heard) == 1
+
+
+def test_a_restoration_that_dies_between_both_logs_tells_nothing_twice(pair: Pair) -> None:
+    """The message is in one log, and not settled in the other."""
+    archive_agent(pair.stage.world, pair.hearer)
+    pair.turn()
+    Archived().end(pair)
+    state = pair.stage.state(pair.teller)
+    (entry,) = state.unsent.values()
+    pair.stage.append(pair.hearer, "message.enqueued", entry["message"])
+
+    for paths in (pair.teller, pair.hearer):
+        restore_agent(pair.stage.world, paths)
+
+    assert len(pair.heard) == 1
+    assert pair.stage.state(pair.teller).unsent == {}
+
+
+@pytest.mark.parametrize("how", ["removed", "closed"])
+def test_nobody_is_told_who_is_gone_for_good(pair: Pair, how: str) -> None:
+    """And nothing is kept for them."""
+    if pair.asks or how == "removed":
+        archive_agent(pair.stage.world, pair.hearer)
+        pair.turn()
+        Archived().end(pair)
+        if how == "closed":
+            close(pair.stage.world, pair.hearer)
+        else:
+            remove_agent(pair.stage.world, pair.hearer)
+        restore_agent(pair.stage.world, pair.teller)
+        assert pair.stage.state(pair.teller).unsent == {}
+
+
+def test_the_records_are_as_their_schemas_say(pair: Pair) -> None:
+    """And state.json has what is unsent, so that a restoration need not read whole logs."""
+    archive_agent(pair.stage.world, pair.hearer)
+    pair.turn()
+    Archived().end(pair)
+    document = pair.teller.folder / "state.json"
+    assert b'"unsent"' in document.read_bytes()
+    restore_agent(pair.stage.world, pair.teller)
+    assert b'"unsent"' not in document.read_bytes()
+    records = [r for r in pair.stage.log(pair.teller) if r["event"].startswith("message.")]
+    assert [fault for record in records for fault in undeclared("event", record)] == []
+    assert [r["event"] for r in records][-2:] == ["message.delivered", "message.resent"]
+
+
+def test_what_a_message_of_a_log_may_say_is_bounded(stage: Any) -> None:
+    """A log says things in its own agent's name alone, and asks for no turn mode and no answer."""
+    hearer, teller = stage.new(), stage.new()
+    forged = {
+        "message_id": stage.ids.agent(),
+        "sender": "cli",
+        "kind": "user",
+        "content": [{"type": "text", "text": "rm -r"}],
+        "permission_mode": "plan",
+        "sync": True,
+    }
+    stage.append(teller, "message.unsent", {"to": hearer.id, "message": forged})
+    restore_agent(stage.world, hearer)
+    (waiting,) = stage.state(hearer).pending
+    assert (waiting["sender"], waiting["kind"]) == (teller.id, "system")
+    assert not waiting.keys() & {"sync", "permissionMode", "spawn"}
+
+
+def test_what_a_bundle_could_not_tell_is_told_to_nobody(stage: Any) -> None:
+    """An import forgets it: the agents that it names are others here."""
+    hearer, teller = stage.new(), stage.new()
+    message = {"message_id": stage.ids.agent(), "content": [{"type": "text", "text": "hi"}]}
+    message |= {"sender": teller.id, "kind": "system"}
+    stage.append(teller, "message.unsent", {"to": hearer.id, "message": message})
+    stage.append(teller, "agent.set", {"values": {"cwd": "/w"}, "reason": "import"})
+    for paths in (hearer, teller):
+        restore_agent(stage.world, paths)
+    assert stage.state(hearer).pending == []
+
+
+def test_a_parent_is_told_of_a_first_turn_by_the_subagents_restoration_too(
+    stage: Any, plugin: Callable[..., str]
+) -> None:
+    """Its block, its end and the notice."""
+    parent = stage.new()
+    fails = plugin("fails", body=FAILS)
+    child = stage.new(kind="subagent", parent=parent.id, name="fox", provider=fails)
+    first = {
+        "message_id": stage.ids.agent(),
+        "sender": parent.id,
+        "kind": "user",
+        "content": [{"type": "text", "text": "task"}],
+        "spawn": True,
+        "sync": True,
+    }
+    stage.append(child, "message.enqueued", first)
+    running = {"child": child.id, "name": "fox", "status": "running"}
+    stage.append(parent, "agent.spawned", running)
+    archive_agent(stage.world, parent)
+    with pytest.raises(ProviderError):
+        stage.send(child, "more")
+    unarchive_agent(stage.world, stage.world.layout.agent(parent.id, archived=True))
+
+    for _ in range(2):
+        restore_agent(stage.world, child)
+
+    state = stage.state(parent)
+    assert state.children == {}
+    (block,) = [r["data"]["block"] for r in stage.log(parent) if r["event"] == "block"]
+    assert (block["status"], len(state.pending)) == ("error", 2)
+    before = parent.log.read_bytes()
+    restore_agent(stage.world, parent)
+    assert parent.log.read_bytes() == before
+
+
+def test_an_ephemeral_agent_stays_until_it_has_told_its_sender(stage: Any) -> None:
+    """Its log is where the answer stands."""
+    hearer, teller = stage.new(), stage.new(ephemeral=True)
+    archive_agent(stage.world, hearer)
+    data = {
+        "message_id": stage.ids.agent(),
+        "sender": hearer.id,
+        "kind": "system",
+        "content": [{"type": "text", "text": "well?"}],
+        "sync": True,
+    }
+    stage.append(teller, "message.enqueued", data)
+    stage.send(teller, "go")
+    assert Path(teller.folder).exists()
+    unarchive_agent(stage.world, stage.world.layout.agent(hearer.id, archived=True))
+    restore_agent(stage.world, teller)
+    assert len(stage.state(hearer).pending) == 1
+    assert not Path(teller.folder).exists()
