@@ -21,9 +21,9 @@ ROWS = _names(
     ended-by-model file-history-delta file-history-snapshot fork-context-ref frame-link
     history-suppression host-row hybrid-organization isolation-latch keep_alive last-prompt
     marble-origami-commit marble-origami-snapshot memory-mode mode observer-ref permission-mode
-    pr-link prompt_suggestion queue-operation relocated repl-mode resume-head-vouch session-owner
-    speculation-accept stream_event summary tag tool_progress tool_use_summary tools-used
-    transcript_mirror worktree-state
+    pr-link prompt_suggestion queue-operation relocated repl-mode resume-head-vouch
+    session-owner speculation-accept stream_event summary tag tool_progress tool_use_summary
+    tools-used transcript_mirror worktree-state
     """
 )
 CONTROL = frozenset({"control_cancel_request", "control_request", "control_response", "keep_alive"})
@@ -37,13 +37,14 @@ SUBTYPES = _names(
     dev_intent elicitation_complete feedback_draft_queued file_attachments_missing file_snapshot
     files_persisted hook_progress hook_response hook_started inherited_asks_settled
     instruction_size_warning late_allow_not_run memory_recall model_consent_fallback
-    model_fallback notification peer_message_hold per_turn_effort_changed permission_check_status
-    permission_retry placed plugin_install post_turn_summary rewind_stand_in session_metadata
-    session_state_changed session_title_changed shell_cwd start_folder status stop_hook_summary
-    task_progress task_started task_summary task_updated thinking_tokens tool_host_result
-    turn_began_before_init turn_duration turn_handoff_available turn_preempted turn_starting
-    ui_focus ui_invalidate ui_log ui_notify ui_notify_cancel ui_panes ui_placed ui_scroll ui_status
-    ui_toast vcs_state_changed voice_call_talk worker_shutting_down
+    model_fallback notification peer_message_hold per_turn_effort_changed
+    permission_check_status permission_retry placed plugin_install post_turn_summary
+    rewind_stand_in session_metadata session_state_changed session_title_changed shell_cwd
+    start_folder status stop_hook_summary task_progress task_started task_summary task_updated
+    thinking_tokens tool_host_result turn_began_before_init turn_duration turn_handoff_available
+    turn_preempted turn_starting ui_focus ui_invalidate ui_log ui_notify ui_notify_cancel
+    ui_panes ui_placed ui_scroll ui_status ui_toast vcs_state_changed voice_call_talk
+    worker_shutting_down
     """
 )
 
@@ -52,8 +53,9 @@ ATTACHMENTS = _names(
     account_memory_recall advisor_stripped advisor_tool agent_ask_notice agent_listing_delta
     agent_mention already_read_file artifact_opening_prefetch async_hook_response
     async_hook_response_batch at_mention_reference attention_budget auto_mode auto_mode_exit
-    bash_output_audience_note batching_reminder batching_reminder_sent budget_usd
-    claude_app_notice command_permissions compact_file_reference context_efficiency
+    autocheckpointing background_task_status bash_output_audience_note batching_reminder
+    batching_reminder_sent budget_usd claude_app_notice command_permissions
+    compact_file_reference compaction_reminder companion_intro context_efficiency
     context_sections coordinator_context cowork_memory_context credential_org
     critical_system_reminder date date_change deferred_tools_delta deferred_tools_record
     diagnostics dir_sync_notice directory dynamic_skill edited_image_file elapsed_time_reminder
@@ -68,13 +70,13 @@ ATTACHMENTS = _names(
     read_truncation_notice relevant_memories remote_session_change repl_mcp_needs_auth
     repl_mcp_servers sandbox_instructions secondary_reminder secondary_reminder_sent
     selected_lines_in_diff selected_lines_in_ide session_context session_cron_carry
-    silent_turn_reminder skill_listing skill_mention structured_output task_reminder team_context
-    teammate_mailbox teammate_shutdown_batch thinking_drop thinking_stripped thread_state
-    todo_reminder token_usage tool_host_result_lines tool_hosts_correction tool_hosts_notice
-    tool_offer_record tool_results_cut tool_search_usage_reminder total_tokens_reminder
-    ultra_effort_enter ultra_effort_exit ultrathink_effort unknown_command_fallback
-    verify_plan_reminder whole_texts_withdrawn widget_context_hint withheld_memory
-    workflow_keyword_request workflow_size_guideline_change
+    silent_turn_reminder skill_listing skill_mention structured_output task_progress
+    task_reminder team_context teammate_shutdown_batch thinking_drop thinking_stripped
+    thread_state todo todo_reminder token_usage tool_host_result_lines tool_hosts_correction
+    tool_hosts_notice tool_offer_record tool_results_cut tool_search_usage_reminder
+    total_tokens_reminder ultra_effort_enter ultra_effort_exit ultramemory ultrathink_effort
+    unknown_command_fallback verify_plan_reminder whole_texts_withdrawn widget_context_hint
+    withheld_memory workflow_keyword_request workflow_size_guideline_change
     """
 )
 

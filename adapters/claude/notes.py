@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from agentsdir.adapters.claude import kinds, stdout
-from agentsdir.adapters.claude.classify import NOTIFICATION, command_text
+from agentsdir.adapters.claude.classify import NOTIFICATION, PEER, command_text
 from agentsdir.adapters.claude.emit import HIDDEN, label
+from agentsdir.adapters.claude.notices import teammate_notices
 from agentsdir.adapters.claude.shapes import all_text, mapping, text
 from agentsdir.adapters.claude.tree import PLAIN
 from agentsdir.adapters.claude.user import say
@@ -185,6 +186,8 @@ def read_attachment(reading: Reading, value: dict[str, Any], place: Place) -> in
     if kind == "queued_command":
         return _queued(reading, value, place, attachment)
     note = _ATTACHMENTS.get(kind) if isinstance(kind, str) else None
+    if kind == "teammate_mailbox":
+        return _mail(reading, value, place, attachment)
     if note is None:
         _hide(reading, place, "attachment", text(kind), kinds.ATTACHMENTS)
         return reading.emitter.log(place, 0, value)
@@ -196,11 +199,30 @@ def read_attachment(reading: Reading, value: dict[str, Any], place: Place) -> in
         ),
         "",
     )
-    if not detail and kind == "hook_system_message":
-        detail = all_text(attachment.get("content"))
+    if not detail and note.subtype == "hook_response":
+        blocked = mapping(attachment.get("blockingError"))
+        detail = text(blocked.get("blockingError")) or all_text(attachment.get("content"))
     message = f"{note.message}: {detail}" if detail else note.message
     metadata = {"event": note.event, "attachment": attachment}
     return reading.emitter.say(place, note.subtype, message, metadata)
+
+
+def _mail(reading: Reading, value: dict[str, Any], place: Place, attachment: dict[str, Any]) -> int:
+    """Show what teammates reported while a turn ran; what their clients say in JSON is hidden."""
+    letters = attachment.get("messages")
+    said = [
+        f'<teammate-message teammate_id="{text(mapping(letter).get("from"))}">\n{words}\n'
+        "</teammate-message>"
+        for letter in (letters if isinstance(letters, list) else [])
+        if (words := text(mapping(letter).get("text")).strip()) and not words.startswith("{")
+    ]
+    if not said:
+        reading.reason = "attachment"
+        return reading.emitter.log(place, 0, value)
+    message = "\n\n".join(said)
+    for notice in teammate_notices(message):
+        reading.subagents.notified(notice)
+    return reading.emitter.say(place, PEER.subtype, message, {"event": PEER.event})
 
 
 def _queued(

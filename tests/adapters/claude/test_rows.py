@@ -433,6 +433,29 @@ def test_attachments_show_what_matters(kind: str, *, shown: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("attachment", "message"),
+    [
+        ({"type": "hook_system_message", "content": "Mind the gap"}, "A hook says: Mind the gap"),
+        (
+            {
+                "type": "hook_blocking_error",
+                "blockingError": {"blockingError": "no", "command": "x"},
+            },
+            "A hook blocked: no",
+        ),
+        ({"type": "hook_error_during_execution", "content": "boom"}, "A hook failed: boom"),
+        ({"type": "hook_non_blocking_error", "stderr": "oops"}, "A hook failed: oops"),
+        ({"type": "hook_stopped_continuation", "message": "end"}, "A hook stopped the turn: end"),
+    ],
+)
+def test_what_a_hook_says_to_the_person_is_shown(attachment: dict[str, Any], message: str) -> None:
+    """Whichever field has it, or its answer would follow from nothing."""
+    attached = row("attachment", "x1", "u1", attachment=attachment)
+    (block,) = of_type(parse(lines(user("u1", None, "a"), attached)), "system")
+    assert (block["subtype"], block["message"]) == ("hook_response", message)
+
+
+@pytest.mark.parametrize(
     ("given", "shown"),
     [
         ("2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05.678Z"),

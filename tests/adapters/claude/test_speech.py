@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_support import call, lines, of_type, parse, prompts, result, said, user
+from claude_support import call, lines, of_type, parse, prompts, result, row, said, user
 
 pytestmark = pytest.mark.feature("B-01")
 
@@ -63,8 +63,22 @@ FORMS: dict[str, tuple[list[dict[str, Any]], list[Any], list[str]]] = {
     "the summary of a compaction": (
         [user("u1", None, "s", isCompactSummary=True)], [], ["compact_summary"],
     ),
+    "a teammate's report that came during a turn": (
+        [user("u1", None, "go", promptSource="typed"),
+         row("attachment", "x1", "u1", attachment={"type": "teammate_mailbox", "messages": [
+             {"from": "ann", "text": "All is green."}, {"from": "bob", "text": '{"type":"idle"}'},
+         ]})], ["go"], ["peer_message"],
+    ),
     "any other row with `isMeta`": ([user("u1", None, "x", isMeta=True)], [], []),
 }  # fmt: skip
+
+
+def test_a_teammate_that_only_says_that_it_waits_shows_nothing() -> None:
+    """Clients tell each other so in JSON; the row is hidden as others of its kind."""
+    mail = {"type": "teammate_mailbox", "messages": [{"from": "bob", "text": "{}"}, 7]}
+    sink = parse(lines(user("u1", None, "go"), row("attachment", "x1", "u1", attachment=mail)))
+    assert of_type(sink, "system") == []
+    assert sink.tally.hidden_by == {"attachment": 1}
 
 
 def _table() -> list[str]:
