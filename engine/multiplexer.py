@@ -83,7 +83,6 @@ class SessionMultiplexer:
             # There are fewer slots than there were: who would keep one has to compete for it.
             state = _suspend(self._world, paths, state, held, "evicted")
         waits = locks.waits()
-        allowed = waits.left(wait, brief=False)
         waited, say_at = 0.0, locks.SAY_AFTER
         stuck: set[str] = set()
         while True:
@@ -99,7 +98,8 @@ class SessionMultiplexer:
                         stuck.add(victim.paths.id)
                     continue
             full = f"all {self._world.settings.max_slots} slots run turns"
-            if waited >= allowed:
+            own = wait if wait < 0 else max(wait - waited, 0)
+            if waits.left(own, brief=False) <= 0:
                 raise SlotsHeld(
                     full,
                     hint="--wait SECONDS waits for one; max_slots in settings.toml says how many",

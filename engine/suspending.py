@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import signal
+import time
+from contextlib import contextmanager
 
 from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.engine.provider_sessions import (
@@ -12,6 +15,7 @@ from agentsdir.engine.provider_sessions import (
     session_spec,
 )
 from agentsdir.engine.syncing import name_transcripts, store_transcripts
+from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState, check_transition
@@ -19,12 +23,20 @@ from agentsdir.formats.errors import ProviderError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agentsdir.engine.world import World
-    from agentsdir.formats.directory import locks
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.states import AgentState
 
 MAX_BLOB = 1024 * 1024  # decision D23
+BLOB_PATIENCE = 10.0
+"""Seconds that a provider may take to say its blob; `--wait` may leave it less."""
+_AGAIN = 1.0
+
+
+class _TooLate(BaseException):
+    """The provider took too long; no `except Exception` of an adapter keeps it."""
 
 
 def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
@@ -62,6 +74,46 @@ def suspend_held(
 
 
 def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
+    """Return what the provider wants to be handed at the next turn; nothing if it has nothing."""
+    waits = locks.waits()
+    seconds = max(waits.left(BLOB_PATIENCE, brief=False), locks.LEAST)
+    begun = time.monotonic()
+    try:
+        with _limited(seconds):
+            return _asked(world, paths, state)
+    except _TooLate:
+        waits.add(time.monotonic() - begun, brief=False)
+        name = state.session.provider_name
+        world.tell(f"agent {paths.id} is suspended without {name}'s own state: it took too long")
+        return b""
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise `_TooLate` in the block once it takes longer; elsewhere than in the main thread, not.
+
+    A timer, and no thread: a provider that waits for a pipe goes on when it comes.
+    """
+
+    def late(_number: int, _frame: object) -> None:
+        raise _TooLate
+
+    try:
+        before = signal.signal(signal.SIGALRM, late)
+    except ValueError:  # not the main thread
+        yield
+        return
+    # Again and again: what it does about the first one may block, too.
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+def _asked(world: World, paths: AgentPaths, state: AgentState) -> bytes:
     try:
         _, provider = find_provider(state)
         if provider.runs_program:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentsdir.engine import suspending
 from agentsdir.engine.creation import NewAgent
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.inbox import Message, enqueue, text_message
@@ -18,6 +20,7 @@ from agentsdir.engine.resuming import resume
 from agentsdir.engine.running import Sender
 from agentsdir.engine.scheduler import TurnScheduler
 from agentsdir.engine.suspending import suspend
+from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.settings import Settings
 from agentsdir.formats.directory.slots import Slots
@@ -85,6 +88,45 @@ def test_a_session_whose_provider_fails_to_suspend_is_put_away_all_the_same(
     assert stage.state(one).session.provider_state == b""
     assert stage.send(one, "second").outcome == "completed"
     assert stage.state(one).counters["turns"] == 2
+
+
+SLOW = """
+import time
+from pathlib import Path
+from agentsdir.formats.directory import locks
+root = Path(self.spec.cwd)
+(root.parent / "slots").write_text(str(locks.is_held(root / "slots" / ".lock")))
+while True:
+    try:
+        time.sleep(3600)
+    except Exception:
+        pass
+"""
+
+
+@pytest.mark.feature("S-07")
+def test_a_provider_that_takes_too_long_to_suspend_keeps_no_other_waiting(
+    stage: Any, plugin: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a time limit, and the slots are free meanwhile; its session is put away all the same.
+
+    So it is where a session is suspended by hand.
+    """
+    monkeypatch.setattr(suspending, "BLOB_PATIENCE", 0.1)
+    monkeypatch.setattr(locks, "LEAST", 0.1)
+    said: list[str] = []
+    mux = SessionMultiplexer(world_of(stage, 1)._replace(tell=said.append))
+    one = stage.new(provider=plugin("slow", suspend=SLOW), cwd=str(stage.root))
+    stage.send(one, "first")
+
+    take(mux, stage.new())
+
+    assert reasons(stage, one) == ["send", "evicted"]
+    assert (stage.root.parent / "slots").read_text() == "False"
+    assert said == [f"agent {one.id} is suspended without slow's own state: it took too long"]
+    assert stage.send(one, "second").outcome == "completed"
+    assert suspend(stage.world, one).session.provider_state == b""
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 @pytest.mark.feature("S-07")
