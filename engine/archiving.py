@@ -8,7 +8,7 @@ from agentsdir.engine.identities import check_native
 from agentsdir.engine.removal import hold_agent
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.publishing import move_folder
+from agentsdir.formats.directory.publishing import move_agent
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Invalid
@@ -43,7 +43,7 @@ class Moved(NamedTuple):
 def archive_agent(world: World, paths: AgentPaths) -> Moved:
     """Suspend an agent's session if it is active, and move its folder to the archive.
 
-    A damaged agent is moved as it is. Raises what `hold_agent` and `move_folder` raise, and
+    A damaged agent is moved as it is. Raises what `hold_agent` and `move_agent` raise, and
     `AgentsdirError` (kind ``already-exists``) when an agent of this id was archived before.
     """
     folder = world.layout.folder(archived=True)
@@ -75,7 +75,7 @@ def _put_to_rest(world: World, paths: AgentPaths) -> AgentState:
 def unarchive_agent(world: World, paths: AgentPaths) -> Moved:
     """Bring an archived agent back among the others, with every byte it had.
 
-    Raises what `hold_agent` and `move_folder` raise, and `AgentsdirError` (kind
+    Raises what `hold_agent` and `move_agent` raise, and `AgentsdirError` (kind
     ``already-exists``) when another agent has its id, its routing key, its name or its native
     session by now.
     """
@@ -103,4 +103,4 @@ def _move(world: World, paths: AgentPaths, folder: Path) -> None:
     documents.make_folder(folder, world.disk)
     with locks.hold_undisturbed(paths.lock, what=f"the log of agent {paths.id}") as held:
         held.check()
-        move_folder(paths.folder, folder / paths.id, world.disk)
+        move_agent(paths, folder / paths.id, world.disk)

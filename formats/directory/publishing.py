@@ -5,8 +5,10 @@ Who moves one or lets one go holds the create lock, its `.turn` and its `.lock`.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager
+from pathlib import Path
 
 from agentsdir.formats.directory import derived, documents, fold, journal, transcripts
 from agentsdir.formats.directory.durability import Disk
@@ -23,7 +25,6 @@ from agentsdir.formats.errors import NotRecorded, Uncertain
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
     from typing import Any
 
     from agentsdir.formats.directory.layout import (
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     )
     from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.source import Source
+
+
+ON_ANOTHER_LAYER = "on-another-layer"
+"""The kind of a refusal by overlayfs: it renames no folder that the lower layer has."""
 
 
 class NewAgent:
@@ -204,18 +209,77 @@ def publish_agent(
 def withdraw_agent(layout: Layout, paths: AgentPaths, disk: Disk) -> Path:
     """Let an agent's folder disappear in one rename; return where it lies until it is removed.
 
+    Where the system renames no such folder, the files go first, the log after all others and
+    before the locks, which the caller holds: until then the agent is there, and can be removed
+    again.
+
     Raises what `move_folder` raises.
     """
     temporary = layout.agents / f"{TEMPORARY}removed-{paths.id}-{os.urandom(6).hex()}"
-    move_folder(paths.folder, temporary, disk)
+    try:
+        move_folder(paths.folder, temporary, disk)
+    except NotRecorded as error:
+        if error.kind != ON_ANOTHER_LAYER:
+            raise
+        _empty(paths, disk)
+        return paths.folder
     return temporary
+
+
+def _empty(paths: AgentPaths, disk: Disk) -> None:
+    kept = (paths.log, paths.lock, paths.turn)
+    for path in paths.folder.iterdir():
+        if path not in kept:
+            documents.remove(path)
+    documents.remove(paths.log)
+    disk.sync_folder(paths.folder)
+
+
+def move_agent(paths: AgentPaths, new: Path, disk: Disk) -> None:
+    """Move an agent's folder, whose locks the caller holds, to another place in its root.
+
+    Where the system renames no such folder, a copy appears there whole, and the old one goes.
+
+    Raises what `move_folder` raises.
+    """
+    try:
+        move_folder(paths.folder, new, disk)
+    except NotRecorded as error:
+        if error.kind != ON_ANOTHER_LAYER:
+            raise
+        _copy(paths.folder, new, disk)
+        _empty(paths, disk)
+        documents.remove(paths.folder)
+
+
+def _copy(old: Path, new: Path, disk: Disk) -> None:
+    import shutil
+
+    temporary = new.with_name(f"{TEMPORARY}{new.name}-{os.urandom(6).hex()}")
+    try:
+        shutil.copytree(old, temporary, symlinks=True)
+        for entry in documents.entries(temporary):
+            if entry.is_dir(follow_symlinks=False):
+                disk.sync_folder(Path(entry.path))
+            elif entry.is_file(follow_symlinks=False):
+                with Path(entry.path).open("rb") as stream:
+                    disk.sync(stream.fileno(), Path(entry.path))
+        disk.sync_folder(temporary)
+        temporary.rename(new)
+    except OSError as error:
+        _discard(temporary)
+        raise NotRecorded(f"cannot copy {old} to {new}: {error.strerror or error}") from error
+    except BaseException:
+        _discard(temporary)
+        raise
+    disk.sync_folder(new.parent)
 
 
 def move_folder(old: Path, new: Path, disk: Disk) -> None:
     """Rename a folder durably.
 
-    Raises `NotRecorded` when it stands where it stood, `Uncertain` when only an fsync failed, now
-    or earlier.
+    Raises `NotRecorded` when it stands where it stood (kind `ON_ANOTHER_LAYER` for a folder that
+    can be removed, but not renamed), `Uncertain` when only an fsync failed, now or earlier.
     """
     parents = tuple(dict.fromkeys((new.parent, old.parent)))
     for parent in parents:
@@ -223,7 +287,8 @@ def move_folder(old: Path, new: Path, disk: Disk) -> None:
     try:
         old.rename(new)
     except OSError as error:
-        raise NotRecorded(f"cannot move {old} to {new}: {error.strerror}") from error
+        kind = ON_ANOTHER_LAYER if error.errno == errno.EXDEV else None
+        raise NotRecorded(f"cannot move {old} to {new}: {error.strerror}", kind=kind) from error
     # The new name first: a folder may be seen twice after a crash, but never be lost.
     for parent in parents:
         try:

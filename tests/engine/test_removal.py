@@ -149,6 +149,100 @@ def test_a_rename_that_is_refused_changes_nothing(
     assert stage.send(paths, "still here").response == "still here"
 
 
+@pytest.fixture
+def layered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Refuse each rename of an agent's folder as overlayfs does; return what is removed."""
+    removed: list[str] = []
+    rename, unlink = os.rename, os.unlink
+
+    def refusing(old: Any, new: Any) -> None:
+        if len(Path(old).name) == 24 and Path(old).is_dir():
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(old, new)
+
+    def noting(path: Any, **options: Any) -> None:
+        removed.append(Path(os.fsdecode(path)).name)
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "rename", refusing)
+    monkeypatch.setattr(os, "unlink", noting)
+    return removed
+
+
+def test_where_no_folder_is_renamed_the_log_is_removed_after_all_but_the_locks(
+    stage: Any, layered: list[str]
+) -> None:
+    """Whoever dies in between leaves an agent that can be removed again."""
+    paths = stage.new()
+    stage.send(paths)
+    layered.clear()
+
+    remove_agent(stage.world, paths)
+
+    order = [name for name in layered if not name.startswith(".tmp-")]
+    assert order[-3] == "events.jsonl"
+    assert set(order[-2:]) == {".lock", ".turn"}
+    assert not paths.folder.exists()
+
+
+def test_an_agent_that_is_half_removed_can_be_removed(
+    stage: Any, layered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until its log is gone it is there."""
+    paths = stage.new()
+    stage.send(paths)
+    unlink = os.unlink
+
+    def refusing(path: Any, **options: Any) -> None:
+        if Path(os.fsdecode(path)).name == "events.jsonl":
+            raise OSError(errno.EACCES, "Permission denied")
+        unlink(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refusing)
+        with pytest.raises(NotRecorded):
+            remove_agent(stage.world, paths)
+    assert "events.jsonl" not in layered
+    assert stage.state(paths).counters["turns"] == 1
+
+    remove_agent(stage.world, paths)
+
+    assert not paths.folder.exists()
+
+
+def test_where_no_folder_is_renamed_an_archived_agent_is_a_copy_that_appears_whole(
+    stage: Any, layered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the old one is removed before; refused, nothing is left of the copy."""
+    paths = stage.new()
+    stage.send(paths)
+    archive = stage.root / "archive"
+    archive.mkdir(0o700)
+    rename = os.rename
+
+    def refusing(old: Any, new: Any) -> None:
+        if Path(new).parent == archive:
+            code = errno.EXDEV if Path(old) == paths.folder else errno.ENOSPC
+            raise OSError(code, os.strerror(code))
+        rename(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", refusing)
+        with pytest.raises(NotRecorded, match="No space"):
+            archive_agent(stage.world, paths)
+    assert list(archive.iterdir()) == []
+    assert "events.jsonl" not in layered or stage.state(paths)
+    before = {path.name: path.read_bytes() for path in paths.folder.iterdir() if path.is_file()}
+
+    archive_agent(stage.world, paths)
+
+    after = {
+        path.name: path.read_bytes() for path in (archive / paths.id).iterdir() if path.is_file()
+    }
+    assert after == before
+    assert not paths.folder.exists()
+
+
 def test_what_cannot_be_deleted_is_left_to_restore(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from mounted import Ext4, tmpfs
+from mounted import Ext4, overlay, tmpfs
 
 
 def need(*names: str) -> None:
@@ -66,9 +66,9 @@ def _lack(name: str) -> str:
         return "this is no Linux"
     if name == "linux":
         return ""
-    if name in ("root", "tmpfs", "ext4") and os.geteuid() != 0:
+    if name in ("root", "tmpfs", "ext4", "overlay") and os.geteuid() != 0:
         return "this is not root"
-    probe = {"tmpfs": _try_tmpfs, "ext4": _try_ext4, "strace": _try_strace}
+    probe = {"tmpfs": _try_tmpfs, "ext4": _try_ext4, "overlay": _try_overlay, "strace": _try_strace}
     if name == "root":
         return ""
     try:
@@ -84,6 +84,13 @@ def _lack(name: str) -> str:
 def _try_tmpfs() -> None:
     with tempfile.TemporaryDirectory() as folder, tmpfs(Path(folder) / "disk", 64 * 1024):
         pass
+
+
+def _try_overlay() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "lower").mkdir()
+        with overlay(Path(folder)):
+            pass
 
 
 def _try_ext4() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -31,6 +32,18 @@ def tmpfs(folder: Path, size: int) -> Iterator[Path]:
     """Mount an empty file system in memory that holds `size` bytes."""
     with _mounted(folder, "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs"):
         yield folder
+
+
+@contextmanager
+def overlay(folder: Path) -> Iterator[Path]:
+    """Mount an overlay over the folder `lower` in `folder`, on a file system in memory."""
+    with tmpfs(folder / "layers", 16 * 1024 * 1024) as layers:
+        shutil.copytree(folder / "lower", layers / "lower")
+        for name in ("upper", "work"):
+            (layers / name).mkdir()
+        said = ",".join(f"{name}dir={layers / name}" for name in ("lower", "upper", "work"))
+        with _mounted(folder / "merged", "-t", "overlay", "-o", said, "overlay"):
+            yield folder / "merged"
 
 
 def make_read_only(folder: Path) -> None:
