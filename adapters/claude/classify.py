@@ -118,6 +118,8 @@ _GLUED = re.compile(
     r"<(ide_opened_file|ide_selection|system-reminder|local-command-caveat)>.*?</\1>\s*", re.DOTALL
 )
 _EDITOR = "<ide_"
+# A message that a server of the client's brought from a channel of people.
+_CHANNEL = re.compile(r'(<channel source="[^"\n]*"[^>\n]*>\n)(.*)\n</channel>', re.DOTALL)
 # What the client wraps the output and input of its own commands in.
 _COMMAND_TAG = re.compile(
     r"</?(?:local-command-(?:stdout|stderr)|bash-(?:input|stdout|stderr)|user-memory-input)>"
@@ -133,12 +135,13 @@ def voice_of(value: dict[str, Any], text: str, caveat: str | None = None) -> Voi
     get = value.get
     if get("isCompactSummary") is True:
         return SUMMARY
-    if get("isMeta") is True:
+    origin = mapping(get("origin")).get("kind")
+    # The client marks what comes by a channel as its own, and shows it all the same.
+    if get("isMeta") is True and origin != "channel":
         # What a hook made the model go on with is shown, or its answer would follow from nothing.
         return HOOK if text.startswith("Stop hook feedback:\n") else META
     if isinstance(get("planContent"), str) and get("planContent"):
         return PLAN
-    origin = mapping(get("origin")).get("kind")
     source = get("promptSource")
     if isinstance(origin, str) and origin not in _PEOPLE:
         return _ORIGINS.get(origin, UNKNOWN_ORIGIN)
@@ -191,6 +194,10 @@ def _divide(value: dict[str, Any], text: str) -> tuple[str, str]:
     at = 0
     if text.startswith("<"):
         get = value.get
+        if get("type") == "queue-operation" or mapping(get("origin")).get("kind") == "channel":
+            channel = _CHANNEL.fullmatch(text)
+            if channel is not None:
+                return channel[1], channel[2]
         known = isinstance(get("promptSource") or get("permissionMode"), str) or get("origin")
         while match := _GLUED.match(text, at):
             if known and not text.startswith(_EDITOR, at):

@@ -160,6 +160,7 @@ class SessionFollower:
                 file.take(rest)
         self._growing.finish()
         yield from self._told.tell(self._sink.drain())
+        yield from self._told.settle()
 
     def _read(self, files: Sequence[_File]) -> Iterator[StreamEvent]:
         for file in files:

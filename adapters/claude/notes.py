@@ -230,11 +230,10 @@ def _queued(
 ) -> int:
     """Show what was typed while a turn ran: the transcript has it nowhere else."""
     prompt = attachment.get("prompt")
-    reading.queue.prompted(prompt)
     if attachment.get("commandMode") == "task-notification":
         value = {**value, "origin": {"kind": "task-notification"}}
     elif attachment.get("isMeta") is True:
-        value = {**value, "isMeta": True}
+        value = {**value, "isMeta": True, "origin": attachment.get("origin")}
     elif isinstance(attachment.get("origin"), dict):
         value = {**value, "origin": attachment["origin"], "promptSource": "queued"}
     elif attachment.get("commandMode") == "prompt":

@@ -112,7 +112,7 @@ class Reading:
         self.calls = calls
         self.subagents = subagents
         self.tokens = Ledger()
-        self.queue = Queue(self.settle)
+        self.queue = Queue(self)
         self.tree = Tree()
         self.version: str | None = None
         # Set by a row's reader for the tree: what the row is to it.
@@ -185,7 +185,7 @@ class Reading:
     def finish(self) -> None:
         """Say what only the end of the file tells."""
         sink = self._sink
-        self.queue.finish(self)
+        self.queue.finish()
         self.branches()
         if self._thread is None:
             for finding in self.tree.findings(self._file):
@@ -278,6 +278,9 @@ class Reading:
         if place.session != self._home:
             self._note_session(row, place.session)
         emitter = self.emitter
+        queue = self.queue
+        if queue.removed and (thread is MAIN or self._thread is not None):
+            queue.before(kind, value, place)
         if thread is not MAIN:
             self._open(thread, place, kind, value)
         emitter.first, emitter.count = DROPPED, 0
@@ -319,8 +322,9 @@ class Reading:
             operation = text(value.get("operation"))
             if operation not in kinds.QUEUE_OPERATIONS:
                 self.unknown("queue operation", operation, place.source)
-            if outcome in (HIDDEN, FOLDED):
-                self.emitter.log(place, 0, row.value)
+            # An entry that is shown later has the first ids of the row for its blocks.
+            index = 2 * max(1, len(parts(value.get("content")))) if outcome == LATER else 0
+            self.emitter.log(place, index, row.value)
             return outcome
         event = _EVENTS.get(kind)
         if event is not None and isinstance(value.get("sessionId"), str):

@@ -67,6 +67,18 @@ class Tree:
         self._leaf: tuple[str, int] | None = None
         self._replaced: list[str] = []
         self._broken = range(0)
+        # Blocks that stand below a row without being its own: the row, the first, how many.
+        self._attached: list[tuple[int, int, int]] = []
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest row of the main thread, -1 before any."""
+        return self._last_main
+
+    def attach(self, row: int, first: int, count: int) -> None:
+        """Let blocks share the branch of a row, by its number; below -1 nothing is replaced."""
+        if row != _NONE and count:
+            self._attached.append((row, first, count))
 
     def add_aside(self, uuid: str | None, first: int, count: int) -> None:
         """Register a row of another thread, so that its repetition is recognised."""
@@ -177,6 +189,11 @@ class Tree:
                 yield from self._blocks(row, "rewind")
             elif row in gone:
                 yield from self._blocks(row, "overtaken")
+        for row, first, count in self._attached:
+            group = self._rows[4 * row + 1]
+            if (group != _NONE and off[group]) or row in gone:
+                reason = "overtaken" if row in gone else "rewind"
+                yield from ((handle, reason) for handle in range(first, first + count))
 
     def _blocks(self, row: int, reason: str) -> Iterator[tuple[int, str]]:
         first, count = self._rows[4 * row + 2 : 4 * row + 4]

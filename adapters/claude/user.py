@@ -56,7 +56,11 @@ def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> 
     pieces = parts(content)
     texts = [piece for piece in map(part_text, pieces) if piece is not None]
     voice, divided = listen(value, texts, reading.caveat)
+    whole = "\n".join(texts)
+    mid_turn = value.get("type") == "attachment"
     if not voice.is_person:
+        spelled = command_text(whole) if voice is COMMAND else whole
+        reading.queue.deliver(whole, spelled, mid_turn=mid_turn)
         return _speak_for(reading, value, place, voice, texts)
     if voice.doubt:
         _doubt(reading, place, voice.doubt)
@@ -78,7 +82,10 @@ def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> 
             reading.hide_part(place, index, value, part)
             logged = True
     if kept:
-        reading.queue.prompted([item for _, item in kept])
+        said = "\n".join(item for _, item in kept if isinstance(item, str))
+        typed_at = reading.queue.deliver(whole, said, mid_turn=mid_turn)
+        if typed_at is not None:
+            place = place._replace(timestamp=typed_at)
         index = kept[0][0]
         if len(kept) == 1 and isinstance(kept[0][1], str):
             reading.emitter.emit("user_message", place, index, {"content": kept[0][1]})

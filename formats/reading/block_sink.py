@@ -32,6 +32,16 @@ class BlockSink(Protocol):
     def add(self, block: Block) -> int:
         """Append a block; return its handle, `DROPPED` for an unwanted hidden one."""
 
+    def __len__(self) -> int:
+        """Return how many blocks were added, which is the handle of the next one."""
+
+    def move(self, handle: int, position: int, rank: int) -> None:
+        """Show the block that was added last before the one whose handle is `position`.
+
+        Blocks that were moved to one position stand there by `rank`, and those of one rank as they
+        came. Where no block of that handle or a higher one was added, they stand last.
+        """
+
     def amend(self, handle: int, **late: Any) -> None:
         """State fields of a block that were unknown when it was added."""
 

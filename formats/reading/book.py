@@ -39,12 +39,19 @@ class BlockBook:
             block = {**self[key], **event["updates"]}
         else:
             return None
-        self.put(key, block)
+        before = event.get("before")
+        self.put(key, block, None if before is None else (key[0], before))
         return block
 
-    def put(self, key: Key, block: Block) -> None:
-        """Keep a block in place of the one that was there."""
-        self._places[key] = self._spool.add(orjson.dumps(block))
+    def put(self, key: Key, block: Block, before: Key | None = None) -> None:
+        """Keep a block in place of the one that was there; a new one stands before another."""
+        places = self._places
+        is_new = key not in places
+        places[key] = self._spool.add(orjson.dumps(block))
+        if is_new and before is not None and before in places:
+            keys = list(places)
+            for other in keys[keys.index(before) : -1]:
+                places[other] = places.pop(other)
 
     def __getitem__(self, key: Key) -> Block:
         """Return a block that is there."""

@@ -5,6 +5,8 @@ The counterpart of `ParseSink`: nothing is kept but where each block stands and 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.drift import Drifts
@@ -64,6 +66,12 @@ class LiveSink:
         self._late: dict[int, dict[str, Any]] = {}
         # The type and the hash of the words of each block that has any.
         self._words: dict[int, tuple[str, int]] = {}
+        # By conversation: the blocks that were moved, by position and rank.
+        self._moved: dict[str, list[tuple[int, int, int]]] = {}
+
+    def __len__(self) -> int:
+        """Return how many blocks were added, which is the handle of the next one."""
+        return len(self._places)
 
     def drain(self) -> list[StreamEvent]:
         """Return the events since the last call, in order."""
@@ -109,6 +117,29 @@ class LiveSink:
         cleaned = encodable({"type": "system", **news})
         del cleaned["type"]
         return name, cleaned, conversation
+
+    def move(self, handle: int, position: int, rank: int) -> None:
+        """Show the block that was added last before the one whose handle is `position`."""
+        if handle == DROPPED:
+            return
+        name, conversation = self._places[handle]
+        moved = self._moved.setdefault(conversation, [])
+        others = {number for _, _, number in moved}
+        here = bisect_left(moved, (position, rank, handle))
+        following = next(
+            (
+                number
+                for number in range(position, handle)
+                if number not in others and self._places[number][1] == conversation
+            ),
+            None,
+        )
+        if here < len(moved) and (following is None or moved[here][0] <= following):
+            following = moved[here][2]
+        moved.insert(here, (position, rank, handle))
+        if following is not None:
+            event = next(e for e in reversed(self._events) if e.get("blockId") == name)
+            event["before"] = self._places[following][0]
 
     def supersede(self, handle: int, reason: str) -> None:
         """Mark a block as replaced. A stream does not say why."""

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class Reducer:
     """Fold stream events into ordered blocks per conversation (pure; keeps no clock).
 
-    The position of a block is where its handle was first seen. A completed block is looked up by
+    The position of a block is where its handle was first seen, or before the block that its first
+    event names as `before`. A completed block is looked up by
     its handle and by its durable id, so a stream that repeats a block amends it.
     """
 
@@ -56,7 +57,7 @@ class Reducer:
         blocks = self._conversations.setdefault(conversation, {})
         handle = event.get("blockId", "")
         if kind in ("block_start", "block_complete"):
-            block = self._put(blocks, conversation, handle, event["block"])
+            block = self._put(blocks, conversation, handle, event["block"], event.get("before"))
             if kind == "block_start":
                 self._open[conversation, handle] = None
             else:
@@ -74,7 +75,14 @@ class Reducer:
             block.update(event["updates"])
         return block
 
-    def _put(self, blocks: dict[str, Block], conversation: str, handle: str, block: Block) -> Block:
+    def _put(
+        self,
+        blocks: dict[str, Block],
+        conversation: str,
+        handle: str,
+        block: Block,
+        before: str | None,
+    ) -> Block:
         block = dict(block)
         key = self._keys.get((conversation, handle))
         if key is None:
@@ -82,6 +90,12 @@ class Reducer:
             key = self._keys.get((conversation, "id:" + block["id"]), handle)
             self._keys[conversation, handle] = key
         self._keys[conversation, "id:" + block["id"]] = key
+        following = self._keys.get((conversation, before)) if before is not None else None
+        if key not in blocks and following is not None:
+            behind = list(blocks)[list(blocks).index(following) :]
+            blocks[key] = block
+            for other in behind:
+                blocks[other] = blocks.pop(other)
         blocks[key] = block
         return block
 

@@ -8,6 +8,7 @@ memory independent of its size, and no second look at a file that somebody may b
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from itertools import chain
 
 import orjson
@@ -98,6 +99,8 @@ class ParseSink:
         self._reworded: dict[int, bytes] = {}
         # What was arranged: runs of handles, in the order in which they are shown.
         self._runs: list[range] | None = None
+        # By position: the ranks and handles of the blocks that were moved there, in order.
+        self._moved: dict[int, list[tuple[int, int]]] = {}
         # For each block, an index into `_kinds`: its (conversation, type), for the counts.
         self._kind_of: list[int] = []
         self._kinds: dict[tuple[str, str], int] = {}
@@ -158,12 +161,30 @@ class ParseSink:
         """
         self._runs = [*(self._runs or ()), *runs]
 
+    def move(self, handle: int, position: int, rank: int) -> None:
+        """Show a block before the one whose handle is `position`, among others there by rank."""
+        if handle != DROPPED:
+            insort(self._moved.setdefault(position, []), (rank, handle))
+
     def __len__(self) -> int:
         """Return how many blocks were added, which is the handle of the next one."""
         return len(self._kind_of)
 
     def _shown(self) -> list[range]:
-        return [range(len(self))] if self._runs is None else self._runs
+        runs = [range(len(self))] if self._runs is None else self._runs
+        if not self._moved:
+            return runs
+        elsewhere = {handle for moved in self._moved.values() for _, handle in moved}
+        cuts = sorted(elsewhere | self._moved.keys())
+        shown: list[range] = []
+        for run in runs:
+            start = run.start
+            for cut in cuts[bisect_left(cuts, start) : bisect_left(cuts, run.stop)]:
+                shown.append(range(start, cut))
+                shown.extend(range(handle, handle + 1) for _, handle in self._moved.get(cut, ()))
+                start = cut + 1 if cut in elsewhere else cut
+            shown.append(range(start, run.stop))
+        return [run for run in shown if run]
 
     def finding(self, finding: Finding) -> None:
         """Record a remark about the input."""

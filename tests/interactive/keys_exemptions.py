@@ -69,10 +69,14 @@ LEFT = {
     ("gemini-0.61.0/restore", "Change it"),
 }
 
+# Prompts that were fetched back from Claude's queue and waited there again, as no log says.
+WAITED = {
+    ("claude-2.1.98/queue_edit", "Queued and fetched back"),
+    ("claude-2.1.332/queue_edit", "Queued and fetched back"),
+}
+
 # Prompts that were sent when a turn was over, or the client had started: their rows have that time.
 SENT_LATER = {
-    "claude-2.1.98/queue_edit",
-    "claude-2.1.332/queue_edit",
     "claude-2.1.98/resume",
     "claude-2.1.332/resume",
     "gemini-0.61.0/queue_edit",

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from keys_exemptions import AS_SENT, BESIDE_A_YES, CUT, LEFT, SENT_LATER, TAKEN_BACK, TITLES
+from keys_exemptions import (
+    AS_SENT,
+    BESIDE_A_YES,
+    CUT,
+    LEFT,
+    SENT_LATER,
+    TAKEN_BACK,
+    TITLES,
+    WAITED,
+)
 from keys_log import Recording, Typed, seconds_of
 
 Block = dict[str, Any]
@@ -164,7 +173,11 @@ def _order(recording: Recording, blocks: list[Block]) -> Iterator[str]:
         yield f"in another order than typed: {[text_of(block)[:40] for block in shown]}"
 
     def parts(block: Block) -> bool:
-        queued = (one for one in expected if one.queued)
+        queued = (
+            one
+            for one in expected
+            if one.queued or (recording.name, one.text.partition(" [[")[0]) in WAITED
+        )
         return block["type"] == "user_message" and not any(q.is_in(text_of(block)) for q in queued)
 
     live = [block for block in blocks if not block.get("superseded") and block["timestamp"]]

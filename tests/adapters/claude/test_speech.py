@@ -21,6 +21,11 @@ FORMS: dict[str, tuple[list[dict[str, Any]], list[Any], list[str]]] = {
         ["<bash-input>ls</bash-input>"], [],
     ),
     "a prompt": ([user("u1", None, "hi")], ["hi"], []),
+    '`<channel source="…">`': (
+        [user("u1", None, '<channel source="chat">\nW\n</channel>', isMeta=True,
+              origin={"kind": "channel", "server": "chat"})],
+        ["W"], [],
+    ),
     "words beside a yes": (_YES, ["W"], []),
     "`<pasted_content id=…>`": (
         [user("u1", None, 'Look: \n\n<pasted_content id="4a">\nX\n</pasted_content id="4a">\n\n!',
