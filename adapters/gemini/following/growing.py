@@ -118,7 +118,7 @@ class GrowingThread(Thread):
         conversations: dict[str, Conversation],
         told: Retelling,
     ) -> None:
-        super().__init__(file, child=child, is_document=is_document)
+        super().__init__(file, child=child, is_document=is_document, hidden=hidden)
         # (message id, call id) → the child thread's id and how long it ran.
         self.children: dict[tuple[str, str], tuple[str, int | None]] = {}
         self.sink = _Gathering(hidden=hidden, conversations=conversations)
@@ -224,7 +224,8 @@ class GrowingThread(Thread):
             for one, says_more in self._touched.items()
             if settled or (says_more and one not in self._waiting)
         }
-        last = next(reversed(index.messages), None)
+        newest = reversed(index.messages.values())
+        last = next((one.id for one in newest if one.role != "record"), None)
         if last is not None and last in due and not final and index.messages[last].is_empty:
             del due[last]  # what it calls may yet come
         if self._held is not None:

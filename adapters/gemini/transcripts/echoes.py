@@ -26,15 +26,20 @@ _TIME_LENGTH = 64
 
 
 class Echoes:
-    """Decodes the rows of a log, in their order."""
+    """Decodes the rows of a log, in their order.
 
-    def __init__(self) -> None:
+    Args:
+        skips: give `NOTHING` for rows that say only that there was another row.
+    """
+
+    def __init__(self, *, skips: bool = True) -> None:
+        self._skips = skips
         # What the calls of the last row gave; empty if it made none.
         self._given: list[Any] = []
 
     def decode(self, data: bytes) -> Any:
         """Return the value of a row, or `NOTHING`. Raises `JSONDecodeError`."""
-        if len(data) < _TIME_LENGTH and _TIME(data):
+        if len(data) < _TIME_LENGTH and self._skips and _TIME(data):
             return NOTHING
         if self._given:
             begin = data.find(_CONTENT, 0, _BEGINNING)

@@ -142,6 +142,8 @@ class Emitter:
             self._user(message)
         elif message.role == "notice":
             self._notice(message)
+        elif message.role == "record":
+            self._record(message)
         else:
             own = message.id if message.role == "unknown" else f"{message.id}:l"
             self._log(own, message, message.place, self._shelf.entry(message.place))
@@ -230,6 +232,20 @@ class Emitter:
             "metadata": metadata,
         }
         self._add("system", block_id, place, message.timestamp, fields, reason="unknown")
+
+    def _record(self, message: Message) -> None:
+        """Write a row that gives no block but this one; its line is counted as folded."""
+        value = dict_of(self._shelf.entry(message.place))
+        key = next((key for key in ("$set", "$rewindTo") if key in value), "header")
+        kind = {"$set": "metadata", "$rewindTo": "rewind"}.get(key, key)
+        fields = {
+            "subtype": "log",
+            "message": f"{kind} row",
+            "hidden": True,
+            "metadata": {"rowType": None, "row": value},
+        }
+        self._add("system", message.id, message.place, None, fields)
+        self.marks.pop()
 
     def _user(self, message: Message) -> None:
         live = message.text

@@ -60,11 +60,13 @@ class Fold:
 
     Args:
         file: the name for the places of what is not known.
+        hidden: keep such rows, for hidden blocks.
     """
 
-    def __init__(self, file: str = "") -> None:
+    def __init__(self, file: str = "", *, hidden: bool = False) -> None:
         self.index = Index(file)
         self.amending: Counter[str] = Counter()
+        self._keeps = hidden
         self.header: dict[str, Any] = {}
         self.live: dict[str, None] = {}
         self.session_id = ""
@@ -86,21 +88,26 @@ class Fold:
         # Asked of every row: a look into the keys is cheaper than `get`.
         if "$rewindTo" in value and isinstance(value["$rewindTo"], str):
             self._rewind(value["$rewindTo"])
-            self.amending["rewind"] += not row.salvaged
+            self._amend("rewind", row, number)
         elif "id" in value and isinstance(value["id"], str):
             self._insert(value, value["id"], (number, -1))
         elif "$set" in value and isinstance(value["$set"], dict):
             self._set(value["$set"], number)
             if "messages" not in value["$set"]:
-                self.amending["metadata"] += not row.salvaged
+                self._amend("metadata", row, number)
         elif isinstance(value.get("sessionId"), str) and isinstance(value.get("projectHash"), str):
             self.take_header(value, number)
             if isinstance(value.get("messages"), list):
                 self._insert_all(value["messages"], number)
             else:
-                self.amending["header"] += not row.salvaged
+                self._amend("header", row, number)
         else:
             index.add_unknown(value, number)
+
+    def _amend(self, reason: str, row: Row, number: int) -> None:
+        self.amending[reason] += not row.salvaged
+        if self._keeps:
+            self.index.add_record(row.value, number)
 
     def take_header(self, value: dict[str, Any], number: int) -> None:
         """Merge session metadata."""
@@ -133,7 +140,7 @@ class Fold:
     def is_live(self, message: Message) -> bool:
         """Tell whether a resume would load a message; what is none, nothing can drop."""
         name = message.id
-        return name in self.live or name in self.history or message.role == "unknown"
+        return name in self.live or name in self.history or message.role in ("unknown", "record")
 
     def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
         index = self.index

@@ -143,10 +143,16 @@ class Index:
         what = "row" if at < 0 else "message"
         kind = value.get("type") if isinstance(value, dict) else type(value).__name__
         self.note(what, kind, number)
-        name = content_id(value)
+        self._keep(content_id(value), "unknown", (number, at))
+
+    def add_record(self, value: dict[str, Any], number: int) -> None:
+        """Keep a row that only changes what is known of the session, for a hidden block."""
+        self._keep(content_id(value), "record", (number, -1))
+
+    def _keep(self, name: str, role: str, place: Place) -> None:
         count = self._repeats[name] = self._repeats.get(name, 0) + 1
         unique = f"{name}:row" if count == 1 else f"{name}:row.{count}"
-        self._begin(Message(unique, "unknown", (number, at), None))
+        self._begin(Message(unique, role, place, None))
 
     def _begin(self, message: Message) -> None:
         message.number = self._count

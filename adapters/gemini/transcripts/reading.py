@@ -64,7 +64,8 @@ class ReadThread(Thread):
         with source.open() as stream:
             is_document = family_of(stream.read(65536)) == DOCUMENT
             child = transcript.role == "subagent"
-            super().__init__(source.name, child=child, is_document=is_document)
+            hidden = sink.wants_hidden
+            super().__init__(source.name, child=child, is_document=is_document, hidden=hidden)
             self._shelf = Shelf(None, self.file, self.fold.index)
             outputs = _OutputsLater(None, "", sink.finding)
             self._emitter = Emitter(self.fold, self._shelf, sink, "", None, outputs)
@@ -81,7 +82,7 @@ class ReadThread(Thread):
                 rows = document_rows(data, self.file, sink.tally, sink.finding)
                 take = self.fold.take_record
             else:
-                loads = Echoes().decode
+                loads = Echoes(skips=not hidden).decode
                 rows = read_rows(
                     stream, self.file, sink.tally, sink.finding, loads=loads, unread="metadata"
                 )

@@ -37,11 +37,12 @@ class Thread:
         file: the transcript's name.
         child: whether it is a subagent's.
         is_document: whether it is one JSON object, else a log.
+        hidden: whether rows that give hidden blocks alone are wanted.
     """
 
-    def __init__(self, file: str, *, child: bool, is_document: bool) -> None:
+    def __init__(self, file: str, *, child: bool, is_document: bool, hidden: bool) -> None:
         self.file = file
-        self.fold = Fold(file)
+        self.fold = Fold(file, hidden=hidden)
         self.child = child
         self.is_document = is_document
         # The name of the subagent and its link, as far as its parent says them.
@@ -59,7 +60,8 @@ class Thread:
         session = self.fold.session_id
         if session and not (self.is_document and len(session) > _SHORT_ID):
             return session
-        first = next(iter(self.fold.index.messages), "")
+        messages = self.fold.index.messages.values()
+        first = next((message.id for message in messages if message.role != "record"), "")
         start = text_of(self.fold.header.get("startTime"))
         return "agent-" + short_hash(f"{session}\0{start}\0{first}".encode("utf-8", "replace"))
 

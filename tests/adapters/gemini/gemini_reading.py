@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "gemini"
 
+RECORDS = ("header row", "metadata row", "rewind row")
+
 
 class Reading:
     """Transcripts read by the Gemini reader, each session in a sink of its own."""
@@ -33,9 +35,10 @@ class Reading:
         """Return all blocks as they are printed."""
         return [line for sink in self.sinks for line in sink.lines(view)]
 
-    def blocks(self, view: View = "live") -> list[dict[str, Any]]:
-        """Return all blocks."""
-        return [orjson.loads(line) for line in self.lines(view)]
+    def blocks(self, view: View = "live", *, records: bool = False) -> list[dict[str, Any]]:
+        """Return all blocks, those of headers, metadata and rewinds if `records` are wanted."""
+        found = [orjson.loads(line) for line in self.lines(view)]
+        return found if records else [block for block in found if not is_record(block)]
 
     @property
     def findings(self) -> list[str]:
@@ -51,6 +54,11 @@ class Reading:
         settled = sums["parsed"] + sums["hidden"] + sums["folded"] + sums["damaged"]
         assert settled == sums["lines"]
         return sums
+
+
+def is_record(block: dict[str, Any]) -> bool:
+    """Tell whether a block is that of a row which only changes what is known of a session."""
+    return block.get("subtype") == "log" and block["message"] in RECORDS
 
 
 def read_bytes(data: bytes, name: str = "made.jsonl", *, hidden: bool = True) -> Reading:

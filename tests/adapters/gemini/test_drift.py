@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from gemini_files import answer, context, document, header, log, message, prompt
-from gemini_reading import Reading, read_bytes
+from gemini_reading import Reading, is_record, read_bytes
 
 from agentsdir.adapters.gemini.following.follow import SessionFollower
 
@@ -73,7 +73,7 @@ UNKNOWN = {
 }  # fmt: skip
 # What is said about something that has a block of its own, or about the whole session.
 BESIDE_A_BLOCK = (
-    "metadata", "header", "document header", "status", "qwen provenance", "prompt log type",
+    "document header", "status", "qwen provenance", "prompt log type",
 )  # fmt: skip
 
 
@@ -134,3 +134,17 @@ def test_lines_without_a_block_are_counted_by_their_reason() -> None:
     books = _qwen("b", "u", type="system", subtype="ui_telemetry")
     [sink] = read_bytes(log(ASKED, books)).sinks
     assert sink.tally.hidden_by == {"ui-telemetry": 1}
+
+
+def test_a_row_that_only_changes_what_is_known_has_a_hidden_block() -> None:
+    """It is counted as before, and without `--hidden` there is no trace of it."""
+    rows = [*TALK, {"$set": {"lastUpdated": "2026-01-02T03:04:06.000Z"}}, {"$rewindTo": "g1"}]
+    reading = read_bytes(log(*rows))
+    kept = [block for block in reading.blocks("all", records=True) if is_record(block)]
+    assert [(block["message"], block["metadata"]["row"]) for block in kept] == [
+        ("header row", rows[0]), ("metadata row", rows[-2]), ("rewind row", rows[-1]),
+    ]  # fmt: skip
+    assert all(block["hidden"] and "superseded" not in block for block in kept)
+    bare = read_bytes(log(*rows), hidden=False)
+    assert reading.totals() == bare.totals()
+    assert not any(map(is_record, bare.blocks("all", records=True)))

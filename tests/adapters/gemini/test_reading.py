@@ -49,7 +49,8 @@ def test_a_message_that_changes_after_others_came_keeps_its_place():
             _model("a", "one"),
             _user("b", "two"),
             _model("a", "one", toolCalls=[_call("c", "x")]),
-        )
+        ),
+        hidden=False,
     )
     assert _ids(reading) == ["a:x", "a:cc", "a:rc", "b:p"]
     assert sum(reading.sinks[0].counts().values()) == 4
