@@ -47,6 +47,7 @@ def adopt(
     *,
     home: Path,
     variables: Mapping[str, str],
+    here: str,
     get: bool = False,
 ) -> Made:
     """Make an agent of a native session; what the client has is only read.
@@ -57,12 +58,15 @@ def adopt(
             agent.
         home: whose clients' stores an agent's session may stand in.
         variables: of the clients.
+        here: the folder in which the command runs. The agent works there if the transcript stands
+            outside `stores`: what a stranger's file says chooses no folder.
         get: return the live agent that has the session, if one has.
 
     Raises `NoSuchAgent`, `NotATranscript`, `Invalid` and `UsageError` for an origin that is no such
     session, and what `create_agent` raises.
     """
-    architecture, reader, main = _find(world, origin, list(stores), home, variables)
+    stores = list(stores)
+    architecture, reader, main = _find(world, origin, stores, home, variables)
     try:
         session = reader.adoptable(main)
     except OSError as error:
@@ -73,10 +77,12 @@ def adopt(
         if taken is not None:
             return Made(taken.id, [])
     provider = architecture.provider
+    is_own = any(main.resolve().is_relative_to(store.folder.resolve()) for store in stores)
+    is_moved = not (wanted.cwd or is_own) and session.cwd != here
     wanted = wanted._replace(
         provider=architecture.name,
         model=wanted.model or session.model or (provider.default_model if provider else ""),
-        cwd=wanted.cwd or session.cwd,
+        cwd=wanted.cwd or (session.cwd if is_own else here),
     )
     if not wanted.cwd:
         raise UsageError(f"{main} does not say its working directory", hint="give --cwd DIR")
@@ -96,6 +102,9 @@ def adopt(
         with making_agent(layout, agent_id, session_id, world.disk) as made:
             made.append("session.created", data, world.now())
             findings = take_over(made, architecture, session.files, world.now())
+    if is_moved:
+        named = f", not in {session.cwd} as its transcript says" if session.cwd else ""
+        world.tell(f"the agent works in {here}{named}; --cwd DIR chooses another folder")
     return Made(agent_id, findings)
 
 

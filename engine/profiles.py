@@ -129,7 +129,8 @@ def apply_profile(
         anew: write it in any case; the provider may be another than ran the turns before.
 
     Raises what `load_profile` raises, and `AgentsdirError` when the system refuses, or (kind
-    ``no-folder``) when the working directory is gone.
+    ``no-folder``) when the working directory is gone, and `Invalid` (kind ``private-folder``) when
+    a file would stand where programs keep settings.
     """
     done_before = state.counters["turns"] > state.counters["failedTurns"] and not anew
     if not state.profile or done_before or not isinstance(provider, ProgramProvider):
@@ -140,6 +141,14 @@ def apply_profile(
         raise AgentsdirError(
             f"the working directory {folder} is gone", hint="make it again", kind="no-folder"
         )
+    for name in sorted(wanted):
+        if world.is_private(folder / checked_name(name)):
+            raise Invalid(
+                f"the profile {state.profile} is not used: {folder / name} is where settings are "
+                "kept, or in an agents directory",
+                hint=f"`agentsdir set {paths.id} cwd=DIR` gives the agent another folder",
+                kind="private-folder",
+            )
     done = _write(folder, wanted)
     if done.written or done.skipped:
         data = {

@@ -72,7 +72,8 @@ def run(
 
     Nothing runs until the first `agentsdir send`. --from makes an agent of a session of Claude
     Code or Gemini CLI, by its file, its folder or its id: its history is read, its transcript is
-    kept, and the first `send` goes on with it in the folder where it began, or in --cwd.
+    kept, and the first `send` goes on with it in the folder where it began, or in --cwd. One that
+    is not in a client's own store works where this command runs.
 
     A name (among siblings), a conversation, a task, the heartbeat and a native session are one live
     agent's each. With --get, the agent that has it is found and left as it is; else the second is
@@ -129,4 +130,13 @@ def _adopt(env: Environment, world: World, wanted: NewAgent, origin: str, *, get
     path = env.cwd / origin
     there: Path | str = path if path.exists() else origin
     stores = stores_of(env.home, env.cwd, env.variables)
-    return adopt(world, wanted, there, stores, home=env.home, variables=env.variables, get=get)
+    return adopt(
+        world,
+        wanted,
+        there,
+        stores,
+        home=env.home,
+        variables=env.variables,
+        here=str(env.cwd.resolve()),
+        get=get,
+    )

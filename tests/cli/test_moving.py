@@ -362,7 +362,7 @@ def test_a_large_agent_moves_within_a_bound(shell: Any, tmp_path: Path) -> None:
             stream.write(orjson.dumps({**row, **changed, "type": "user"}) + b"\n")
     there = "there"
     commands = (
-        ["new", "--from", str(path), "--name", "large"],
+        ["new", "--from", str(path), "--name", "large", "--cwd", "."],
         ["export", "--bundle", "large", "large.tar"],
         ["--root", there, "import", "large.tar", "--cwd", "."],
         ["--root", there, "fork", "large"],

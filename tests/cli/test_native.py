@@ -182,3 +182,39 @@ def test_a_session_that_an_agent_has_is_found_with_get_and_refused_without(
     assert (again.code, error["kind"]) == (1, "already-exists")
     assert agent in error["message"]
     del store
+
+
+def test_a_transcript_outside_the_clients_store_chooses_no_folder(shell: Any, store: Path) -> None:
+    """A stranger wrote it: the agent works where the command runs, or in --cwd, which is said."""
+    file = shell.cwd / f"{ONE}.jsonl"
+    (store / "projects" / "-w" / f"{ONE}.jsonl").rename(file)
+
+    made = shell("new", "--from", file.name)
+    agent = made.out.strip()
+
+    assert (made.code, made.err.count("\n")) == (0, 1)
+    assert f"works in {shell.cwd}, not in /w as its transcript says" in made.err
+    shown = shell.ok("inspect", agent).json
+    assert shown["cwd"] == str(shell.cwd)
+    shell.ok("rm", "--yes", agent)
+    (shell.cwd / "other").mkdir()
+    agent = shell.ok("new", "--from", str(file), "--cwd", "other").out.strip()
+    assert shell.ok("inspect", agent).json["cwd"] == str(shell.cwd / "other")
+
+
+def test_a_link_to_a_strangers_transcript_does_not_make_it_the_clients(
+    shell: Any, store: Path
+) -> None:
+    """Where the file stands decides, not the path by which it is named; and the other way round."""
+    inside = store / "projects" / "-w" / f"{TWO}.jsonl"
+    (shell.cwd / "mine.jsonl").symlink_to(inside)
+    agent = shell.ok("new", "--from", "mine.jsonl").out.strip()
+    assert shell.ok("inspect", agent).json["cwd"] == "/w"
+
+    shell.ok("rm", "--yes", agent)
+    outside = shell.cwd / "theirs.jsonl"
+    linked = store / "projects" / "-w" / f"{ONE}.jsonl"
+    linked.rename(outside)
+    linked.symlink_to(outside)
+    made = shell("new", "--from", str(linked))
+    assert shell.ok("inspect", made.out.strip()).json["cwd"] == str(shell.cwd)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentsdir.adapters.claude.provider import ClaudeProvider
+from agentsdir.cli.environment import Environment
 from agentsdir.engine.profiles import apply_profile
-from agentsdir.formats.errors import AgentsdirError, UsageError
+from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 
 
 @pytest.fixture
@@ -134,3 +136,24 @@ def test_a_working_directory_that_is_gone_is_not_made_again(stage: Any, work: Pa
         apply(stage, work, paths)
 
     assert (raised.value.kind, work.exists()) == ("no-folder", False)
+
+
+@pytest.mark.parametrize("where", ["home", "home/.config/tool"])
+def test_in_a_home_a_profile_is_no_setting_of_the_user(
+    stage: Any, work: Path, tmp_path: Path, where: str
+) -> None:
+    """A client takes ~/.claude/agents for every project; nothing at all is written."""
+    home = tmp_path / "home"
+    folder = tmp_path / where
+    folder.mkdir(parents=True)
+    env = Environment(BytesIO(), StringIO(), StringIO(), {}, folder, home)
+    paths = stage.new(provider="claude", profile="good", cwd=str(folder))
+    world = stage.world._replace(is_private=env.is_private)
+
+    with pytest.raises(Invalid, match="is where settings are kept") as refused:
+        apply_profile(world, paths, stage.state(paths), ClaudeProvider())
+
+    assert refused.value.kind == "private-folder"
+    assert "cwd=DIR" in (refused.value.hint or "")
+    assert list(folder.iterdir()) == []
+    assert applied(stage, paths) == []
