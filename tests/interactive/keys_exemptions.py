@@ -20,6 +20,7 @@ UNWRITTEN = {
     "gemini-0.61.0/chat": 7,
     "gemini-0.61.0/clear": 3,
     "gemini-0.61.0/compress": 2,
+    "gemini-0.61.0/declines": 2,
     "gemini-0.61.0/plain": 1,
     "gemini-0.61.0/restore": 2,
     "gemini-0.61.0/resume": 1,

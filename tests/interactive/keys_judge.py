@@ -58,11 +58,17 @@ def unwritten_commands(recording: Recording) -> list[str]:
         if one.text in TAKEN_BACK:
             continue
         text = _as_sent(recording, one).text.removeprefix("!").strip()
-        quoted = json.dumps(text, ensure_ascii=False)[1:-1]
+        quoted = _quoted(text)
+        shell = text.replace("\\", r"\\").replace("`", r"\`")
         forms = [f">{quoted}<", f"<command-name>{text.partition(' ')[0]}<", f'"{quoted}"']
+        forms.append(_quoted(f"```sh\n{shell}\n```"))
         if not any(form in written for form in forms):
             found.append(one.text)
     return found
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def expected_titles(recording: Recording, sessions: Sessions) -> list[str]:

@@ -167,8 +167,8 @@ def test_what_no_client_wrote_is_counted() -> None:
     """Every prompt was written; of some commands there is no trace."""
     for one in (*fixtures(), *ALL):
         assert len(unwritten_commands(one)) == UNWRITTEN.get(one.name, 0), one.name
-    assert len(fixtures()) == 17
-    assert sum(len(expected_prompts(one)) for one in fixtures()) == 62
+    assert len(fixtures()) == 18
+    assert sum(len(expected_prompts(one)) for one in fixtures()) == 69
     if ALL:
         assert len(ALL) == 83
         assert sum(len(expected_prompts(one)) for one in ALL) == 298
