@@ -51,10 +51,12 @@ class GeminiSession:
 
     Args:
         is_known: the client has the session's chat file, so it is resumed.
+        patience: seconds that the client has between its result and its end.
     """
 
-    def __init__(self, spec: SessionSpec, *, is_known: bool) -> None:
+    def __init__(self, spec: SessionSpec, *, is_known: bool, patience: float = _LEAVING) -> None:
         self._spec = spec
+        self._patience = patience
         self._is_known = is_known
         self._program: Program | None = None
         self._turn: JoinedTurn | None = None
@@ -125,8 +127,8 @@ class GeminiSession:
                 yield from self._hear(turn, line)
             yield from self._note(turn.poll())
             if is_settled(turn) or program.wait(0) is not None:
-                # Something that it started may hold its output open.
-                for line in program.lines(_LEAVING):
+                # Something that it started may hold its output open, or it goes on talking.
+                for line in program.lines(self._patience):
                     yield from self._hear(turn, line)
                 break
         yield from self._note(turn.end())

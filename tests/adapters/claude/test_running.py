@@ -12,6 +12,7 @@ import pytest
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.claude.provider import ClaudeProvider
+from agentsdir.adapters.claude.running import ClaudeSession
 from agentsdir.adapters.contract import Decision, Host, Process, SessionSpec
 from agentsdir.adapters.sides import ProviderSession
 from agentsdir.formats.errors import ProviderError
@@ -217,6 +218,25 @@ def test_an_interrupt_of_nothing_does_nothing(bench: Bench) -> None:
     assert [*session.interrupt()] == []
     session.stop()
     assert not (bench.folder / "given").exists()
+
+
+TALKS_ON = """
+say(type="system", subtype="init", session_id="s", model="m")
+done()
+while True:
+    say(type="system", subtype="status", session_id="s")
+    time.sleep(0.001)
+"""
+
+
+def test_a_client_that_has_given_its_result_and_goes_on_talking_is_ended(bench: Bench) -> None:
+    """What it says does not move the end of its patience; the turn has succeeded."""
+    begun: list[Process] = []
+    spec = bench.spec(TALKS_ON)
+    spec = spec._replace(host=spec.host._replace(began=begun.append))
+    told = run(ClaudeSession(spec, "--session-id", patience=0.2))
+    assert told[0]["block"]["type"] == "user_message"
+    assert not processes.is_alive(begun[0])
 
 
 def test_leaving_in_the_middle_leaves_nothing_running(bench: Bench) -> None:

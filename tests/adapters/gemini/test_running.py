@@ -16,6 +16,7 @@ import pytest
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Host, Process, SessionSpec
 from agentsdir.adapters.gemini.provider import GeminiProvider
+from agentsdir.adapters.gemini.running.session import GeminiSession
 from agentsdir.adapters.sides import ProviderSession
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading.reducer import Reducer
@@ -333,6 +334,23 @@ def test_leaving_in_the_middle_leaves_nothing_running(bench: Bench) -> None:
     assert len([*processes.marked(bench.host.marks)]) == 2
     session.stop()
     assert [*processes.marked(bench.host.marks)] == []
+
+
+TALKS_ON = (
+    "\nwhile True:\n"
+    "    say(type='message', role='user', content='and another thing')\n"
+    "    time.sleep(0.001)\n"
+)
+
+
+def test_a_client_that_has_given_its_result_and_goes_on_talking_is_ended(bench: Bench) -> None:
+    """What it says does not move the end of its patience; its answer is the turn's."""
+    begun: list[Process] = []
+    spec = bench.spec(TURN + TALKS_ON)
+    spec = spec._replace(host=spec.host._replace(began=begun.append))
+    told = run(GeminiSession(spec, is_known=False, patience=0.2))
+    assert [one[1] for one in blocks(told)][:2] == ["user_message", "assistant_text"]
+    assert not processes.is_alive(begun[0])
 
 
 def test_a_client_that_has_answered_and_stays_is_not_waited_for(bench: Bench) -> None:
