@@ -19,9 +19,18 @@ RIGHT: dict[str, list[str]] = {
         "user: go", "assistant: a long answer", "compaction", "compact_summary",
         "user: go on", "assistant: fine",
     ],
+    "json-task-notice": [
+        "user: Build it beside our work.", "tool_use", "tool_result", "assistant: It builds.",
+        "task_notification", "user: How far is it?", "assistant: It is built.",
+        'user: {"task_id": "b7", "title": "mine"}', "assistant: That is no task of ours.",
+    ],
     "leaf-newest-row": [
         "user: one", "assistant: answer one", "user: two", "tool_use", "tool_result",
         "assistant: Published at last.",
+    ],
+    "queued-and-never-sent": [
+        "user: Which branch?", "user: And is it clean?", "assistant: The main one.",
+        "user: List its files.", "assistant: There are two.",
     ],
     "rewritten-row": [
         "user: Name one colour.", "assistant: Red, I would say.", "user: And a fruit?",
@@ -34,11 +43,19 @@ RIGHT: dict[str, list[str]] = {
         "user: one", "assistant: answer one", "user: two instead", "assistant: answer two",
     ],
     "snapshot-first": ["user: say hello", "assistant: hello"],
+    "steering-removed": [
+        "user: Mend the parser.", "tool_use", "tool_result", "user: Are there tests?",
+        "assistant: No, there are none.",
+    ],
     "teammates": [
         "user: make a team", "subagent", "subagent", "assistant: both run", "peer_message",
         "assistant: fine",
     ],
     "unknown-chained-row": ["user: hi", "tool_use", "tool_result", "assistant: done"],
+    "waiting-out-of-order": [
+        "user: Begin.", "user: This one waits.", "user: This one is sent first.",
+        "assistant: Done.",
+    ],
     "words-beside-a-result": [
         "user: Mend the parser.", "tool_use", "tool_result",
         "user: and run the tests before you go on", "assistant: I run them now.",
