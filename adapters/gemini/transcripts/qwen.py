@@ -80,9 +80,9 @@ _PROVENANCES = (
     "assistant_output", "goal_control", "goal_runtime", "real_user", "system", "tool_result",
 )  # fmt: skip
 # The kinds of user rows that a person typed; the others the client writes in the user's place.
-_TYPED = ("", "at_command", "mid_turn_user_message")
-_CLIENTS = ("goal_control", "goal_runtime", "system")
-_HOOK_OPEN = "<qwen:user-prompt-submit-context>"
+TYPED = ("", "at_command", "mid_turn_user_message")
+CLIENTS = ("goal_control", "goal_runtime", "system")
+HOOK_OPEN = "<qwen:user-prompt-submit-context>"
 _HOOK_CLOSE = "</qwen:user-prompt-submit-context>"
 _COUNTS = {
     "input": "promptTokenCount",
@@ -162,7 +162,7 @@ def _write(writer: TurnWriter, row: Row, value: dict[str, Any], sink: ParseSink)
     )
     _name_unknown(writer, turn, value)
     if kind == "user" and turn.parts:
-        if text_of(value.get("subtype")) in _TYPED and value.get("provenance") not in _CLIENTS:
+        if text_of(value.get("subtype")) in TYPED and value.get("provenance") not in CLIENTS:
             return _prompt(writer, turn, dict_of(value.get("systemPayload")))
         # An answer may follow, so what it answers is shown.
         said = text_of(dict_of(value.get("systemPayload")).get("displayText"))
@@ -222,9 +222,9 @@ def _prompt(writer: TurnWriter, turn: Turn, payload: dict[str, Any]) -> int:
 def _is_hooks(part: dict[str, Any]) -> bool:
     text = part["text"].strip() if part_kind(part) == "text" else ""
     return (
-        text.startswith(_HOOK_OPEN + "\n")
+        text.startswith(HOOK_OPEN + "\n")
         and text.endswith("\n" + _HOOK_CLOSE)
-        and text.count(_HOOK_OPEN) == text.count(_HOOK_CLOSE) == 1
+        and text.count(HOOK_OPEN) == text.count(_HOOK_CLOSE) == 1
     )
 
 

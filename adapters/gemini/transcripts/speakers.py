@@ -87,6 +87,14 @@ _FORMS = tuple(
             True,
         ),
         (
+            "directories",
+            (
+                r"I'm currently working in the (?:directory: [^\n]*|following directories:\n.*)\n"
+                r"Here is the folder structure of the current working directories:\n.*"
+            ),
+            True,
+        ),
+        (
             "background",
             r"Background execution update:\n<background_output>\n.*\n</background_output>.*",
             True,
@@ -111,7 +119,7 @@ _FORMS = tuple(
 )
 _BEGINNINGS = (
     "<", "This is the G", "User ", "System: P", "Here is ", "I ran ", "Background ", "You have ",
-    "Plan approved", "[SYSTEM: B", "- **Workspace D", "Please continue.",
+    "Plan approved", "[SYSTEM: B", "- **Workspace D", "Please continue.", "I'm currently w",
 )  # fmt: skip
 # How only the client begins a text.
 _WRAPPINGS = (

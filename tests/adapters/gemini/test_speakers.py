@@ -12,6 +12,7 @@ from gemini_files import answer, header, log, prompt
 from gemini_reading import read_bytes
 
 from agentsdir.adapters.gemini.following.follow import SessionFollower
+from agentsdir.adapters.gemini.transcripts import qwen
 from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
 
 TABLE = re.compile(r"<!-- gemini-speakers: begin -->(.*?)<!-- gemini-speakers: end -->", re.DOTALL)
@@ -46,6 +47,29 @@ def test_the_table_has_the_forms_that_are_known() -> None:
     table = TABLE.search(SPEC.read_text(encoding="utf-8"))
     assert table is not None
     assert re.findall(r"^\| `([a-z-]+)`", table[1], re.MULTILINE) == list(FORMS)
+    rows = [row.split(" | ") for row in table[1].strip().splitlines()[2:]]
+    assert {len(row) for row in rows} == {5}
+    assert {row[1] for row in rows} == {"Gemini CLI", "Qwen Code"}
+    assert all(re.fullmatch(r"(?:\d+\.\d+\.\d+ ?)+", row[2]) for row in rows)
+
+
+def test_the_table_has_what_qwen_says_of_who_speaks() -> None:
+    """Its rows say it in fields, and the one form in tags is known to the module."""
+    table = TABLE.search(SPEC.read_text(encoding="utf-8"))
+    assert table is not None
+    by, kinds, tags, _ = re.findall(r"^\| (.*?) \| Qwen Code", table[1], re.MULTILINE)
+    assert re.findall("`(.*?)`", by) == list(qwen.CLIENTS)
+    assert re.findall("`(.*?)`", kinds)[1:] == [one for one in qwen.TYPED if one]
+    assert f"<{tags.strip('`')}>" == qwen.HOOK_OPEN
+
+
+def test_the_directories_of_older_clients_are_no_prompt() -> None:
+    """What `/dir add` told the model before 0.29, which a saved chat keeps."""
+    tree = "Here is the folder structure of the current working directories:\n\n/w\n"
+    for where in ("directory: /w", "following directories:\n  - /w\n  - /x"):
+        said = f"I'm currently working in the {where}\n{tree}"
+        assert speaker_of(said).form == "directories"
+        assert speaker_of(f"{said.partition(chr(10))[0]} and need help").form == ""
 
 
 @pytest.mark.parametrize(("form", "text"), FORMS.items(), ids=FORMS)
