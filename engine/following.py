@@ -7,7 +7,7 @@ from pathlib import Path
 from agentsdir.adapters import registry
 from agentsdir.adapters.sides import LiveReader, StoreReader
 from agentsdir.engine.agents import find_agent
-from agentsdir.engine.native import find_native, may_be_native
+from agentsdir.engine.native import find_native, main_in, may_be_native
 from agentsdir.engine.parsing import SUFFIXES, owner_of
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.transcripts import check_links, of_session, store_path
@@ -199,12 +199,8 @@ def _of_agent(
         refused, stores = error, []
 
     def look(name: str) -> tuple[StoreReader, Path] | None:
-        for store in stores:
-            if store.reader is reader and store.folder.is_dir():
-                for main in reader.locate(store.folder, name):
-                    if reader.native_id(main) == name:  # and not one that merely begins so
-                        return reader, main
-        return None
+        main = main_in(stores, reader, name)
+        return None if main is None else (reader, main)
 
     found = look(native_id)
     if found is not None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import shutil
 
+from agentsdir.adapters import registry
+from agentsdir.adapters.sides import StoreReader
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.creation import Made, check_unique, open_root
 from agentsdir.engine.identities import check_native, own_identity
+from agentsdir.engine.native import main_in
 from agentsdir.engine.provider_sessions import find_provider, forked_files
 from agentsdir.formats.directory import documents, ids, locks, transcripts, workspace
 from agentsdir.formats.directory.agent import read_agent
@@ -20,7 +23,7 @@ from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.publishing import making_agent
 from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import AgentsdirError, Invalid
+from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 from agentsdir.formats.reading.lines import LINE_CAP
 from agentsdir.formats.tuples import NamedTuple
 
@@ -34,10 +37,11 @@ _DOCUMENTS = (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Any
 
+    from agentsdir.engine.native import Store
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import Reading
     from agentsdir.formats.directory.layout import AgentPaths
@@ -57,12 +61,19 @@ class Imported(NamedTuple):
 
 
 def import_agent(
-    world: World, bundle: Path, *, cwd: str, login: str, workplace: Path | None = None
+    world: World,
+    bundle: Path,
+    *,
+    cwd: str,
+    login: str,
+    workplace: Path | None = None,
+    stores: Sequence[Store] = (),
 ) -> Imported:
     """Make the agent of an unpacked bundle one of this agents directory.
 
     It keeps its ids and every byte of its log where nobody here has its id, its session or its
-    native session; else it becomes another agent, with the same history.
+    native session; else it becomes another agent, with the same history. So a bundle chooses no
+    session in a client's store.
 
     Args:
         bundle: a folder that is an agents directory of one.
@@ -70,6 +81,7 @@ def import_agent(
             chooses no folder.
         login: whose agent it is, if it cannot keep its key.
         workplace: the working directory, if the captured files are to be put there.
+        stores: of this user's clients.
 
     Raises `Invalid` for a bundle that is damaged, or no bundle, and what `making_agent` raises.
     """
@@ -89,7 +101,7 @@ def import_agent(
     findings: list[Finding] = []
     with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
         open_root(world)
-        if _is_free(layout, source, reading.state):
+        if _is_free(layout, source, reading.state) and not _is_known(reading.state, stores):
             agent_id = source.id
             with making_agent(layout, agent_id, reading.state.session.id, world.disk) as made:
                 made.take_log(source, reading.state)
@@ -177,6 +189,15 @@ def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:
             raise
         return False
     return True
+
+
+def _is_known(state: AgentState, stores: Sequence[Store]) -> bool:
+    """Tell whether a client's store here has a session of that id, which is this user's."""
+    try:
+        reader = registry.get(state.session.provider_name).reader
+    except UsageError:
+        return False  # who it is run by is not installed
+    return isinstance(reader, StoreReader) and bool(main_in(stores, reader, state.native["id"]))
 
 
 def _end(

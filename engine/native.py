@@ -92,6 +92,16 @@ def _is_there(store: Store, refuse: Refuse) -> bool:
         return False
 
 
+def main_in(stores: Iterable[Store], reader: StoreReader, native_id: str) -> Path | None:
+    """Return the main transcript that a client's store has of a session; None for none."""
+    for store in stores:
+        if store.reader is reader and store.folder.is_dir():
+            for main in reader.locate(store.folder, native_id):
+                if reader.native_id(main) == native_id:  # and not one that merely begins so
+                    return main
+    return None
+
+
 def native_row(architecture: Architecture, session: NativeSession) -> dict[str, Any]:
     """Return the row that a list shows of a session."""
     return {

@@ -43,6 +43,7 @@ def run(
 
     from agentsdir.cli.captures import note_put_back
     from agentsdir.engine.importing import import_agent
+    from agentsdir.engine.native import stores_of
 
     env: Environment = ctx.obj
     if cwd and workspace:
@@ -57,6 +58,7 @@ def run(
             cwd=str((env.cwd / cwd).resolve()),
             login=env.login,
             workplace=(env.cwd / workspace).resolve() if workspace else None,
+            stores=stores_of(env.home, env.cwd, env.variables),
         )
     code = print_made(env, world, done.made, as_json=as_json)
     if done.put_back is not None:

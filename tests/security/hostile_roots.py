@@ -154,6 +154,14 @@ class Machine:
             self._stamp(path)
         return seen
 
+    def added(self, root: Path) -> list[Path]:
+        """Return the files in the home that were not there, but for those of a root."""
+        return [
+            path
+            for path in self.home.rglob("*")
+            if path.is_file() and str(path) not in self.stamps and not path.is_relative_to(root)
+        ]
+
     def _stamp(self, path: str) -> None:
         changed = os.lstat(path).st_mtime_ns
         os.utime(path, ns=(_BEGINNING, changed), follow_symlinks=False)
@@ -451,9 +459,8 @@ def _honest_profile(machine: Machine, root: Path, folder: Path) -> None:
 def _working(machine: Machine, root: Path, folder: Path) -> None:
     """Say that a turn is open, which a process of the user's runs."""
     pid = os.getppid()
-    _appended("turn.start", turn_id="t" * 24, message_ids=[], process={"pid": pid})(
-        machine, root, folder
-    )
+    start = {"turn_id": "t" * 24, "message_ids": [], "provider": "echo", "attempt": 1}
+    _appended("turn.start", **start, process={"pid": pid})(machine, root, folder)
     (folder / ".turn").write_text(json.dumps({"pid": pid, "turn_id": "t" * 24}))
 
 
@@ -474,7 +481,12 @@ ATTACKS: dict[str, Attack] = {
         "claude", _created(native__id=PRIVATE_SESSION, cwd="/private", native__cwd="/private")
     ),
     "native id changed to the user's": Attack(
-        "claude", _appended("native.changed", id=PRIVATE_SESSION, reason="client")
+        "claude",
+        _appended(
+            "native.changed",
+            native={"architecture": "claude", "id": PRIVATE_SESSION, "cwd": "/private"},
+            reason="client",
+        ),
     ),
     "native id climbs": Attack("claude", _created(native__id="../../../../outside/secret")),
     "native id climbs, of gemini": Attack("gemini", _created(native__id="../../outside/secret")),

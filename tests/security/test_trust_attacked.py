@@ -7,6 +7,7 @@ not trusted, imported from a bundle, and archived in such a clone.
 from __future__ import annotations
 
 import shutil
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from arena import Arena, Ran
 from hostile_roots import ATTACKS, SECRET, Attack, Honest, Machine, nothing, spoiled
 
 from agentsdir.cli.command_line import COMMANDS
+
+PUT_BACK = {"own.txt", "out", "note.txt", "run", "talk.jsonl", "kept.txt", "planted", ".envrc"}
+"""What may stand in the folder in which a bundle was imported: no settings, hooks or agents."""
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +93,8 @@ class Judge:
         self._named = named
         self._trusted = trusted
         self._stores = [machine.home / name for name in (".claude", ".gemini")]
+        # Folders in which a client's session is put; what stands there already is left alone.
+        self._places = [machine.home / ".claude" / "projects", machine.home / ".gemini"]
 
     def harm(self, runs: list[Ran]) -> list[str]:
         """Return all the harm that was done."""
@@ -110,6 +116,10 @@ class Judge:
         if what == "read" and path.is_relative_to(self._machine.config):
             return self._trusted or "hooks" not in path.parts  # which is to run one
         if any(path.is_relative_to(named) for named in self._named):
+            return True
+        if self._trusted and path == self._machine.base / "ran":
+            return True  # what was run is looked at there
+        if self._trusted and path in self._places:
             return True
         if what != "read":
             return False
@@ -148,6 +158,9 @@ def test_a_clone_reaches_nothing_outside(
     runs = machine.run(typed, cwd=machine.project)
     assert Judge(machine, machine.clone, out, given).harm(runs) == []
     assert list((machine.base / "ran").iterdir()) == []
+    # It is read, so that it is not merely refused as damaged.
+    (read,) = (ran.code for ran in runs if ran.arguments == ("inspect", agent))
+    assert read == {"linked log": 12}.get(name, 0)
 
 
 # What together looks at all of an agent that was brought back.
@@ -172,3 +185,44 @@ def test_an_archive_reaches_nothing_outside(
     runs = machine.run([*away, ["archive", "--undo", agent], *back], cwd=machine.project)
     assert Judge(machine, machine.clone, out, given).harm(runs) == []
     assert list((machine.base / "ran").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [name for name, attack in ATTACKS.items() if attack.travels])
+def test_a_bundle_reaches_nothing_outside(
+    machine: Machine, honest: Honest, bundle: Path, name: str
+) -> None:
+    """Imported into the user's own root, as a tar and as a folder: its turns run as the user's.
+
+    A client may then be run, and a session of its own is put into its store; no file of the
+    user's is read or changed, and the hook for outgoing texts is given what the bundle says.
+    """
+    attack = ATTACKS[name]
+    packed = machine.base / "attacker"
+    packed.mkdir()
+    spoiled(machine, honest, attack, packed)
+    with tarfile.open(machine.base / "work" / "evil.tar", "w") as tar:
+        tar.add(packed, arcname=".")
+    evil = (packed, machine.base / "work" / "evil.tar")
+    given = Path(shutil.copy(bundle, machine.base / "work" / "honest.tar"))
+    machine.own_root.mkdir()
+    machine.watch(machine.own_root)
+    runs = machine.run([["import", str(path)] for path in evil], cwd=machine.here)
+    for number, one in enumerate([ran.out.strip() for ran in runs if ran.code == 0]):
+        out = machine.here / "out" / str(number)
+        out.mkdir()
+        runs += machine.run(lines(one, out, given, attack), cwd=machine.here)
+    judge = Judge(machine, machine.own_root, machine.here, given, *evil, trusted=True)
+    assert judge.harm(runs) == []
+    stores = (".claude/projects", ".gemini/tmp", ".gemini/projects.json", ".gemini/history")
+    placed = [path.relative_to(machine.home) for path in machine.added(machine.own_root)]
+    assert [path for path in placed if not str(path).startswith(stores)] == []
+    assert {path.name for path in machine.here.iterdir()} <= PUT_BACK
+    assert {path.name for path in (machine.base / "ran").iterdir()} <= {
+        "claude", "gemini", "outgoing",
+    }  # fmt: skip
+    for path in (machine.base / "ran").iterdir():
+        # An option's value stands in the same word, so that it is no option itself.
+        words = path.read_text().splitlines()
+        assert not {"--dangerously-skip-permissions", "--yolo", "--add-dir"} & set(words)
+        assert not [word for word in words if word.startswith(("--mcp-config", "--add-dir"))]
+        assert not [word for word in words if "bypassPermissions" in word]
