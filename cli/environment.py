@@ -112,6 +112,7 @@ class Environment:
         self._waits: Waits | None = None
         self._found: FoundRoot | None = None
         self._layout: Layout | None = None
+        self._named_settings = False
 
     @classmethod
     def of_process(cls) -> Environment:
@@ -199,6 +200,9 @@ class Environment:
 
         layout = self.layout
         settings = read_settings(layout)
+        if settings.unknown and not self._named_settings:
+            self._named_settings = True
+            self.tell(f"{layout.settings} {settings.says_unknown}")
         self.count_waits()
         return World(
             layout,

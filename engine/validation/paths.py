@@ -171,11 +171,14 @@ def _settings(layout: Layout, name: str, tally: Tally) -> Iterator[Problem]:
         return
     tally.files += 1
     try:
-        read_settings(layout)
+        said = read_settings(layout).says_unknown
     except UnsafePath:
         return  # said of the entry already
     except Invalid as error:
         yield Problem(error.kind, name, error.message)
+    else:
+        if said:
+            yield Problem("unknown-setting", name, f"it {said}")
 
 
 def _agents(folder: Path, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:

@@ -22,6 +22,7 @@ PROBLEMS: dict[str, tuple[str, str]] = {
     "unknown-version": (ERROR, "an agents directory is of another format or version"),
     "unknown-feature": (INFO, "an agents directory needs a feature that this program cannot write"),
     "bad-settings": (ERROR, "settings.toml cannot be read, or sets what there is not"),
+    "unknown-setting": (INFO, "settings.toml sets what this program does not know"),
     "unsafe-path": (ERROR, "a link, a FIFO or another oddity stands in place of a file or folder"),
     "wide-mode": (WARNING, "other users may read or change a file or folder"),
     "leftover": (INFO, "a writer that died left a temporary file"),

@@ -1,6 +1,6 @@
 """settings.toml: data settings of one agents directory (SPEC.md, "Layout").
 
-Nothing in it is ever executed. Settings that this program does not know are left alone.
+Nothing in it is ever executed. Settings that this program does not know are named, not refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Settings(NamedTuple):
 
     `max_slots` sessions are active at a time; one without input for `idle_timeout` seconds is put
     away, 0 for never. `provider` runs agents that were made without one, and `fallbacks` stand in
-    for the providers of agents that have no list of their own.
+    for the providers of agents that have no list of their own. `unknown` are the keys that this
+    program does not know, sorted; another one may.
     """
 
     durability: str = Durability.ALWAYS
@@ -34,6 +35,20 @@ class Settings(NamedTuple):
     idle_timeout: float = 0
     provider: str = "echo"
     fallbacks: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def says_unknown(self) -> str:
+        """Name the keys that are unknown, as text for people; empty for none."""
+        if not self.unknown:
+            return ""
+        shown = ", ".join(repr(key[:_SHOWN_KEY]) for key in self.unknown[:_SHOWN])
+        more = len(self.unknown) - _SHOWN
+        return f"sets {shown}{f' and {more} more' if more > 0 else ''}, which is no setting"
+
+
+_KEYS = frozenset(Settings._fields) - {"unknown"}
+_SHOWN, _SHOWN_KEY = 5, 40
 
 
 def read_settings(layout: Layout) -> Settings:
@@ -67,7 +82,8 @@ def read_settings(layout: Layout) -> Settings:
     fallbacks = found.get("fallbacks", [])
     if not isinstance(fallbacks, list) or not all(n and isinstance(n, str) for n in fallbacks):
         raise _refused(layout, f"says fallbacks = {fallbacks!r}; it is a list of providers' names")
-    return Settings(str(durability), slots, idle, provider, tuple(fallbacks))
+    unknown = tuple(sorted(found.keys() - _KEYS))
+    return Settings(str(durability), slots, idle, provider, tuple(fallbacks), unknown)
 
 
 def _decoded(data: bytes) -> dict[str, Any]:

@@ -281,10 +281,27 @@ def test_options_that_do_not_go_together_are_refused(shell: Any, arguments: list
     assert not shell.root.exists()
 
 
+def test_a_setting_that_is_not_known_is_named_once_and_not_refused(shell: Any) -> None:
+    """A misspelt one would change nothing in silence; what a stranger wrote prints inertly."""
+    shell.new("--name", "demo")
+    keys = ["max_slot", '"a\\u001b[31m"', "b", "c", "d", "e.f"]
+    (shell.root / "settings.toml").write_text("".join(f"{key} = 1\n" for key in keys))
+
+    done = shell("send", "demo", "hi")
+
+    assert (done.code, done.out) == (0, "hi\n")
+    assert done.err == (
+        f"agentsdir: {shell.root}/settings.toml sets 'a\\x1b[31m', 'b', 'c', 'd', 'e' and 1 more, "
+        "which is no setting\n"
+    )
+    assert shell.ok("list").rows
+
+
 @pytest.mark.parametrize(
     ("text", "id_"),
     [
-        (b'durability = "batch"\nother = 1\n', None),
+        (b'durability = "batch"\n', None),
+        (b'durability = "batch"\nother = 1\n', "unknown-setting"),
         (b'durability = "sometimes"\n', "bad-settings"),
         (b"durability = [\n", "bad-settings"),
         (b"\xff", "bad-settings"),
@@ -293,7 +310,7 @@ def test_options_that_do_not_go_together_are_refused(shell: Any, arguments: list
     ],
 )
 def test_settings_are_validated(shell: Any, text: bytes, id_: str | None) -> None:
-    """What the writers would refuse is named; what they do not know is let be."""
+    """What the writers would refuse is named; so is what they do not know, which is no error."""
     shell.new()
     path = shell.root / "settings.toml"
     path.write_bytes(text)
@@ -302,6 +319,6 @@ def test_settings_are_validated(shell: Any, text: bytes, id_: str | None) -> Non
     done = shell("validate", "--json")
 
     assert [row["id"] for row in done.rows] == ([id_] if id_ else [])
-    assert done.code == (1 if id_ else 0)
+    assert done.code == (1 if id_ == "bad-settings" else 0)
     path.chmod(0o644)
     assert "wide-mode" in [row["id"] for row in shell("validate", "--json").rows]

@@ -537,6 +537,16 @@ def unknown_feature(bench: Bench) -> Remarks:
 
 
 @case
+def unknown_setting(bench: Bench) -> Remarks:
+    """A misspelt key."""
+    bench.agent()
+    settings = bench.root / "settings.toml"
+    settings.touch(0o600)
+    settings.write_text("max_slot = 2\n")
+    return bench.validate()
+
+
+@case
 def bad_settings(bench: Bench) -> Remarks:
     """A durability that there is not."""
     bench.agent()
