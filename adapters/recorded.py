@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Content,
         SessionSpec,
     )
+    from agentsdir.adapters.recorded_files import EventTranslator
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.stream import StreamEvent
@@ -158,3 +159,9 @@ class RecordedReader:
         sink.open_main()
         for transcript in session.transcripts:
             RecordedFile(transcript.source, sink).read()
+
+    def translate_stream(self) -> EventTranslator:
+        """Return a reader of stream events as they come: `send --events`, say, in a pipe."""
+        from agentsdir.adapters.recorded_files import EventTranslator
+
+        return EventTranslator()

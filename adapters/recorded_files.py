@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, check_block, make_block
-from agentsdir.formats.reading.rows import read_rows
+from agentsdir.formats.reading.drift import Drifts
+from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.formats.reading.rows import LineFeed, Tally, read_rows
 from agentsdir.formats.reading.usage import as_usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.reading.blocks import Source as Place
+    from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.sink import ParseSink
     from agentsdir.formats.reading.source import Source
+    from agentsdir.formats.reading.stream import StreamEvent
+
+_PIPE = "-"
 
 
 class RecordedFile:
@@ -96,6 +106,44 @@ class RecordedFile:
         self._sink.add(
             make_block("system", block_id, MAIN, "", None, _place(self._source, row), **fields)
         )
+
+
+class EventTranslator:
+    """Tells stream events that come one a line, each as it is (a `Translator`)."""
+
+    def __init__(self) -> None:
+        self._reducer = Reducer()
+        self._damage: list[Finding] = []
+        self._drifts = Drifts()
+        self._feed = LineFeed(_PIPE, Tally(), self._damage.append, is_record=_is_event)
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the lines so far."""
+        return [*self._damage, *self._drifts.findings()]
+
+    def line(self, line: bytes) -> Iterator[StreamEvent]:
+        """Take one line, with or without its LF. Never raises for what the bytes hold."""
+        for row in self._feed.rows(line):
+            event = row.value
+            if not _is_event(event):
+                place: Place = {
+                    "file": _PIPE,
+                    "line": row.line,
+                    "offset": row.offset,
+                    "length": row.length,
+                }
+                self._drifts.note("row", str(event.get("type", "without type")), place, None)
+                continue
+            # What a stream says of a block whose beginning is not in it is told all the same.
+            with suppress(Invalid, TypeError, KeyError):
+                self._reducer.apply(event)
+            yield event
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Complete the blocks that a cut left open, as far as they came."""
+        for handle, block in self._reducer.open_blocks:
+            yield stream.block_complete(handle, block)
 
 
 def _place(source: Source, row: Row) -> Any:

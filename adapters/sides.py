@@ -141,11 +141,16 @@ class StoreReader(TranscriptReader, Protocol):
 
 
 @runtime_checkable
-class LiveReader(StoreReader, Protocol):
+class OutputReader(TranscriptReader, Protocol):
     """A reader that also reads what the client prints."""
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""
+
+
+@runtime_checkable
+class LiveReader(StoreReader, OutputReader, Protocol):
+    """A reader of a client's store and of its output."""
 
 
 class ProviderSession(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.sides import LiveReader, StoreReader
+from agentsdir.adapters.sides import OutputReader, StoreReader
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.native import find_native, main_in, may_be_native
 from agentsdir.engine.parsing import SUFFIXES, owner_of
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # No reader tells output by more lines that are not blank.
 _LINES = 64
+# How much of the first line an error shows.
+_SHOWN = 80
 # The client's own writes are 100 ms apart: looking more often would not find them sooner.
 INTERVAL = 0.1
 
@@ -234,7 +236,7 @@ def _following(name: str) -> StoreReader:
 def live_translator() -> Translator:
     """Return a translator for the standard output of whichever client it turns out to be."""
     readers = (one.reader for one in registry.built_in())
-    return _AnyOutput([reader for reader in readers if isinstance(reader, LiveReader)])
+    return _AnyOutput([reader for reader in readers if isinstance(reader, OutputReader)])
 
 
 class _AnyOutput:
@@ -243,7 +245,7 @@ class _AnyOutput:
     What comes before anything is recognised is held back until then.
     """
 
-    def __init__(self, readers: Sequence[LiveReader]) -> None:
+    def __init__(self, readers: Sequence[OutputReader]) -> None:
         self._readers = readers
         self._held: list[bytes] = []
         self._size = self._lines = 0
@@ -255,7 +257,7 @@ class _AnyOutput:
         return () if self._translator is None else self._translator.findings
 
     def line(self, line: bytes) -> Iterator[StreamEvent]:
-        """Take one line."""
+        """Take one line. Raises `NotATranscript` where no line so far says whose output it is."""
         if self._translator is not None:
             yield from self._translator.line(line)
             return
@@ -266,21 +268,34 @@ class _AnyOutput:
             self._lines += 1
             head = b"".join(self._held)[:HEAD]
             known = next((one for one in self._readers if one.detect(head, "-")), None)
-        if known is not None or self._size >= HEAD or self._lines == _LINES:
+        if known is not None:
             yield from self._begin(known)
+        elif self._size >= HEAD or self._lines == _LINES:
+            raise self._unknown()
 
     def end(self) -> Iterator[StreamEvent]:
-        """Yield what is left; output that nobody recognises is read as the first client's."""
+        """Yield what is left. Raises `NotATranscript` for output that no reader knows."""
         if self._translator is None:
-            yield from self._begin(None)
-        if self._translator is not None:
-            yield from self._translator.end()
+            raise self._unknown()
+        yield from self._translator.end()
 
-    def _begin(self, reader: LiveReader | None) -> Iterator[StreamEvent]:
-        self._translator = (reader or self._readers[0]).translate_stream()
+    def _begin(self, reader: OutputReader) -> Iterator[StreamEvent]:
+        self._translator = reader.translate_stream()
         held, self._held = self._held, []
         for line in held:
             yield from self._translator.line(line)
+
+    def _unknown(self) -> NotATranscript:
+        said = next((line.strip() for line in self._held if line.strip()), b"")
+        if not said:
+            return NotATranscript("- is empty: nothing was printed", file="-", kind="empty-file")
+        begins = said[:_SHOWN].decode(errors="replace")
+        return NotATranscript(
+            f"- is no output of a client that is known, nor stream events; it begins: {begins}",
+            file="-",
+            hint="`claude -p --output-format stream-json --verbose` and `agentsdir send --events` "
+            "print what can be followed",
+        )
 
 
 def follow(

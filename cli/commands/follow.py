@@ -40,7 +40,8 @@ def run(
       gemini -p 'hi' --output-format stream-json | agentsdir follow -
 
     It begins with what is there, and FILE may not be there yet. A block that changes later, as a
-    call that is answered, is printed again: the last line of an id stands. - is a client's output.
+    call that is answered, is printed again: the last line of an id stands. - is a client's output
+    or a stream of events.
     """
     from agentsdir.cli.following import GrowthPrinter
     from agentsdir.engine.following import find_followed, follow, live_translator, translate

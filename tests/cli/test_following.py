@@ -121,10 +121,61 @@ def test_the_output_of_gemini_is_told_by_its_beginning(shell: Any, noise: bytes)
     assert rows[-1]["subtype"] == "session_end"
 
 
-def test_output_that_nobody_knows_gives_findings(shell: Any) -> None:
-    """It is read as the first client's when it has ended."""
-    done = shell("follow", "-", stdin=b"nothing that\nanybody knows\n")
-    assert (done.code, done.rows, done.err.count("\n")) == (3, [], 2)
+UNKNOWN = {
+    "text": b"nothing that\nanybody knows\n",
+    "a JSON object": b'{"level":"info","msg":"started"}\n',
+    "many of them": b'{"level":"info","msg":"started"}\n' * 1000,
+    "records of a log": b'{"seq":1,"event":"turn.start","data":{}}\n',
+    "other JSON": b"[1,2]\n",
+    "half an event": b'{"type":"text_delta","blockId":"b"',
+    "blank lines": b"\n\n",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("form", [(), ("--events",)])
+@pytest.mark.parametrize("data", UNKNOWN.values(), ids=UNKNOWN)
+def test_output_that_no_reader_knows_is_refused(
+    shell: Any, data: bytes, form: tuple[str, ...]
+) -> None:
+    """As `parse` refuses it; a pipeline hears of it by the exit code."""
+    done = shell("follow", "-", *form, "--json", stdin=data)
+    assert (done.code, done.out) == (12, "")
+    assert done.error["kind"] == ("not-a-transcript" if data.strip() else "empty-file")
+
+
+@pytest.mark.parametrize("script", ["tools.jsonl", "thinking.jsonl", "subagent.jsonl"])
+def test_our_own_streams_are_followed(shell: Any, script: str) -> None:
+    """`send --events` and `replay --events` in a pipe: the blocks, and the events as they are."""
+    agent = shell.script(script)
+    sent = shell.ok("send", agent, "--events", "hi")
+    blocks = {
+        row["id"]: row for row in last_of_each(shell.ok("parse", "-", stdin=sent.out.encode()).rows)
+    }
+    for printed in (sent.out, shell.ok("replay", agent, "--events").out):
+        followed = shell.ok("follow", "-", stdin=printed.encode())
+        found = {row["id"]: {**row, "source": None} for row in last_of_each(followed.rows)}
+        assert found == {key: {**block, "source": None} for key, block in blocks.items()}
+        again = shell.ok("follow", "-", "--events", stdin=printed.encode())
+        assert again.out == printed
+    page = shell.ok("follow", "-", stdin=sent.out.encode(), tty=True).out
+    assert "hi" in page
+
+
+def test_a_stream_that_was_cut_gives_what_came(shell: Any) -> None:
+    """Deltas without their end are a block; a line that is no event is named."""
+    sent = shell.ok("send", shell.script("tools.jsonl"), "--events", "hi").out.encode()
+    lines = sent.splitlines(keepends=True)
+    begun = next(at for at, line in enumerate(lines) if b'"text_delta"' in line)
+    done = shell("follow", "-", stdin=b"".join(lines[: begun + 1]))
+    assert done.code == 0
+    assert done.rows[-1]["content"] == orjson.loads(lines[begun])["delta"]
+    strange = b'{"type":"mood","conversationId":"main"}\n'
+    done = shell("follow", "-", stdin=strange.join([b"", *lines]))
+    assert len(done.rows) == len(shell.ok("follow", "-", stdin=sent).rows)
+    assert "row 'mood': unknown" in done.err
+    torn = shell("follow", "-", stdin=sent + b'{"type":"text_delta","blockId"')
+    assert torn.code == 3
 
 
 def test_what_is_held_back_has_an_end(shell: Any) -> None:
@@ -132,7 +183,7 @@ def test_what_is_held_back_has_an_end(shell: Any) -> None:
     known = (FIXTURES.parent / "gemini" / "stream-tools.stdout").read_bytes()
     few, many = b"?\n" * 63, b"?\n" * 64
     assert shell("follow", "-", stdin=b"\n" * 2000 + few + known).rows
-    assert not [row for row in shell("follow", "-", stdin=many + known).rows if "content" in row]
+    assert shell("follow", "-", stdin=many + known).code == 12
 
 
 def put(shell: Any, data: bytes) -> Path:
