@@ -16,6 +16,7 @@ from agentsdir.adapters.gemini.transcripts.heads import (
     started,
     summary_of,
 )
+from agentsdir.adapters.gemini.transcripts.speakers import names_command
 from agentsdir.formats import times
 from agentsdir.formats.tuples import NamedTuple
 
@@ -82,17 +83,11 @@ def _title(ends: Ends, family: str) -> str:
     if not title.strip():
         for message in messages(ends, family):
             typed = prompt_of(message).strip()
-            if typed and not _is_command(typed):
+            if typed and not (typed.startswith("?") or names_command(typed)):
                 title = typed
                 break
             command = command or typed
     return _one_line(title or command or cut_prompt(ends, family))
-
-
-def _is_command(typed: str) -> bool:
-    """Tell whether a text is a command, as the client's own list does; a path is none."""
-    name = typed.split(maxsplit=1)[0]
-    return typed.startswith("?") or (name.startswith("/") and "/" not in name[1:])
 
 
 def _one_line(title: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from agentsdir.adapters.gemini.transcripts.lists import ListDocument
 from agentsdir.adapters.gemini.transcripts.shapes import content_id
+from agentsdir.adapters.gemini.transcripts.speakers import names_command
 from agentsdir.adapters.gemini.transcripts.turns import Turn, TurnWriter
 from agentsdir.formats import times
 from agentsdir.formats.reading.blocks import MAIN
@@ -43,7 +44,10 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
             turn = Turn(key, row, [{"text": value["message"]}], timestamp)
             if value.get("type", "user") != "user":
                 writer.drift(turn, "entry", value["type"])
-            writer.user(turn)
+            if names_command(value["message"]):
+                writer.command(turn, value["message"])
+            else:
+                writer.user(turn)
             tally.settle_parsed(row)
     message = "prompts alone; no answers are kept here"
     sink.finding(Finding("last-resort", source.name, None, None, None, message))

@@ -133,6 +133,7 @@ _WRAPPINGS = (
 )  # fmt: skip
 
 
+_NAME = re.compile(r"/[A-Za-z?][\w:.-]*(?:\s|$)")
 _ESCAPED = re.compile(r"\\([\\`])")
 _ALL_ESCAPED = re.compile(r"(?:[^\\`]|\\[\\`])*")
 # What the client says when it goes on by itself; alone, the second may be a person's.
@@ -189,6 +190,14 @@ def is_command(content: str, shown: str) -> bool:
         and not name.startswith(("//", "/*"))
         and not content.lstrip().startswith(name)
     )
+
+
+def names_command(typed: str) -> bool:
+    """Tell whether a text begins with the name of a command, where nothing else tells it.
+
+    A path is none.
+    """
+    return _NAME.match(typed) is not None
 
 
 def restates_prompt(content: Any, shown: Any, asked: Any) -> bool:

@@ -20,7 +20,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     text_of,
     unknown_part,
 )
-from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
+from agentsdir.adapters.gemini.transcripts.speakers import COMMAND, speaker_of
 from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import DROPPED
@@ -135,6 +135,10 @@ class TurnWriter:
         self.reason = self.reason or hidden
         self._add("system", "s", turn, subtype="status", message=text, **fields)
         return self._last
+
+    def command(self, turn: Turn, text: str) -> None:
+        """Write a command that a person gave to the client."""
+        self._add("system", "p", turn, subtype="status", message=text, metadata={"event": COMMAND})
 
     def use(self, turn: Turn, call_id: str, name: str, given: Any, **fields: Any) -> int:
         """Write one call whose outcome its own row says."""

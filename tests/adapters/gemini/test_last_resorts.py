@@ -83,10 +83,15 @@ def test_a_saved_chat_is_read_as_the_model_was_sent_it(value: Any, session: str)
     reading.totals()
 
 
+def _words(block: dict[str, Any]) -> list[str]:
+    return [block[key] for key in ("content", "message") if key in block]
+
+
 def test_a_prompt_log_has_the_prompts_of_all_sessions() -> None:
     """Each says whose it is."""
     reading = read_bytes(LOG, "logs.json")
-    assert [(block["sessionId"], block["id"], block["content"]) for block in reading.blocks()] == [
+    said = [(one["sessionId"], one["id"], *_words(one)) for one in reading.blocks()]
+    assert said == [
         ("s1", "s1/0:p", "hi"),
         ("s2", "s2/0:p", "/help"),
         ("s1", "s1/1:p", "again"),
@@ -189,7 +194,7 @@ def test_a_stub_does_not_stand_for_its_session() -> None:
     header = Source("p/chats/s1.jsonl", data=b'{"sessionId":"s1","projectHash":"h"}\n')
     reading = Reading([header, Source("p/logs.json", data=LOG)])
     assert len(reading.sessions) == 2
-    assert len([block for block in reading.blocks() if block["type"] == "user_message"]) == 3
+    assert [_words(block) for block in reading.blocks()] == [["hi"], ["/help"], ["again"]]
 
 
 def test_of_the_checkpoints_of_one_session_the_last_is_read() -> None:
@@ -276,3 +281,17 @@ def test_a_prompt_that_a_resumed_run_logged_under_an_id_of_its_own_stands_once()
     alone = Reading([chat, Source("p/logs.json", data=_dumps(entries[:1]))], hidden=False)
     assert [block["id"] for block in alone.blocks()] == ["u:p"]
     assert "skipped-file" in alone.findings
+
+
+def test_commands_in_the_prompt_log_are_no_prompts() -> None:
+    """The log has all that was typed; a path is no command's name."""
+    typed = ["/chat save spot", "/greet", "/etc/hosts is a path", "// a comment", "hello"]
+    entries = [
+        {"sessionId": "s", "messageId": number, "type": "user", "message": text,
+         "timestamp": "2026-01-01T00:00:00.000Z"}
+        for number, text in enumerate(typed)
+    ]  # fmt: skip
+    blocks = read_bytes(json.dumps(entries).encode(), "logs.json").blocks()
+    assert [block["type"] for block in blocks] == ["system"] * 2 + ["user_message"] * 3
+    assert [block.get("message", block.get("content")) for block in blocks] == typed
+    assert all(b["metadata"] == {"event": "local_command"} for b in blocks[:2])
