@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.sink import ParseSink
 
 # Where the turns stand, the richest first: /restore, /chat save, and its oldest form.
-_LISTS = ("clientHistory", "history", "")
+LISTS = ("clientHistory", "history", "")
 _BETWEEN = "########"
 # How the answer begins that the client gives itself to the environment it sends first.
 _GIVEN = "Got it. Thanks for the "
@@ -46,8 +46,8 @@ def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
         around = Row(document.around, 1, 0, len(document.data), b"", salvaged=False, lossy=())
         writer.log(Turn(content_id(document.around), around, []), document.around, "checkpoint")
     setting_up = False
-    for row in document.rows(_LISTS, source.name, tally, sink.finding):
-        role, parts = _turn_of(row.value)
+    for row in document.rows(LISTS, source.name, tally, sink.finding):
+        role, parts = turn_of(row.value)
         turn = Turn(writer.names.unique(content_id(row.value)), row, parts)
         last, writer.reason = DROPPED, ""
         if role == "user":
@@ -79,7 +79,7 @@ def session_of(around: dict[str, Any]) -> str:
     return session if mark else ""
 
 
-def _turn_of(value: Any) -> tuple[str, list[dict[str, Any]]]:
+def turn_of(value: Any) -> tuple[str, list[dict[str, Any]]]:
     """Return role and parts of a turn, be it the API's or an item that the client showed."""
     if not isinstance(value, dict):
         return "", []

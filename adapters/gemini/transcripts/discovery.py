@@ -81,13 +81,15 @@ def _with_last_resorts(sessions: list[SessionFiles], files: list[_File]) -> list
 
     known: dict[PurePath, set[str]] = {}
     mains: dict[PurePath, list[Source]] = {}
+    bearers: dict[str, list[Source]] = {}
     for file in files:
         if file.is_main and file.head.talks:
             project = project_of(file.source.name)
             known.setdefault(project, set()).add(file.head.session_id)
             mains.setdefault(project, []).append(file.source)
+            bearers.setdefault(file.head.session_id, []).append(file.source)
     last = [(one.source, one.head.family) for one in files if one.head.family in _LAST_RESORTS]
-    chosen, passed = needed(last, known, mains)
+    chosen, passed = needed(last, known, mains, bearers)
     first, *rest = sessions + chosen
     return [first._replace(remarks=first.remarks + passed), *rest]
 

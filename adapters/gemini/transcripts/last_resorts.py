@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import PurePath
 
 import orjson
 
 from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.store.projects import CHATS
-from agentsdir.adapters.gemini.transcripts.checkpoints import session_of
+from agentsdir.adapters.gemini.transcripts.checkpoints import LISTS, session_of, turn_of
 from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, PROMPTS, family_of
 from agentsdir.adapters.gemini.transcripts.lists import ListDocument
-from agentsdir.adapters.gemini.transcripts.prompt_log import entry_of, prompts_in
+from agentsdir.adapters.gemini.transcripts.prompt_log import prompts_in
+from agentsdir.adapters.gemini.transcripts.prompts import prompt_pieces
 from agentsdir.adapters.gemini.transcripts.shapes import (
+    content_id,
     content_of,
     dict_of,
     list_of,
     moment_of,
     plain_text,
+    text_of,
 )
 from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.source import HEAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Set
+    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
     from datetime import datetime
     from typing import Any
 
@@ -47,7 +52,8 @@ def project_of(name: str) -> PurePath:
 def needed(
     files: Iterable[tuple[Source, str | None]],
     known: Mapping[PurePath, Set[str]],
-    mains: Mapping[PurePath, list[Source]],
+    mains: Mapping[PurePath, Sequence[Source]],
+    bearers: Mapping[str, Sequence[Source]],
 ) -> tuple[list[SessionFiles], tuple[Finding, ...]]:
     """Choose among prompt logs and saved chats, in the order given; each is one session.
 
@@ -57,57 +63,127 @@ def needed(
         files: each with its family.
         known: the sessions that have files of their own, by project.
         mains: these files, by project.
+        bearers: these files, by the session's id: a project may be kept in two folders.
     """
-    entries: dict[str, frozenset[str]] = {}
-    chosen: list[Source] = []
+    chosen: dict[str, Source] = {}
     passed: list[str] = []
     # Of one session's saved chats the last has all that the others have.
-    latest: dict[tuple[PurePath, str], int] = {}
+    latest: dict[tuple[PurePath, str], str] = {}
+    # A newer client copies a project's folder under its new name.
+    copies: dict[bytes, PurePath] = {}
+    chats: dict[PurePath, list[tuple[str, list[set[str]]]]] = {}
+    logs: list[Source] = []
     for source, family in files:
+        data = source.read()
         project = project_of(source.name)
-        told = known.get(project, frozenset())
+        if copies.setdefault(sha256(data).digest(), project) != project:
+            passed.append(source.name)
+            continue
         if family == PROMPTS:
-            rest = [
-                one for one in prompts_in(source.document()) if str(one["sessionId"]) not in told
-            ]
-            spoken = _spoken(rest, mains.get(project, ())) if rest else frozenset()
-            entries[source.name] = spoken
-            is_told = len(spoken) == len({entry_of(one) for one in rest})
+            logs.append(source)
+            chosen[source.name] = source
+            continue
+        document = ListDocument(data)
+        session, asked = session_of(document.around), _asked(document)
+        if session:
+            is_told = session in known.get(project, ())
         else:
-            session = session_of(ListDocument(source.document()).around)
-            is_told = session in told if session else bool(told)
-            if session and not is_told and (project, session) in latest:
-                at = latest[project, session]
-                passed.append(chosen[at].name)
-                chosen[at] = source
-                continue
-            latest[project, session] = len(chosen)
+            is_told = any(_follows(asked, _said(main)) for main in mains.get(project, ()))
         if is_told:
             passed.append(source.name)
-        else:
-            chosen.append(source)
+            continue
+        chosen[source.name] = source
+        if session and (project, session) in latest:
+            before = latest[project, session]
+            del chosen[before]
+            passed.append(before)
+        latest[project, session] = source.name
+        chats.setdefault(project, []).append((session, asked))
+    told: dict[str, frozenset[str]] = {}
+    written: set[str] = set()
+    for source in logs:
+        project = project_of(source.name)
+        own = known.get(project, frozenset())
+        rest = [one for one in prompts_in(source.read()) if str(one["sessionId"]) not in own]
+        near = list(mains.get(project, ()))
+        for session in {str(one["sessionId"]) for one in rest}:
+            near += bearers.get(session, ())
+        entries = {content_id(one) for one in rest}
+        elsewhere = frozenset(entries & written)
+        if rest:
+            elsewhere |= _spoken(rest, near)
+        for session, asked in chats.get(project, ()):
+            elsewhere |= _saved(rest, session, asked)
+        written |= entries
+        told[source.name] = elsewhere | own
+        if elsewhere >= entries:
+            del chosen[source.name]
+            passed.append(source.name)
     message = "other files beside it tell its sessions better"
     sessions = [
-        SessionFiles(
-            (
-                Transcript(
-                    one,
-                    "main",
-                    told=entries.get(one.name, frozenset()).union(
-                        known.get(project_of(one.name), ())
-                    ),
-                ),
-            )
-        )
-        for one in chosen
+        SessionFiles((Transcript(one, "main", told=told.get(one.name, frozenset())),))
+        for one in chosen.values()
     ]
     return sessions, tuple(
         Finding("skipped-file", name, None, None, None, message) for name in passed
     )
 
 
+def _asked(document: ListDocument) -> list[set[str]]:
+    """Return what a person asked in a saved chat, in order, each in all its readings."""
+    asked = []
+    for row in document.rows(LISTS, "", Tally(), lambda _finding: None):
+        role, parts = turn_of(row.value)
+        if role == "user":
+            for piece in prompt_pieces({"content": parts}):
+                if piece.kind == "user_message":
+                    shown = piece.fields["content"]
+                    first = shown if isinstance(shown, str) else text_of(shown[0].get("text"))
+                    asked.append({plain_text(parts).strip(), first.strip()})
+    return asked
+
+
+def _said(main: Source) -> list[set[str]]:
+    """Return what stands in the user's place in a session's file, in order."""
+    return [
+        {plain_text(content_of(one)).strip(), plain_text(one.get("displayContent")).strip()}
+        for one in _messages(main.read())
+        if one.get("type") == "user"
+    ]
+
+
+def _follows(asked: list[set[str]], said: list[set[str]]) -> bool:
+    """Tell whether all that was asked was said in this order, whatever was said between."""
+    rest = iter(said)
+    return all(any(one & other for other in rest) for one in asked)
+
+
+def _saved(prompts: list[dict[str, Any]], session: str, asked: list[set[str]]) -> frozenset[str]:
+    """Return the entries of prompts that a saved chat has, of the one session that has all of it.
+
+    Args:
+        prompts: the entries, in order.
+        session: whose chat it is; empty where it does not say.
+        asked: what was asked in it (`_asked`).
+    """
+    by_session: dict[str, list[dict[str, Any]]] = {}
+    for prompt in prompts:
+        by_session.setdefault(str(prompt["sessionId"]), []).append(prompt)
+    for name, entries in by_session.items():
+        found: list[str] = []
+        rest = iter(asked)
+        wanted = next(rest, None)
+        for entry in entries:
+            if wanted is not None and entry["message"].strip() in wanted:
+                found.append(content_id(entry))
+                wanted = next(rest, None)
+        if found and wanted is None and session in ("", name):
+            return frozenset(found)
+    return frozenset()
+
+
 def _spoken(prompts: list[dict[str, Any]], mains: Iterable[Source]) -> frozenset[str]:
-    """Return the entries of prompts that stand in sessions' files under another id.
+    """Return the entries of prompts that stand in sessions' files, also under another id.
 
     A client that resumes a session logs what is typed under the id of its own run (0.38). The
     message is written a moment after the prompt was typed.
@@ -126,7 +202,7 @@ def _spoken(prompts: list[dict[str, Any]], mains: Iterable[Source]) -> frozenset
         times = moments.get(prompt["message"].strip(), [])
         for moment in times:
             if typed is not None and -_MOMENT <= moment - typed <= _MOMENTS:
-                found.add(entry_of(prompt))
+                found.add(content_id(prompt))
                 times.remove(moment)
                 break
     return frozenset(found)

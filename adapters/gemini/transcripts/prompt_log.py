@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
-    """Read all prompts but those of sessions that other files tell (`Transcript.told`).
+    """Read all prompts but those that other files tell (`Transcript.told`).
+
+    `told` has the ids of sessions, and of single entries what `content_id` makes of them.
 
     Each block says the session it belongs to (SPEC.md, "Gemini: last resorts").
     """
@@ -35,7 +37,7 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
             kind = "object" if isinstance(value, dict) else type(value).__name__
             writer.unknown(Turn(content_id(value), row, []), value, "entry", kind)
             tally.settle_hidden(row, "unknown")
-        elif {str(value["sessionId"]), entry_of(value)} & transcript.told:
+        elif {str(value["sessionId"]), content_id(value)} & transcript.told:
             tally.settle_folded(row, "told-elsewhere")
         else:
             writer.session = str(value["sessionId"])

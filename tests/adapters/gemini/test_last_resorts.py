@@ -128,12 +128,12 @@ def test_a_call_and_a_result_that_are_told_twice_are_shown_once() -> None:
     ("others", "read"),
     [
         ([], ["p/checkpoint-a.json", "p/logs.json"]),
-        (["s1"], ["p/chats/s1.jsonl", "p/logs.json"]),
-        (["s1", "s2"], ["p/chats/s1.jsonl", "p/chats/s2.jsonl"]),
+        (["s1"], ["p/chats/s1.jsonl", "p/checkpoint-a.json", "p/logs.json"]),
+        (["s1", "s2"], ["p/chats/s1.jsonl", "p/chats/s2.jsonl", "p/checkpoint-a.json"]),
     ],
 )
 def test_in_a_folder_they_tell_what_no_session_has(others: list[str], read: list[str]) -> None:
-    """Prompts by session; a saved chat, which names none, only beside no session at all."""
+    """Prompts by session; a saved chat, which names none, by its prompts."""
     sources = [
         Source(
             f"p/chats/{one}.jsonl",
@@ -295,3 +295,70 @@ def test_commands_in_the_prompt_log_are_no_prompts() -> None:
     assert [block["type"] for block in blocks] == ["system"] * 2 + ["user_message"] * 3
     assert [block.get("message", block.get("content")) for block in blocks] == typed
     assert all(b["metadata"] == {"event": "local_command"} for b in blocks[:2])
+
+
+def _log_of(*rows: tuple[str, int, str, str]) -> bytes:
+    """Return a prompt log: of each row session, number, prompt and seconds of its minute."""
+    return _dumps(
+        [
+            {"sessionId": session, "messageId": number, "type": "user", "message": text,
+             "timestamp": f"2026-01-01T00:00:{seconds}.000Z"}
+            for session, number, text, seconds in rows
+        ]
+    )  # fmt: skip
+
+
+def _prompts(sources: list[Source]) -> list[str]:
+    reading = Reading(sources, hidden=False)
+    reading.totals()
+    read = {session.transcripts[0].source.name for session in reading.sessions}
+    passed = {f.file for sink in reading.sinks for f in sink.findings if f.id == "skipped-file"}
+    assert read | passed == {source.name for source in sources}
+    return [block["content"] for block in reading.blocks() if block["type"] == "user_message"]
+
+
+def _session(folder: str, name: str, *prompts: tuple[str, str]) -> Source:
+    messages = [
+        {"id": f"u{at}", "type": "user", "timestamp": f"2026-01-01T00:00:{second}.500Z",
+         "content": text}
+        for at, (text, second) in enumerate(prompts)
+    ]  # fmt: skip
+    value = {"sessionId": name, "projectHash": "h", "messages": messages}
+    return Source(f"{folder}/chats/session-1-{name}.json", data=_dumps(value))
+
+
+def test_a_saved_chat_is_passed_over_if_one_session_has_all_its_prompts() -> None:
+    """In their order, whatever was said between; else it may be all that is left of a talk."""
+    chat = Source("p/checkpoint-a.json", data=_dumps(TURNS))
+    whole = _session("p", "s1", ("before", "01"), ("list", "02"))
+    assert _prompts([whole, chat]) == ["before", "list"]
+    assert _prompts([_session("p", "s1", ("other", "01")), chat]) == ["other", "list"]
+
+
+def test_what_a_saved_chat_has_is_not_told_again_by_the_prompt_log() -> None:
+    """The prompts of its session that came later are, and so is any other session's."""
+    chat = Source("p/checkpoint-a.json", data=_dumps(TURNS))
+    log = [("s1", 0, "/help", "01"), ("s1", 1, "list", "02"), ("s1", 2, "later", "03"),
+           ("s2", 0, "list", "04")]  # fmt: skip
+    left = ["list", "later", "list"]
+    assert _prompts([chat, Source("p/logs.json", data=_log_of(*log))]) == left
+    restore = Source("p/checkpoints/1-a.json", data=_dumps({**RESTORE, "messageId": "s2########1"}))
+    left = ["list", "list", "later"]
+    assert _prompts([restore, Source("p/logs.json", data=_log_of(*log))]) == left
+
+
+def test_what_stands_in_the_folders_of_one_project_twice_is_read_once() -> None:
+    """A newer client copies the folder under another name, and goes on in one of them."""
+    old = _log_of(("s1", 0, "one", "01"), ("s2", 0, "two", "02"))
+    new = _log_of(("s1", 0, "one", "01"), ("s2", 0, "two", "02"), ("s3", 0, "three", "03"))
+    logs = [Source("ab/logs.json", data=old), Source("slug/logs.json", data=new)]
+    assert _prompts(logs) == ["one", "two", "three"]
+    assert _prompts([_session("slug", "s2", ("two", "02")), *logs]) == ["two", "one", "three"]
+    chats = [Source(f"{one}/checkpoint-a.json", data=_dumps(TURNS)) for one in ("ab", "slug")]
+    assert _prompts(chats) == ["list"]
+
+
+def test_an_id_of_another_project_takes_no_prompt_away() -> None:
+    """Who names sessions by hand may use a name twice."""
+    log = Source("b/logs.json", data=_log_of(("mine", 0, "hi", "01")))
+    assert _prompts([_session("a", "mine", ("else", "01")), log]) == ["else", "hi"]
