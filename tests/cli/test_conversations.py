@@ -285,6 +285,34 @@ def test_inspect_is_a_page_on_a_terminal_and_json_in_a_pipe(shell: Any) -> None:
     assert (seen["agentId"], seen["name"], seen["title"]) == (agent, "demo", "hello")
 
 
+@pytest.mark.feature("C-08")
+def test_inspect_names_damage_wherever_it_stands_in_the_log(shell: Any) -> None:
+    """Also where state.json knows what comes after it; the rest is shown as it is."""
+    agent = shell.new()
+    for text in ("one", "two"):
+        shell.ok("send", agent, text)
+    log = shell.folder(agent) / "events.jsonl"
+    lines = log.read_bytes().split(b"\n")
+    lines[5] = b"x" * len(lines[5])
+    log.write_bytes(b"\n".join(lines))
+    for form in ((), ("--json",)):
+        done = shell("inspect", agent, *form, tty=True)
+        assert (done.code, "events.jsonl:6: bad-json" in done.err) == (3, True)
+    found = [(one["id"], one["line"]) for one in shell("inspect", agent).json["findings"]]
+    assert found == [("bad-json", 6), ("seq-gap", 7), ("chain-break", 7)]
+    assert shell("inspect", agent).json["counters"]["turns"] == 2
+
+
+def test_a_stub_that_was_set_apart_is_no_news(shell: Any) -> None:
+    """It stands among the findings, and is not said each time."""
+    agent = shell.new()
+    with (shell.folder(agent) / "events.jsonl").open("ab") as log:
+        log.write(b'{"seq":')
+    assert shell("restore", agent).code == 0
+    done = shell.ok("inspect", agent)
+    assert [one["id"] for one in done.json["findings"]] == ["stub"]
+
+
 @pytest.mark.feature("B-02", "C-08")
 def test_inspect_gives_saved_and_runtime_session_data(shell: Any) -> None:
     """Not both at once."""
