@@ -1,0 +1,157 @@
+"""Questions at a real terminal: keys typed ahead, two agents, jobs in the background, a hook."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import until
+from consoles import CONSOLES
+
+# Speaks as Claude Code does: asks for one tool once a file named `go` stands, and says the answer.
+CLIENT = """\
+import json, pathlib, sys, time
+if sys.argv[1:] == ["--version"]: sys.exit(print("2.1.98 (Claude Code)"))
+def say(**line): print(json.dumps(line), flush=True)
+def hear(): return json.loads(sys.stdin.readline() or "null")
+prompt = hear()["message"]["content"]
+pathlib.Path(f"asks-{prompt}").touch()
+while not pathlib.Path("go").exists(): time.sleep(0.01)
+say(type="control_request", request_id="r", request=dict(subtype="can_use_tool",
+    tool_name="Bash", tool_use_id="t", input=dict(command="rm -rf " + prompt)))
+said = hear()["response"]["response"]["behavior"]
+say(type="assistant", uuid="u1", message=dict(id="m1", role="assistant",
+    content=[dict(type="text", text=f"{prompt}: {said}")]))
+say(type="result", subtype="success", is_error=False, result="x")
+"""
+
+
+class Desk:
+    """A user whose client asks, and their console."""
+
+    def __init__(self, shell: Any, console: Any) -> None:
+        self.shell = shell
+        self.console = console
+
+    def type(self, line: str) -> None:
+        """Type a line and Enter."""
+        self.console.type(line)
+
+    def sees(self, text: str, times: int = 1) -> None:
+        """Wait until something is shown so many times."""
+        until(lambda: self.console.shown.count(text) >= times, f"that {text!r} is shown")
+
+    def begun(self, prompt: str) -> None:
+        """Wait until the client has a prompt."""
+        until((self.shell.cwd / f"asks-{prompt}").exists, f"that the client has {prompt!r}")
+
+    def go(self) -> None:
+        """Have the clients ask."""
+        (self.shell.cwd / "go").touch()
+
+    def said(self, name: str) -> str:
+        """Wait for what a `send` wrote into a file, and return it."""
+        path = self.shell.cwd / name
+        until(lambda: path.exists() and path.read_text().endswith("\n"), f"an answer in {name}")
+        return str(path.read_text().strip())
+
+
+@pytest.fixture(params=CONSOLES)
+def desk(request: pytest.FixtureRequest, shell: Any) -> Iterator[Desk]:
+    """Return a user with two agents, `one` and `two`, at a console."""
+    (shell.home / "client.py").write_text(CLIENT)
+    config = shell.home / ".config" / "agentsdir"
+    config.mkdir(parents=True)
+    command = [sys.executable, str(shell.home / "client.py")]
+    (config / "config.toml").write_text(f"[providers.claude]\ncommand = {command!r}\n")
+    binaries = shell.home / "bin"
+    binaries.mkdir()
+    program = binaries / "agentsdir"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m agentsdir.cli.main "$@"\n')
+    program.chmod(0o755)
+    for name in ("one", "two"):
+        shell.new("--provider", "claude", "--name", name)
+    variables = {
+        **shell.environment(),
+        "PATH": f"{binaries}:{os.environ['PATH']}",
+        "PS1": "ready> ",
+        "TERM": "xterm",
+    }
+    make: Callable[[dict[str, str], Path], Any] = CONSOLES[request.param]
+    with make(variables, shell.cwd) as console:
+        desk = Desk(shell, console)
+        desk.sees("ready>")
+        yield desk
+
+
+ASKED = "wants to use Bash"
+PROMPT = "Allow? [y/N]"
+
+
+def test_keys_typed_ahead_answer_no_question_of_two_agents(desk: Desk) -> None:
+    """Each question stands alone and says whose it is; the answers are those typed to it."""
+    desk.type("(agentsdir send one a >one.out & agentsdir send two b >two.out & wait)")
+    desk.begun("a")
+    desk.begun("b")
+    for _ in range(3):
+        desk.type("y")
+    desk.sees("y\ny\ny\n")
+    desk.go()
+
+    desk.sees(PROMPT)
+    desk.sees("waits with a question: another one is open at this terminal")
+    shown = desk.console.shown
+    assert (shown.count(ASKED), shown.count(PROMPT)) == (1, 1)
+    first, second = ("one", "two") if "agent one (" in shown.split(ASKED)[0] else ("two", "one")
+    assert f"in {desk.shell.cwd}:" in shown
+    desk.type("n")
+    desk.sees(PROMPT, 2)
+    assert f"agent {second} (" in desk.console.shown.split(ASKED)[1]
+    assert not (desk.shell.cwd / f"{second}.out").read_text()
+    desk.type("y")
+
+    letters = {"one": "a", "two": "b"}
+    assert desk.said(f"{first}.out") == f"{letters[first]}: deny"
+    assert desk.said(f"{second}.out") == f"{letters[second]}: allow"
+
+
+def test_a_hooks_no_is_said_and_nobody_is_asked(desk: Desk) -> None:
+    """With the hook's reason."""
+    hook = desk.shell.home / ".config" / "agentsdir" / "hooks" / "tool-confirmation"
+    hook.parent.mkdir()
+    hook.write_text("#!/bin/sh\necho 'not on a Sunday' >&2\nexit 1\n")
+    hook.chmod(0o700)
+    desk.go()
+    desk.type("agentsdir send one a >one.out")
+    assert desk.said("one.out") == "a: deny"
+    desk.sees("agentsdir: Bash is denied: not on a Sunday")
+    assert PROMPT not in desk.console.shown
+
+
+def test_a_job_in_the_background_asks_once_it_is_in_the_foreground(desk: Desk) -> None:
+    """Until then it says that it has a question; keys for the shell are the shell's."""
+    desk.type("agentsdir send one a >one.out &")
+    desk.begun("a")
+    desk.go()
+    desk.sees("has a question: bring this job to the foreground (`fg`)")
+    desk.type("echo y$((1+1))")
+    desk.sees("y2\n")
+    assert PROMPT not in desk.console.shown
+    desk.type("fg")
+    desk.sees(PROMPT)
+    desk.type("y")
+    assert desk.said("one.out") == "a: allow"
+
+
+def test_a_job_that_no_shell_can_bring_back_is_denied(desk: Desk) -> None:
+    """Its shell is gone, so that it would wait for ever."""
+    desk.type("bash -c 'agentsdir send one a >one.out &'")
+    desk.begun("a")
+    desk.go()
+    assert desk.said("one.out") == "a: deny"
+    desk.sees("this job is in the background, and no shell can bring it back")
+    assert PROMPT not in desk.console.shown
