@@ -6,6 +6,8 @@ They are written once and never restated, so there is nothing to fold.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from agentsdir.adapters.gemini.transcripts.names import Names
 from agentsdir.adapters.gemini.transcripts.prompts import doubtful, prompt_pieces
 from agentsdir.adapters.gemini.transcripts.shapes import (
@@ -52,6 +54,16 @@ class Turn(NamedTuple):
     display: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenCall:
+    """A call that waits for its result: its block, its id and tool, and the turn that made it."""
+
+    handle: int
+    id: str
+    name: str
+    turn: str
+
+
 class TurnWriter:
     """Writes turns into a sink, each call tied to its result.
 
@@ -66,9 +78,9 @@ class TurnWriter:
         self._sink = sink
         self._file = file
         self.names = Names()
-        # Calls without a result: bare id → block handle, id, name and arguments. Without an id, by
-        # name.
-        self._open: dict[str, tuple[int, str, str, Any]] = {}
+        # Calls without a result by their bare id, in order: some providers use an id again, in a
+        # later turn and within one.
+        self._open: dict[str, list[_OpenCall]] = {}
         self._answered: set[str] = set()
         self._last = DROPPED
         self.visible = False
@@ -183,28 +195,26 @@ class TurnWriter:
 
     def end(self) -> None:
         """State of every call that got no result that it is pending."""
-        for handle, *_ in self._open.values():
-            self._sink.amend(handle, status="pending")
+        for calls in self._open.values():
+            for call in calls:
+                self._sink.amend(call.handle, status="pending")
         self._open.clear()
 
     def _call(self, turn: Turn, call: dict[str, Any], own: dict[str, str]) -> None:
         name = text_of(call.get("name"))
         call_id = text_of(call.get("id")) or self.names.unique(f"{name}.")
         bare = bare_call_id(call_id, name)
-        # Some providers number the calls of each round anew: a used id alone is no repetition.
-        before = self._open.get(bare)
-        if before is not None:
-            if before[2:] == (name, call.get("args")):
-                # The same call, told again.
-                self.log(turn, {"functionCall": call}, reason="repeated")
-                return
-            self._sink.amend(before[0], status="pending")
+        waiting = self._open.setdefault(bare, [])
+        if waiting and waiting[0].turn != turn.key:  # the results that follow are this turn's
+            for before in waiting:
+                self._sink.amend(before.handle, status="pending")
+            waiting.clear()
         self._answered.discard(bare)
         handle = self._add(
             "tool_use", f"c{call_id.replace(':', '%3A')}", turn, toolName=name, toolUseId=call_id,
             input=call.get("args"), **own,
         )  # fmt: skip
-        self._open[bare] = handle, call_id, name, call.get("args")
+        waiting.append(_OpenCall(handle, call_id, name, turn.key))
 
     def _answer(self, turn: Turn, at: int) -> None:
         result = answer_parts(turn.parts, at)
@@ -212,16 +222,19 @@ class TurnWriter:
         name, call_id = text_of(response.get("name")), text_of(response.get("id"))
         bare = bare_call_id(call_id, name)
         if not call_id:
-            bare = next((key for key, call in self._open.items() if call[2] == name), "")
+            bare = next((key for key, calls in self._open.items() if calls[0].name == name), "")
         if bare and bare in self._answered:
             self.log(turn, result[0], reason="repeated")
             return
         failed = is_error_response(result)
-        call = self._open.pop(bare, None)
+        waiting = self._open.get(bare, [])
+        call = waiting.pop(0) if waiting else None
         if call is not None:
-            self._answered.add(bare)
-            self._sink.amend(call[0], status="error" if failed else "success")
-            call_id = call[1]
+            if not waiting:
+                del self._open[bare]
+                self._answered.add(bare)
+            self._sink.amend(call.handle, status="error" if failed else "success")
+            call_id = call.id
         output = result_output(result)
         shown = {} if turn.display in (None, "", output) else {"display": turn.display}
         self._add(

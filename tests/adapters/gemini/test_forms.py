@@ -73,6 +73,44 @@ def test_a_call_id_that_is_used_again_is_another_call_in_qwens_rows_and_saved_ch
     assert _told(json.dumps(chat).encode()) == CALLED_TWICE
 
 
+@pytest.mark.parametrize("form", ["qwen", "chat"])
+@pytest.mark.parametrize("second", [1, 2])
+def test_calls_of_one_turn_that_share_an_id_have_each_its_own_result(
+    form: str, second: int
+) -> None:
+    """In the order of the calls, whether these are equal or not."""
+    said = [
+        ("user", [{"text": "go"}]), ("assistant", [_call(1), _call(second)]),
+        ("tool_result", [_answer("one"), _answer("two")]), ("assistant", [{"text": "end"}]),
+    ]  # fmt: skip
+    chat = [
+        {"role": "model" if kind == "assistant" else "user", "parts": parts} for kind, parts in said
+    ]
+    rows = [
+        _qwen(str(at), kind, *parts, parentUuid=str(at - 1) if at else None)
+        for at, (kind, parts) in enumerate(said)
+    ]
+    reading = read_bytes(json.dumps(chat).encode() if form == "chat" else _lines(*rows))
+    uses = [b for b in reading.blocks() if b["type"] == "tool_use"]
+    assert [(use["input"], use["status"]) for use in uses] == [
+        ({"n": 1}, "success"), ({"n": second}, "success"),
+    ]  # fmt: skip
+    results = [b["output"] for b in reading.blocks() if b["type"] == "tool_result"]
+    assert results == ["one", "two"]
+    assert "orphan-result" not in reading.findings
+
+
+def test_a_call_that_a_rewind_of_qwens_left_unanswered_is_made_again_on_the_branch() -> None:
+    """Its id and its arguments are the same, and it is no repetition."""
+    rows = [
+        _qwen("u", "user", {"text": "go"}, parentUuid=None),
+        _qwen("a", "assistant", _call(1), parentUuid="u"),
+        _qwen("b", "assistant", _call(1), parentUuid="u"),
+        _qwen("t", "tool_result", _answer("one"), parentUuid="b"),
+    ]
+    assert _told(_lines(*rows)) == CALLED_TWICE[:3]
+
+
 def test_calls_of_one_id_keep_their_results_when_a_resume_restates_them_under_new_ids() -> None:
     """The longer result of the first is not taken for that of the second."""
 
