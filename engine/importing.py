@@ -11,6 +11,7 @@ import shutil
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.sides import StoreReader
+from agentsdir.adapters.store_files import begins_with, size_of
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.creation import Made, check_unique, open_root
 from agentsdir.engine.identities import check_native, own_identity
@@ -25,6 +26,7 @@ from agentsdir.formats.directory.publishing import making_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 from agentsdir.formats.reading.lines import LINE_CAP
+from agentsdir.formats.reading.source import Source
 from agentsdir.formats.tuples import NamedTuple
 
 _DOCUMENTS = (
@@ -37,7 +39,7 @@ _DOCUMENTS = (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.directory.records import Record
     from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.findings import Finding
-    from agentsdir.formats.reading.source import Source
 
 
 class Imported(NamedTuple):
@@ -101,7 +102,8 @@ def import_agent(
     findings: list[Finding] = []
     with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
         open_root(world)
-        if _is_free(layout, source, reading.state) and not _is_known(reading.state, stores):
+        known = _is_known(reading.state, saved, stores)
+        if not known and _is_free(layout, source, reading.state):
             agent_id = source.id
             with making_agent(layout, agent_id, reading.state.session.id, world.disk) as made:
                 made.take_log(source, reading.state)
@@ -191,13 +193,25 @@ def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:
     return True
 
 
-def _is_known(state: AgentState, stores: Sequence[Store]) -> bool:
-    """Tell whether a client's store here has a session of that id, which is this user's."""
+def _is_known(state: AgentState, saved: Mapping[str, Source], stores: Sequence[Store]) -> bool:
+    """Tell whether a client's store here has more of the session than the bundle.
+
+    A bundle that was exported here has all of it; one that does not names a session of this user's.
+    """
     try:
         reader = registry.get(state.session.provider_name).reader
     except UsageError:
-        return False  # who it is run by is not installed
-    return isinstance(reader, StoreReader) and bool(main_in(stores, reader, state.native["id"]))
+        return False  # the provider's adapter is not installed
+    if not isinstance(reader, StoreReader):
+        return False
+    main = main_in(stores, reader, state.native["id"])
+    if main is None:
+        return False
+    own = transcripts.of_session(state.transcripts, state.native["id"])
+    mains = [saved[path] for path, entry in own.items() if entry["role"] == "main"]
+    there = Source(str(main), path=main)
+    # A larger one is not looked into.
+    return not any(size_of(there) <= size_of(one) and begins_with(there, one) for one in mains)
 
 
 def _end(

@@ -203,3 +203,27 @@ def test_a_script_in_the_folder_of_an_imported_agent_is_played(shell: Any) -> No
     assert shell.ok("import", "b.tar").out.strip() == agent
     assert shell("send", agent, "hi").code == 0
     assert Path(shell.ok("inspect", agent).json["cwd"]) == shell.cwd
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_bundle_goes_on_with_a_session_here_only_if_it_has_all_of_it(
+    shell: Any, grown: bool
+) -> None:
+    """What came back is the same agent; one that names a session of the user's is another."""
+    fixture = Path(__file__).parents[2] / "fixtures" / "claude" / "hello-2.1.98.jsonl"
+    native = "00000001-0000-4000-8000-000000000001"
+    store = shell.home / ".claude" / "projects" / "-w" / f"{native}.jsonl"
+    store.parent.mkdir(parents=True)
+    shutil.copy(fixture, store)
+    agent = shell.ok("new", "--from", native, "--cwd", ".").out.strip()
+    shell.ok("export", "--bundle", agent, "b.tar")
+    shell.ok("rm", "--yes", agent)
+    if grown:
+        with store.open("ab") as stream:
+            stream.write(b'{"type": "user", "message": {"role": "user", "content": "secret"}}\n')
+
+    made = shell.ok("import", "b.tar", "--cwd", ".").out.strip()
+
+    assert (made == agent) is not grown
+    assert (shell.ok("inspect", made).json["native"]["id"] == native) is not grown
+    assert "secret" not in shell("parse", made).out

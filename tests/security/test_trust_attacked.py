@@ -210,7 +210,9 @@ def test_a_bundle_reaches_nothing_outside(
     for number, one in enumerate([ran.out.strip() for ran in runs if ran.code == 0]):
         out = machine.here / "out" / str(number)
         out.mkdir()
-        runs += machine.run(lines(one, out, given, attack), cwd=machine.here)
+        again = [filled({**READS, **WRITES}[verb], one) for verb in BACK]
+        given_to = lines(one, out, given, attack) if number == 0 else again
+        runs += machine.run(given_to, cwd=machine.here)
     judge = Judge(machine, machine.own_root, machine.here, given, *evil, trusted=True)
     assert judge.harm(runs) == []
     stores = (".claude/projects", ".gemini/tmp", ".gemini/projects.json", ".gemini/history")

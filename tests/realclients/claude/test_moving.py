@@ -28,6 +28,12 @@ def _native(desk: Desk, agent: str) -> dict[str, bytes]:
     return desk.native_files(desk.native(agent))
 
 
+def _newest(desk: Desk, native: str) -> bytes:
+    """Return the transcript that was written last; an older client is given one a folder."""
+    found = desk.store.glob(f"projects/*/{native}.jsonl")
+    return max(found, key=lambda path: path.stat().st_mtime_ns).read_bytes()
+
+
 def moved(desk: Desk, agent: str, other: Desk, *options: str) -> None:
     """Move an agent to another user's desk, through a bundle."""
     bundle = str(desk.folder / "bundle.tar.gz")
@@ -83,6 +89,28 @@ def test_a_session_goes_on_in_another_folder_of_the_same_home(any_desk: Desk) ->
     found = any_desk.store.glob(f"projects/*/{any_desk.native(agent)}.jsonl")
     newest = max(found, key=lambda path: path.stat().st_mtime_ns).read_bytes()
     assert list(any_desk.stored_files(agent).values()) == [newest]
+
+
+def test_an_agent_is_told_that_its_folder_was_moved(any_desk: Desk) -> None:
+    """Another name for the project is no other conversation, wherever the client keeps it."""
+    before, after = any_desk.work / "before", any_desk.work / "after"
+    before.mkdir()
+    agent = any_desk.new("--cwd", "before")
+    any_desk.ok("send", agent, any_desk.ask("hello"))
+    native = any_desk.native(agent)
+    before.rename(after)
+    assert any_desk("send", agent, any_desk.ask("again")).code == 14
+
+    any_desk.ok("set", agent, "cwd=after")
+
+    for _ in range(2):
+        assert any_desk.ok("send", agent, any_desk.ask("again")).out == "This is the next turn.\n"
+        assert "Good day." in any_desk.api.of("again")[-1].texts
+    assert any_desk.native(agent) == native
+    any_desk.quiet()
+    assert any_desk("validate", "--modes", str(any_desk.root)).out == ""
+    rows = [orjson.loads(line) for line in _newest(any_desk, native).splitlines()]
+    assert {row["cwd"] for row in rows if "cwd" in row} == {str(before), str(after)}
 
 
 def test_a_subagents_files_move_too(any_desk: Desk, desk_of: Callable[..., Desk]) -> None:
