@@ -10,6 +10,7 @@ entry they mean, so that is decided by what the rows after them deliver, at last
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER
 from agentsdir.adapters.claude.shapes import all_text
@@ -53,15 +54,27 @@ class _Entry:
 
 @dataclass(eq=False, slots=True)
 class _Exit:
-    """Entries that leave the queue: `count` of those in `entries`.
+    """Entries that leave the queue: `count` of those that waited at `rank`.
 
-    `spot` is where a running turn took them in, as soon as that is known.
+    `named` is the one entry that the row names. `spot` is where a running turn took them in.
     """
 
-    entries: list[_Entry]
+    rank: int
+    named: _Entry | None = None
     timestamp: str | None = None
     count: int = 1
     spot: _Spot | None = None
+
+    @property
+    def moment(self) -> int | str | None:
+        """What tells it from others: the position, as soon as that is known, else the time."""
+        return self.timestamp if self.spot is None else self.spot.position
+
+    def may_be(self, entry: _Entry) -> bool:
+        """Tell whether an entry can be one of those that leave."""
+        if self.named is not None:
+            return self.named is entry
+        return self.count > 0 and entry.spot.rank <= self.rank
 
 
 class Queue:
@@ -69,11 +82,16 @@ class Queue:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._waiting: list[_Entry] = []
+        # By rank, which is by age, and the ranks by text.
+        self._waiting: dict[int, _Entry] = {}
+        self._ranks: dict[str, list[int]] = {}
         # Operations whose entries the rows so far have not delivered. The next row of the
         # conversation may say what a `remove` took out.
         self._dequeued: list[_Exit] = []
         self.removed: list[_Exit] = []
+        # Removals that rows stand below, but which may mean several entries: later rows may
+        # deliver the others.
+        self.taken_in: list[_Exit] = []
         # Entries that were delivered before the row that takes them out was read.
         self._owed = 0
         self._spots = 0
@@ -82,26 +100,26 @@ class Queue:
     def take(self, row: Row, value: dict[str, Any], place: Place) -> int:
         """Follow one operation; return what became of its row."""
         operation = value.get("operation")
-        said = all_text(value.get("content"))
+        said = all_text(value.get("content")).strip()
         if operation == "enqueue":
-            self._waiting.append(_Entry(row, place, said.strip(), self._here()))
+            entry = _Entry(row, place, said, self._here())
+            self._waiting[entry.spot.rank] = entry
+            self._ranks.setdefault(said, []).append(entry.spot.rank)
             return LATER
         if operation in ("dequeue", "remove"):
-            named = self._named(said)
-            leaving = [named] if named else list(self._waiting)
+            named = self._oldest(said) if said else None
             if named is None and (self._owed or said):
                 self._owed -= bool(self._owed)
-            elif operation == "dequeue":
-                self._dequeued.append(_Exit(leaving))
-            else:
-                self.removed.append(_Exit(leaving, place.timestamp))
+                return FOLDED
+            is_removal = operation == "remove"
+            leaving = _Exit(self._spots, named, place.timestamp if is_removal else None)
+            if named or self._leaving() < len(self._waiting):
+                _add(self.removed if is_removal else self._dequeued, leaving)
             return FOLDED
         if operation == "popAll":
             # Back in the input box: what is sent from there is enqueued anew.
-            back = [entry for entry in self._waiting if entry.text == said.strip()]
-            if not said:
-                back = back or list(self._waiting)
-            for entry in back if not said else back[:1]:
+            back = self._oldest(said)
+            for entry in [back] if back else [] if said else list(self._waiting.values()):
                 self._leave(entry)
                 self._settle(entry, HIDDEN, "taken-back")
             self._reading.reason = "taken-back"
@@ -118,18 +136,14 @@ class Queue:
             return None
         found = self._matching([text.strip() for text in texts], mid_turn)
         for entry in found:
-            self._leave(entry)
-            exits = self.removed + self._dequeued if mid_turn else self._dequeued + self.removed
-            fitting = [one for one in exits if entry in one.entries]
+            removed, dequeued = self.removed + self.taken_in, self._dequeued
+            exits = removed + dequeued if mid_turn else dequeued + removed
+            fitting = [one for one in exits if one.may_be(entry)]
             if fitting:
-                taken = min(fitting, key=lambda one: len(one.entries) > 1)
-                taken.count -= 1
+                min(fitting, key=lambda one: one.named is None).count -= 1
             else:
                 self._owed += 1
-            for one in exits:
-                if entry in one.entries:
-                    one.entries.remove(entry)
-            self._drop_empty()
+            self._leave(entry)
             self._settle(entry, FOLDED, "queue")
         return found[0].place.timestamp if found else None
 
@@ -141,46 +155,40 @@ class Queue:
         """
         if kind == "attachment" or kind == "progress" or _has_result(value):
             return
-        for one in self.removed:
-            if one.spot is None and _is_later(place.timestamp, one.timestamp):
-                self._take_in(one)
+        waits = [one for one in self.removed if not _is_later(place.timestamp, one.timestamp)]
+        self._place_removed([one for one in self.removed if one not in waits])
+        self.removed = waits
         if kind == "user" and self._matching([all_text(_content(value)).strip()], mid_turn=False):
             return  # the row itself delivers one of them
         self._show_taken_in(at_end=False)
 
     def finish(self) -> None:
         """Show what was not delivered: a person typed it all the same."""
-        for one in self.removed:
-            if one.spot is None:
-                self._take_in(one)
+        self._place_removed(self.removed)
+        self.removed = []
         self._show_taken_in(at_end=True)
-        for one in self._dequeued:
-            entry = _first_waiting(one.entries, self._waiting)
-            if entry is not None and (entry.is_command or not entry.text):
+        named = {one.named for one in self._dequeued}
+        others = iter([entry for entry in self._waiting.values() if entry not in named])
+        for one in list(self._dequeued):
+            for entry in [one.named] if one.named else islice(others, one.count):
                 # Commands that begin another file, as `/clear` does, leave no row in this one.
-                self._leave(entry)
-                self._settle(entry, HIDDEN if entry.text else FOLDED, "queue")
-        self._dequeued.clear()
-        for entry in list(self._waiting):
+                if entry.spot.rank in self._waiting and (entry.is_command or not entry.text):
+                    self._leave(entry)
+                    self._settle(entry, HIDDEN if entry.text else FOLDED, "queue")
+        for entry in list(self._waiting.values()):
             self._leave(entry)
             self._show(entry, entry.spot)
 
-    def _take_in(self, one: _Exit) -> None:
-        here = one.spot = self._here()
-        for other in self.removed:
-            spot = other.spot
-            if other is not one and spot and other.count and spot.position == here.position:
-                # Several that leave together are told apart by no row: one exit for all.
-                other.count += one.count
-                other.entries += [entry for entry in one.entries if entry not in other.entries]
-                one.count = 0
-                break
+    def _place_removed(self, exits: list[_Exit]) -> None:
+        for one in exits:
+            one.spot = self._here()
+            _add(self.taken_in, one)
 
     def _show_taken_in(self, *, at_end: bool) -> None:
-        for one in self.removed:
-            if one.spot is None:
-                continue
-            left = [entry for entry in one.entries if entry in self._waiting]
+        for one in self.taken_in:
+            assert one.spot is not None
+            found = filter(one.may_be, self._waiting.values())
+            left = list(found if at_end else islice(found, one.count + 1))
             if len(left) > one.count:
                 if not at_end:
                     continue  # a later row may deliver the others
@@ -191,7 +199,7 @@ class Queue:
             for entry in left:
                 self._leave(entry)
                 self._show(entry, one.spot)
-        self._drop_empty()
+        self.taken_in = [one for one in self.taken_in if one.count]
 
     def _show(self, entry: _Entry, spot: _Spot) -> None:
         """Add the block of an entry, at its place among those that are there already."""
@@ -220,26 +228,29 @@ class Queue:
         return _Spot(len(self._reading.emitter.sink), self._spots, self._reading.tree.newest)
 
     def _leave(self, entry: _Entry) -> None:
-        self._waiting.remove(entry)
+        rank = entry.spot.rank
+        del self._waiting[rank]
+        self._ranks[entry.text].remove(rank)
+        for exits in (self._dequeued, self.removed):
+            exits[:] = [one for one in exits if one.count and one.named is not entry]
 
-    def _drop_empty(self) -> None:
-        self.removed = [one for one in self.removed if one.count]
-        self._dequeued = [one for one in self._dequeued if one.count]
+    def _leaving(self) -> int:
+        return sum(one.count for one in (*self._dequeued, *self.removed, *self.taken_in))
 
-    def _named(self, said: str) -> _Entry | None:
-        said = said.strip()
-        return next((entry for entry in self._waiting if said and entry.text == said), None)
+    def _oldest(self, text: str) -> _Entry | None:
+        ranks = self._ranks.get(text)
+        return self._waiting[ranks[0]] if ranks else None
 
     def _matching(self, texts: list[str], mid_turn: bool) -> list[_Entry]:
         """Return the entries that a row of these texts delivers, several if it joins them."""
         for text in texts:
-            for entry in self._waiting:
-                if text and entry.text == text:
-                    return [entry]
+            entry = self._oldest(text) if text else None
+            if entry is not None:
+                return [entry]
         # Clients before 2.1 send all that waits as one prompt.
         for text in texts:
             joined, several = "", list[_Entry]()
-            for entry in self._waiting:
+            for entry in self._waiting.values():
                 joined = f"{joined}\n{entry.text}" if several else entry.text
                 several.append(entry)
                 if not text.startswith(joined):
@@ -247,14 +258,18 @@ class Queue:
                 if joined == text:
                     return several
         # A prompt with images is enqueued without its text.
-        if not mid_turn and self._dequeued:
-            bare = next((entry for entry in self._dequeued[0].entries if not entry.text), None)
-            return [bare] if bare is not None and bare in self._waiting else []
-        return []
+        bare = None if mid_turn or not self._dequeued else self._oldest("")
+        return [bare] if bare is not None and self._dequeued[0].may_be(bare) else []
 
 
-def _first_waiting(entries: list[_Entry], waiting: list[_Entry]) -> _Entry | None:
-    return next((entry for entry in entries if entry in waiting), None)
+def _add(exits: list[_Exit], one: _Exit) -> None:
+    """Add an exit; several that leave together are told apart by no row, and are one."""
+    last = exits[-1] if exits else None
+    if last is None or last.named or one.named or last.moment != one.moment:
+        exits.append(one)
+    else:
+        last.count += one.count
+        last.rank = one.rank
 
 
 def _content(value: dict[str, Any]) -> Any:

@@ -279,7 +279,7 @@ class Reading:
             self._note_session(row, place.session)
         emitter = self.emitter
         queue = self.queue
-        if queue.removed and (thread is MAIN or self._thread is not None):
+        if (queue.removed or queue.taken_in) and (thread is MAIN or self._thread is not None):
             queue.before(kind, value, place)
         if thread is not MAIN:
             self._open(thread, place, kind, value)

@@ -5,6 +5,7 @@ The counterpart of `ParseSink`: nothing is kept but where each block stands and 
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 
 from agentsdir.formats.reading import stream
@@ -66,7 +67,9 @@ class LiveSink:
         self._late: dict[int, dict[str, Any]] = {}
         # The type and the hash of the words of each block that has any.
         self._words: dict[int, tuple[str, int]] = {}
-        # By conversation: the blocks that were moved, by position and rank.
+        # By conversation: the blocks in order, without those that were moved, which follow by
+        # position and rank.
+        self._unmoved: dict[str, array[int]] = {}
         self._moved: dict[str, list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
@@ -99,6 +102,7 @@ class LiveSink:
         self.conversation(conversation)
         handle = self._begun_as(block) or block["id"]
         self._places.append((handle, conversation))
+        self._unmoved.setdefault(conversation, array("l")).append(number)
         self._events.append(stream.block_complete(handle, block))
         return number
 
@@ -124,16 +128,11 @@ class LiveSink:
             return
         name, conversation = self._places[handle]
         moved = self._moved.setdefault(conversation, [])
-        others = {number for _, _, number in moved}
+        unmoved = self._unmoved[conversation]
+        del unmoved[bisect_left(unmoved, handle)]
         here = bisect_left(moved, (position, rank, handle))
-        following = next(
-            (
-                number
-                for number in range(position, handle)
-                if number not in others and self._places[number][1] == conversation
-            ),
-            None,
-        )
+        at = bisect_left(unmoved, position)
+        following = unmoved[at] if at < len(unmoved) else None
         if here < len(moved) and (following is None or moved[here][0] <= following):
             following = moved[here][2]
         moved.insert(here, (position, rank, handle))

@@ -112,8 +112,8 @@ def test_a_prompt_that_the_turn_took_in_stands_where_it_did() -> None:
             _queue("enqueue", "two"),
             _at(4, user("u2", "a1", [result("t1", "result")])),
             _queue("remove", at=5),
-            _queue("remove", at=5),
-            _at(6, said("a2", "u2", "answer")),
+            _queue("remove", at=6),
+            _at(7, said("a2", "u2", "answer")),
         ]
         if removed_first:
             rows.insert(6, rows.pop(4))
@@ -235,10 +235,25 @@ def test_what_was_taken_in_is_superseded_with_its_turn() -> None:
 
 
 def test_a_command_that_went_into_another_file_is_no_prompt() -> None:
-    """`/clear` is dequeued, and its row begins the next session's file."""
-    sink = parse(lines(user("u1", None, "go"), _queue("enqueue", "/clear"), _queue("dequeue")))
-    assert prompts(sink) == ["go"]
-    assert balanced(sink)
+    """`/clear` is dequeued, and its row begins the next session's file; a prompt is not lost."""
+    for named in (None, "/clear"):
+        out = _queue("dequeue", named)
+        sink = parse(
+            lines(
+                user("u1", None, "go"), _queue("enqueue", "words"), _queue("dequeue"),
+                _queue("enqueue", "/clear"), out, out,
+            )
+        )  # fmt: skip
+        assert prompts(sink) == ["go", "words"]
+        assert balanced(sink)
+
+
+def test_a_long_queue_takes_no_longer_for_each_entry() -> None:
+    """A file of many entries that nothing delivers is read as one of few."""
+    many = [_queue("enqueue", f"p{number}") for number in range(20_000)]
+    out = [_queue("dequeue")] * len(many)
+    sink = parse(lines(user("u1", None, "go"), *many, *out, user("u2", "u1", "p7")))
+    assert len(prompts(sink)) == 20_001
 
 
 def test_a_message_by_a_channel_is_shown_without_its_wrapping() -> None:
