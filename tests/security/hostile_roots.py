@@ -171,9 +171,11 @@ class Machine:
 
     def run(self, lines: list[list[str]], *, cwd: Path) -> list[Ran]:
         """Run command lines one after the other; each is followed by a look."""
-        return run_many(
+        runs = run_many(
             lines, self.environment(), cwd=cwd, watch=self.base, patience=120, look=self.look
         )
+        self.look()  # what was seen there was seen in another process
+        return runs
 
     def tells(self, root: Path) -> list[str]:
         """Return the files of a root that hold a word of a secret."""
