@@ -121,7 +121,7 @@ class Emitter:
         handles = self.write(message)
         if not self._fold.is_live(message):
             for handle in handles:
-                self._sink.supersede(handle, "rewind")
+                self._sink.supersede(handle, self._fold.left_by(message))
         if message.usage is not None:
             self._sink.use(self.conversation, message.usage)
             self.note_copy(message, message.usage)

@@ -72,6 +72,8 @@ class Fold:
         self.session_id = ""
         # The ids made for messages of a document that have none.
         self._names = Names()
+        # What a rewind dropped, be it live again or not.
+        self._rewound: set[str] = set()
         # What a compaction took from the model: history, which stays live.
         self.history: dict[str, None] = {}
         # What a compaction put in the place of that: it stands where it was written.
@@ -141,6 +143,10 @@ class Fold:
         """Tell whether a resume would load a message; what is none, nothing can drop."""
         name = message.id
         return name in self.live or name in self.history or message.role in ("unknown", "record")
+
+    def left_by(self, message: Message) -> str:
+        """Say why a message is not live: a rewind dropped it, or a list that left it out."""
+        return "rewind" if message.id in self._rewound else "replaced"
 
     def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
         index = self.index
@@ -297,6 +303,7 @@ class Fold:
         dropped: list[str] = []
         while self.live and (not dropped or dropped[-1] != target):
             dropped.append(self.live.popitem()[0])
+        self._rewound.update(dropped)
         self.index.move(reversed(dropped))
 
 

@@ -177,7 +177,7 @@ class ReadThread(Thread):
             end = len(sink)
         if not self.fold.is_live(message):
             for handle in range(begin, end):
-                sink.supersede(handle, "rewind")
+                sink.supersede(handle, self.fold.left_by(message))
         return begin, end
 
     def _void(self, number: int) -> None:

@@ -148,3 +148,14 @@ def test_a_row_that_only_changes_what_is_known_has_a_hidden_block() -> None:
     bare = read_bytes(log(*rows), hidden=False)
     assert reading.totals() == bare.totals()
     assert not any(map(is_record, bare.blocks("all", records=True)))
+
+
+def test_superseded_blocks_are_counted_by_what_left_them() -> None:
+    """A rewind, a list that leaves messages out, and another text under the same id."""
+    rows = [
+        header(), prompt("one"), answer("two"), prompt("three", "u2"), {"$rewindTo": "u2"},
+        prompt("four", "u3"), answer("five", "g3"), {"$set": {"messages": [prompt("one")]}},
+        prompt("other"),
+    ]  # fmt: skip
+    [sink] = read_bytes(log(*rows)).sinks
+    assert sink.superseded_by() == {"rewind": 1, "replaced": 3, "duplicate": 1}
