@@ -157,7 +157,7 @@ class Fold:
         if message_id not in index.messages:
             # Masking and resuming write all messages again, one by one, under new ids.
             content = content_of(value)
-            known = self._same_call(value, ()) if type(content) is list else None
+            known = self._same_call(value, (), alone=True) if type(content) is list else None
             if known is not None:
                 self._alias[message_id] = message_id = known.id
         index.see(value, message_id, place)
@@ -261,14 +261,24 @@ class Fold:
                 if before is None:  # it may have been dropped before, and is back
                     self.index.touched.setdefault(message_id, False)
 
-    def _same_call(self, value: dict[str, Any], taken: Any) -> Message | None:
-        """Find the message whose call `value` restates, unless that one stands in its own right."""
+    def _same_call(
+        self, value: dict[str, Any], taken: Any, *, alone: bool = False
+    ) -> Message | None:
+        """Find the message whose call `value` restates, unless that one stands in its own right.
+
+        Args:
+            value: the message, in which calls stand as parts.
+            taken: the ids of messages that stand in their own right.
+            alone: whether the message stands in a row of its own, in no list.
+        """
         for part in list_of(content_of(value)):
             if isinstance(part, dict) and "functionCall" in part and part_kind(part) == "call":
                 call = part["functionCall"]
                 call_id, name = call.get("id"), call.get("name")
                 if isinstance(call_id, str) and isinstance(name, str):
                     bare = call_id.removeprefix(name + "__")
+                    if alone and self.index.is_over(bare):
+                        continue
                     owner = self.index.calls.get(bare)
                     for maker in self.index.makers.get(bare, () if owner is None else owner[:1]):
                         if maker.id not in taken:

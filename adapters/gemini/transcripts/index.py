@@ -220,6 +220,7 @@ class Index:
         kinds = [part_kind(part) for part in parts]
         answers = "response" in kinds
         said: list[Any] = []
+        used: dict[str, int] = {}
         length = 0
         before = ""  # of what kind the last part was that is no media
         for at, kind in enumerate(kinds):
@@ -234,7 +235,10 @@ class Index:
                     self.doubts[message.id] = place, speaker.doubt
             elif kind == "response":
                 message.answers = True
-                self._see_answer(message, part["functionResponse"], parts, place, at)
+                bare = _numbered(part["functionResponse"], "", used)
+                if bare not in self.calls:  # a result that is told twice
+                    bare = _numbered(part["functionResponse"], "", {})
+                self._see_answer(message, bare, parts, place, at)
             elif kind == "media" and answers:
                 # What follows a result is a part of it.
                 if before != "response":
@@ -262,9 +266,8 @@ class Index:
                 self.touch(message.id)
 
     def _see_answer(
-        self, message: Message, response: dict[str, Any], parts: list[Part], place: Place, at: int
+        self, message: Message, bare: str, parts: list[Part], place: Place, at: int
     ) -> None:
-        bare = bare_call_id(text_of(response.get("id")), text_of(response.get("name")))
         owner = self.calls.get(bare)
         if owner is not None:
             result = answer_parts(parts, at)
@@ -277,6 +280,15 @@ class Index:
         elif bare not in message.orphans:
             message.orphans[bare] = place, at
             self.touch(message.id)
+
+    def was_recorded(self, bare: str) -> bool:
+        """Tell whether the client recorded a call of an id: other mentions of it restate that."""
+        return bare in self.calls and self.calls[bare][1].spot[0] == "toolCalls"
+
+    def is_over(self, bare: str) -> bool:
+        """Tell whether an id's call has its result: in no other record, it may be used again."""
+        owner = self.calls.get(bare)
+        return owner is not None and owner[1].answer is not None and not self.was_recorded(bare)
 
     def _see_model(
         self, message: Message, value: dict[str, Any], place: Place, before: dict[str, Any] | None
@@ -299,9 +311,10 @@ class Index:
         calls = value.get("toolCalls")
         self._answers = []
         if calls:
+            used: dict[str, int] = {}
             for at, call in enumerate(entries_of(calls)):
                 if isinstance(call, dict):
-                    self._see_call(message, call, place, ("toolCalls", at))
+                    self._see_call(message, call, place, ("toolCalls", at), used)
                 else:
                     self._add_extra(message, call, place, at, "toolCalls")
         tokens = value.get("tokens")
@@ -319,6 +332,7 @@ class Index:
             text = content
         else:
             text = ""
+            used: dict[str, int] = {}
             for at, part in enumerate(parts_of(content)):
                 kind = part_kind(part)
                 if kind == "text":
@@ -326,7 +340,7 @@ class Index:
                 elif kind == "thought":
                     self._see_thought(message, *split_thought(part["text"]), place, "content", at)
                 elif kind == "call":
-                    self._see_call(message, part["functionCall"], place, ("content", at))
+                    self._see_call(message, part["functionCall"], place, ("content", at), used)
                 else:
                     self._add_extra(message, part, place, at)
         if text and message.add_text(hash(text.strip()), len(text), place):
@@ -347,14 +361,19 @@ class Index:
                 self.touch(message.id)
 
     def _see_call(
-        self, message: Message, record: dict[str, Any], place: Place, spot: tuple[str, int]
+        self,
+        message: Message,
+        record: dict[str, Any],
+        place: Place,
+        spot: tuple[str, int],
+        used: dict[str, int],
     ) -> None:
         name = text_of(record.get("name"))
         call_id = text_of(record.get("id")) or f"{name}.{spot[1]}"
-        bare = bare_call_id(call_id, name)
+        bare = _numbered(record, call_id, used)
         call = message.calls.get(bare)
         if call is None:
-            if spot[0] == "content" and bare in self.calls:
+            if spot[0] == "content" and self.was_recorded(bare):
                 return  # another message made this call; here a resume restates it
             if message.calls is NONE:
                 message.calls = {}
@@ -398,3 +417,16 @@ class Index:
                 self._answers.append(result[0])
                 return
         self._answers = None
+
+
+def _numbered(record: dict[str, Any], call_id: str, used: dict[str, int]) -> str:
+    """Return the bare id of a call or a result, numbered where its message uses it again.
+
+    Args:
+        record: the call or the result.
+        call_id: its id, if it is to have another than its own.
+        used: how often each id was used in the message so far.
+    """
+    bare = bare_call_id(call_id or text_of(record.get("id")), text_of(record.get("name")))
+    number = used[bare] = used.get(bare, 0) + 1
+    return bare if number == 1 else f"{bare}~{number}"

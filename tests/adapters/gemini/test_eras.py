@@ -33,7 +33,7 @@ FAULTS = [
      {"no-messages", "shared-id"}),
     ("#27270 nothing but a stub", "stub.jsonl", (0, 0), (0, 0), {"no-messages"}),
     ("#20258 a child with its parent's id", "subagent-flat", (3, 3), (0, 0), {"orphan-subagent"}),
-    ("#24532 prompts without their session", "prompt-log.json", (3, 3), (0, 0), {"last-resort"}),
+    ("#24532 prompts without their session", "prompt-log.json", (2, 2), (0, 0), {"last-resort"}),
     ("#29365 results replayed by resumes", "era-0.61-tools.jsonl", (2, 2), (5, 5), set()),
     ("#1690 a call without a result", "dangling.jsonl", (3, 3), (0, 0), set()),
     ("#20183 no result line", "stream-cut.stdout", (1, 1), (0, 0), set()),

@@ -100,6 +100,62 @@ def test_calls_of_one_turn_that_share_an_id_have_each_its_own_result(
     assert "orphan-result" not in reading.findings
 
 
+@pytest.mark.parametrize("second", [1, 2])
+@pytest.mark.parametrize("restated", [False, True])
+def test_calls_of_one_message_that_share_an_id_have_each_its_own_result(
+    second: int, restated: bool
+) -> None:
+    """Also when a resume tells them again as parts, with the results in a turn of their own."""
+    calls = [
+        {"id": "call_0", "name": "run", "args": {"n": n}, "status": "success",
+         "result": [_answer(text)]}
+        for n, text in ((1, "one"), (second, "the other, longer"))
+    ]  # fmt: skip
+    answers = [_answer("one"), _answer("the other, longer")]
+    rows: list[Any] = [
+        HEADER,
+        {"id": "u", "timestamp": AT, "type": "user", "content": "go"},
+        {"id": "g", "timestamp": AT, "type": "gemini", "content": "", "toolCalls": calls},
+        {"id": "r", "timestamp": AT, "type": "user", "content": answers},
+    ]
+    if restated:
+        again = {"id": "g", "type": "gemini", "content": [_call(1), _call(second)]}
+        rows.append({"$set": {"messages": [rows[1], again, {**rows[3], "id": "r2"}]}})
+    assert _told(_lines(*rows), "all") == [
+        ("user_message", "go"), ("tool_use", {"n": 1}), ("tool_result", "one"),
+        ("tool_use", {"n": second}), ("tool_result", "the other, longer"),
+    ]  # fmt: skip
+
+
+def test_an_id_that_calls_use_again_where_they_are_parts_alone_is_another_call() -> None:
+    """No record of the client's says that the second restates the first; a list does."""
+    rows: list[Any] = [
+        {"id": "u", "timestamp": AT, "type": "user", "content": "go"},
+        {"id": "g1", "timestamp": AT, "type": "gemini", "content": [_call(1)]},
+        {"id": "r1", "timestamp": AT, "type": "user", "content": [_answer("one")]},
+        {"id": "g2", "timestamp": AT, "type": "gemini", "content": [_call(2)]},
+        {"id": "r2", "timestamp": AT, "type": "user", "content": [_answer("two")]},
+        {"id": "g3", "timestamp": AT, "type": "gemini", "content": "end"},
+    ]
+    assert _told(_lines(HEADER, *rows)) == CALLED_TWICE
+    again = [{**row, "id": f"n{row['id']}"} for row in rows]
+    assert _told(_lines(HEADER, *rows, {"$set": {"messages": again}}), "all") == CALLED_TWICE
+
+
+def test_a_result_that_one_turn_tells_twice_is_no_orphan() -> None:
+    """Some resumes replay it."""
+    call = {"id": "call_0", "name": "run", "args": {"n": 1}, "status": "success",
+            "result": [_answer("one")]}  # fmt: skip
+    rows = [
+        {"id": "u", "timestamp": AT, "type": "user", "content": "go"},
+        {"id": "g", "timestamp": AT, "type": "gemini", "content": "", "toolCalls": [call]},
+        {"id": "r", "timestamp": AT, "type": "user", "content": [_answer("one"), _answer("one")]},
+    ]
+    reading = read_bytes(_lines(HEADER, *rows))
+    assert _told(_lines(HEADER, *rows)) == CALLED_TWICE[:3]
+    assert reading.findings == []
+
+
 def test_a_call_that_a_rewind_of_qwens_left_unanswered_is_made_again_on_the_branch() -> None:
     """Its id and its arguments are the same, and it is no repetition."""
     rows = [
