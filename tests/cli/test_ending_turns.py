@@ -209,7 +209,7 @@ SHORT = """
 """
 
 
-@pytest.mark.feature("A-04")
+@pytest.mark.feature("A-03", "A-04")
 def test_a_request_that_is_taken_back_before_it_is_heeded_ends_nothing(
     shell: Any, at_work: Any
 ) -> None:

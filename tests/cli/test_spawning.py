@@ -64,7 +64,7 @@ def in_turn(shell: Any, agent: str) -> Iterator[None]:
             writer.append("turn.aborted", {"turn_id": TURN, "reason": "interrupt"}, now)
 
 
-@pytest.mark.feature("A-05", "T-04")
+@pytest.mark.feature("A-02", "A-05", "T-04")
 def test_outside_a_turn_the_answer_is_printed_and_stands_in_the_parents_block(shell: Any) -> None:
     """As `send` prints it; the parent has no turn of it."""
     parent = shell.new("--name", "boss")

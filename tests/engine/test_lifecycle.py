@@ -14,6 +14,7 @@ from agentsdir.engine.suspending import MAX_BLOB, suspend
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import Busy, SessionStateError
+from agentsdir.schemas import check
 
 
 def bring(stage: Any, state: str) -> Any:
@@ -262,3 +263,28 @@ def test_restoring_says_which_derived_files_it_rebuilt(stage: Any, name: str) ->
     (paths.folder / name).unlink()
     assert restore_agent(stage.world, paths).actions == (f"rebuilt {name}",)
     assert stage.tree() == whole
+
+
+@pytest.mark.feature("S-02")
+def test_each_transition_replaces_the_session_record_as_a_whole(stage: Any) -> None:
+    """Whoever has the old file open reads the old record to its end; no other file is left."""
+    paths = stage.new()
+    steps = [
+        lambda: stage.send(paths),
+        lambda: suspend(stage.world, paths),
+        lambda: resume(stage.world, paths),
+        lambda: restore_agent(stage.world, paths),
+        lambda: stage.send(paths),
+    ]
+    found = []
+    for step in steps:
+        with paths.session.open("rb") as reader:
+            before, old = paths.session.read_bytes(), paths.session.stat().st_ino
+            step()
+            assert reader.read() == before
+        assert paths.session.stat().st_ino != old
+        document = json.loads(paths.session.read_bytes())
+        assert check("session", document) == []
+        found.append(document["state"])
+    assert found == ["active", "suspended", "active", "suspended", "active"]
+    assert not list(paths.folder.glob(".tmp-*"))

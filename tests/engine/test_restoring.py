@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.restoring import restore_agent, restore_all, sweep_root
 from agentsdir.engine.suspending import suspend
 from agentsdir.engine.validation.paths import validate
@@ -69,7 +70,7 @@ def is_sound(stage: Any) -> bool:
     return [str(problem) for problem in validate([stage.root]) if problem.fails] == []
 
 
-@pytest.mark.feature("T-06", "G-04")
+@pytest.mark.feature("T-06", "T-08", "G-04")
 def test_a_person_whose_turn_died_is_told_once(stage: Any) -> None:
     """One outgoing, `Internal error.`, in reply to the message; nothing is run again."""
     paths = stage.new(connector="telegram", user="42", channel="c")
@@ -231,6 +232,32 @@ def test_a_message_that_only_waits_causes_no_notice_and_is_not_run(stage: Any) -
     restore_agent(stage.world, paths)
     assert [r["event"] for r in added(stage, paths, before)] == ["session.state"]
     assert [m["messageId"] for m in stage.state(paths).pending] == [message]
+
+
+@pytest.mark.feature("S-06")
+def test_at_boot_each_active_session_that_no_process_holds_is_suspended(stage: Any) -> None:
+    """In its log and its session.json, with the time; a session in any other state stays there."""
+    active, crashed, held, created, suspended, closed = (stage.new() for _ in range(6))
+    for paths in (active, held, suspended, closed):
+        stage.send(paths)
+    crash(stage, crashed)
+    for paths, state in ((suspended, "suspended"), (closed, "terminated")):
+        stage.append(paths, "session.state", {"from": "active", "to": state, "reason": "test"})
+    before = {paths: stage.events(paths) for paths in (held, created, suspended, closed)}
+
+    agents = [active, crashed, held, created, suspended, closed]
+    with hold_turn(held):
+        states = [one.state for one in restore_all(stage.world, agents)]
+
+    assert states == ["suspended", "suspended", "active", "created", "suspended", "terminated"]
+    for paths in (active, crashed):
+        last = stage.log(paths)[-1]
+        assert last["event"] == "session.state"
+        assert last["data"] == {"from": "active", "to": "suspended", "reason": "restore"}
+        session = orjson.loads(paths.session.read_bytes())
+        assert (session["state"], session["suspended_at"]) == ("suspended", last["ts"])
+    assert {paths: stage.events(paths) for paths in before} == before
+    assert stage.send(active, "again").response == "again"
 
 
 @pytest.mark.feature("S-06")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import pytest
 
 from agentsdir.engine.agents import list_row
 from agentsdir.engine.parsing import ParseReport, find_sessions, parse_all, walk
+from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.session_data import runtime_session, saved_session
+from agentsdir.engine.suspending import suspend
 from agentsdir.formats.errors import NotATranscript
 from agentsdir.formats.reading.source import Source
 
@@ -159,3 +164,33 @@ def test_a_report_accounts_for_every_line_of_every_session(stage: Any, tmp_path:
         "1.jsonl/child-1",
     }
     json.dumps(document)
+
+
+ODD = b'\xff\xfe no UTF-8\r\n{"half": \n\x00\x00\n{"type":"of tomorrow","n":1e999}\n\n'
+
+
+@pytest.mark.feature("B-03")
+def test_a_raw_transcript_is_kept_byte_for_byte_whatever_it_holds(
+    stage: Any, plugin: Callable[..., str]
+) -> None:
+    """Across turns, a suspension and a restoration; nothing is parsed, mended or left out."""
+    body = f"yield self.answer('hi')\nself.transcript._data += {ODD!r}"
+    paths = stage.new(provider=plugin("odd", body=body))
+    kept = b""
+    for turn in range(1, 4):
+        stage.send(paths, f"prompt {turn}")
+        (path,) = paths.transcripts.glob("*.jsonl")
+        data = path.read_bytes()
+        assert data.startswith(kept)
+        assert data.count(ODD) == turn
+        assert f"prompt {turn}".encode() in data[len(kept) :]
+        kept = data
+        if turn == 1:
+            suspend(stage.world, paths)
+        else:
+            restore_agent(stage.world, paths)
+        assert path.read_bytes() == kept
+    entry = stage.state(paths).transcripts[path.name]
+    assert (entry["size"], entry["sha256"]) == (len(kept), hashlib.sha256(kept).hexdigest())
+    saved = saved_session(paths, stage.state(paths))
+    assert base64.b64decode(saved["rawTranscriptBase64"]) == kept

@@ -16,6 +16,7 @@ from agentsdir.engine.creation import NewAgent
 from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.inbox import Message, enqueue, text_message
 from agentsdir.engine.multiplexer import SessionMultiplexer
+from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.resuming import resume
 from agentsdir.engine.running import Sender
 from agentsdir.engine.scheduler import TurnScheduler
@@ -49,7 +50,7 @@ def reasons(stage: Any, paths: Any) -> list[str]:
     return [r["data"]["reason"] for r in stage.log(paths) if r["event"] == "session.state"]
 
 
-@pytest.mark.feature("S-07")
+@pytest.mark.feature("S-07", "A-11")
 def test_the_session_released_longest_ago_goes_first(stage: Any) -> None:
     """Using one again makes it the last to go; what was never released goes before all."""
     mux = SessionMultiplexer(world_of(stage, 2))
@@ -286,18 +287,51 @@ def test_a_session_that_was_put_away_behind_the_schedulers_back_is_taken_up_agai
     assert stage.state(paths).counters["turns"] == 3
 
 
+def _evict(stage: Any, _paths: Any) -> None:
+    take(SessionMultiplexer(world_of(stage, 1)), stage.new())
+
+
+ENDED_BY = {
+    "a suspension": lambda stage, paths: suspend(stage.world, paths),
+    "an eviction": _evict,
+    "a restoration": lambda stage, paths: restore_agent(stage.world, paths),
+}
+
+
 @pytest.mark.feature("S-13")
-def test_a_restored_session_logs_what_a_fresh_one_does(stage: Any) -> None:
-    """The turn after a suspension, an eviction or a restoration leaves the records of a first."""
-    paths = stage.new()
+@pytest.mark.parametrize("script", ["", "tools.jsonl"])
+@pytest.mark.parametrize("ended_by", ENDED_BY.values(), ids=ENDED_BY)
+def test_a_restored_session_logs_what_a_fresh_one_does(
+    stage: Any, ended_by: Callable[..., Any], script: str
+) -> None:
+    """The turn after a suspension, an eviction or a restoration leaves the records of a first.
+
+    Also what stands in them is the same, but for ids, times, and how the session was before.
+    """
+    paths = stage.script(script) if script else stage.new()
     stage.send(paths)
-    first = stage.events(paths)[1:]
-    suspend(stage.world, paths)
+    first = [_shape(record) for record in stage.log(paths)[1:]]
+    ended_by(stage, paths)
+    assert stage.state(paths).session.state == "suspended"
     before = len(stage.events(paths))
 
     stage.send(paths)
 
-    assert stage.events(paths)[before:] == first
+    assert [_shape(record) for record in stage.log(paths)[before:]] == first
+
+
+def _shape(record: dict[str, Any]) -> tuple[str, Any]:
+    """Return a record without what no two turns share."""
+    data = {
+        key: value for key, value in record["data"].items() if not key.endswith(("_id", "_ids"))
+    }
+    data.pop("from", None)
+    data.pop("files", None)
+    if "block" in data:
+        data["block"] = {
+            key: value for key, value in data["block"].items() if key not in ("id", "timestamp")
+        }
+    return record["event"], data
 
 
 @pytest.mark.feature("A-11")
