@@ -21,7 +21,7 @@ from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import making_agent, withdraw_agent
-from agentsdir.formats.errors import Invalid, Uncertain
+from agentsdir.formats.errors import Invalid, SessionStateError, Uncertain
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import AgentWriter, Reading
+    from agentsdir.formats.directory.states import AgentState
 
 BASE_NAME = "subagent"
 _OF_ID = 6  # characters of its id that an automatic name ends in
@@ -74,9 +75,10 @@ def make_child(
         turn_id: the parent's turn that asks for it; the subagent is run after that.
         sync: have the answer put into the parent's inbox.
 
-    Raises `SessionStateError` for a closed parent, one too deep (kind ``spawn-depth``), or a turn
-    that is over (kind ``turn-over``); what `check_wanted` and `begin_identity` raise; and what
-    `making_agent` and `write_agent` raise. There is no subagent then, unless that is uncertain.
+    Raises `SessionStateError` for a closed parent, one too deep (kind ``spawn-depth``) or with too
+    many (kind ``spawn-children``), or a turn that is over (kind ``turn-over``); what `check_wanted`
+    and `begin_identity` raise; and what `making_agent` and `write_agent` raise. There is no
+    subagent then, unless that is uncertain.
     """
     layout = world.layout
     with root_held(world):
@@ -84,6 +86,7 @@ def make_child(
         with _log_of(world, parent, turn_id):
             pass  # nothing is made for a turn that is over
         check_depth(layout, reading.state)
+        _check_number(world, reading.state)
         child_id, created_at = world.ids.agent(), world.now()
         one = Subagent(child_id, _name(wanted, child_id), created_at, wanted.content)
         paths = AgentPaths(layout.agents / child_id, child_id)
@@ -95,6 +98,17 @@ def make_child(
             made.append("message.enqueued", task.as_data(child.message_id), world.now())
         _tell(world, child, one, turn_id)
     return child
+
+
+def _check_number(world: World, parent: AgentState) -> None:
+    most = world.settings.max_children
+    if len(parent.children) >= most:
+        raise SessionStateError(
+            f"agent {parent.agent_id} has {len(parent.children)} subagents that have not ended: "
+            f"Maximum number of children ({most}) exceeded",
+            hint="max_children in settings.toml allows more",
+            kind="spawn-children",
+        )
 
 
 def _name(wanted: Wanted, child_id: str) -> str:

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.source import Source
 
 
+_SMALL = 64 * 1024
+"""Bytes of a state.json that is written after each record."""
+
+
 class Reading(NamedTuple):
     """An agent as its log says now, and what was wrong with the part that was read.
 
@@ -285,13 +289,16 @@ class AgentWriter:
         record, position = journal.append_record(
             self.paths.log, self.state.position, event, data, ts, self.state.session.id, self._disk
         )
-        history_before = self.state.history_size
+        history_before, log_before = self.state.history_size, self.state.position.size
         line = derived.history_line(record)
         fold.apply(self.state, record)
         self.state.position = position
         self.state.history_size += len(line)
         with suppress(NotRecorded):
             self._follow(event, line, history_before)
+            # Blocks come thick and fast; a reader folds them from the tail of the log.
+            if event != "block" and self._is_due(log_before):
+                self._follow_with("state.json")
         return record
 
     def store(
@@ -324,9 +331,20 @@ class AgentWriter:
             self._follow_with("session.json")
         if event == "transcript.synced":
             self._follow_with(derived.MANIFEST)
-        if event != "block":
-            # Blocks come thick and fast; a reader folds them from the tail of the log.
-            self._follow_with("state.json")
+
+    def _is_due(self, log_before: int) -> bool:
+        """Tell whether state.json is written after a record; a large one is not after each.
+
+        Many waiting messages make it large: it is written once in as many bytes of log as it has.
+        """
+        try:
+            size = self.paths.state.lstat().st_size
+        except OSError:
+            return True
+        if size <= _SMALL:
+            return True
+        step = 1 << size.bit_length()
+        return log_before // step != self.state.position.size // step
 
     def _follow_with(self, name: str) -> None:
         if self._disk.waits:

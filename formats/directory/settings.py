@@ -26,7 +26,8 @@ class Settings(NamedTuple):
 
     `max_slots` sessions are active at a time; one without input for `idle_timeout` seconds is put
     away, 0 for never. `provider` runs agents that were made without one, and `fallbacks` stand in
-    for the providers of agents that have no list of their own. `unknown` are the keys that this
+    for the providers of agents that have no list of their own. `max_children` is how many subagents
+    of one agent may be at their first task at a time. `unknown` are the keys that this
     program does not know, sorted; another one may.
     """
 
@@ -35,6 +36,7 @@ class Settings(NamedTuple):
     idle_timeout: float = 0
     provider: str = "echo"
     fallbacks: tuple[str, ...] = ()
+    max_children: int = 100
     unknown: tuple[str, ...] = ()
 
     @property
@@ -70,9 +72,8 @@ def read_settings(layout: Layout) -> Settings:
     if durability not in Durability.ALL:
         wanted = ", ".join(Durability.ALL)
         raise _refused(layout, f"says durability = {durability!r}; it is one of {wanted}")
-    slots = found.get("max_slots", Settings().max_slots)
-    if type(slots) is not int or slots < 1:
-        raise _refused(layout, f"says max_slots = {slots!r}; it is a whole number from 1 on")
+    slots = _number(layout, found, "max_slots", Settings().max_slots)
+    children = _number(layout, found, "max_children", Settings().max_children)
     idle = found.get("idle_timeout", Settings().idle_timeout)
     if type(idle) not in (int, float) or not 0 <= idle < float("inf"):
         raise _refused(layout, f"says idle_timeout = {idle!r}; it is a number of seconds")
@@ -83,7 +84,14 @@ def read_settings(layout: Layout) -> Settings:
     if not isinstance(fallbacks, list) or not all(n and isinstance(n, str) for n in fallbacks):
         raise _refused(layout, f"says fallbacks = {fallbacks!r}; it is a list of providers' names")
     unknown = tuple(sorted(found.keys() - _KEYS))
-    return Settings(str(durability), slots, idle, provider, tuple(fallbacks), unknown)
+    return Settings(str(durability), slots, idle, provider, tuple(fallbacks), children, unknown)
+
+
+def _number(layout: Layout, found: dict[str, Any], key: str, default: int) -> int:
+    number = found.get(key, default)
+    if type(number) is not int or number < 1:
+        raise _refused(layout, f"says {key} = {number!r}; it is a whole number from 1 on")
+    return number
 
 
 def _decoded(data: bytes) -> dict[str, Any]:

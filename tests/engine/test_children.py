@@ -10,6 +10,7 @@ from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.spawning.children import Child, Wanted, make_child
 from agentsdir.formats.directory.agent import AgentWriter
 from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.directory.settings import Settings
 from agentsdir.formats.errors import AgentsdirError, NotRecorded, SessionStateError, Uncertain
 
 TASK = [{"type": "text", "text": "count the foxes"}]
@@ -175,6 +176,28 @@ def test_there_are_ten_levels_below_the_root_and_no_eleventh(stage: Any) -> None
         make(stage, paths)
     assert refused.value.kind == "spawn-depth"
     assert files(stage) == before
+
+
+def test_an_agent_has_as_many_subagents_at_work_as_settings_toml_says(stage: Any) -> None:
+    """One more is refused, and nothing is left of it; one that has ended makes room."""
+    world = stage.world._replace(settings=Settings(max_children=2))
+    parent = stage.new()
+
+    def make_one() -> Any:
+        with hold_turn(parent):
+            return make_child(world, parent, Wanted(TASK), turn_id=None, sync=False).paths
+
+    first, _ = make_one(), make_one()
+    before = files(stage)
+
+    with pytest.raises(SessionStateError, match=r"children \(2\) exceeded") as refused:
+        make_one()
+
+    assert refused.value.kind == "spawn-children"
+    assert files(stage) == before
+    stage.send(first, "more")
+    assert len(stage.state(parent).children) == 1
+    make_one()
 
 
 def test_a_closed_agent_and_a_turn_that_is_over_have_no_subagents(stage: Any) -> None:

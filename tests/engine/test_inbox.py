@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.engine.inbox import Message, enqueue, presented, retry_of, text_message
+from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.validation.paths import validate
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.journal import append_record
@@ -89,3 +91,23 @@ def test_a_persons_words_are_handed_over_as_they_stand(stage: Any) -> None:
     image = {"type": "image", "source": {"type": "url", "data": "x"}}
     framed = presented({"kind": "system", "sender": "a", "content": [image]})
     assert framed == [*text_message('<system_message origin="a"></system_message>'), image]
+
+
+def test_what_is_written_grows_with_what_waits_and_not_with_its_square(stage: Any) -> None:
+    """A large state.json is not written after each record, and readers go on from the log."""
+    paths = stage.new()
+    written, last = 0, 0
+    for number in range(300):
+        stage.enqueue(paths, f"{number} " + "x" * 2000)
+        status = paths.state.stat()
+        if status.st_ino != last:
+            written, last = written + status.st_size, status.st_ino
+
+    assert written < 8 * paths.log.stat().st_size
+    assert [m["content"][0]["text"].split()[0] for m in stage.state(paths).pending] == [
+        str(number) for number in range(300)
+    ]
+    assert [problem.id for problem in validate([stage.root])] == ["derived-stale"]
+    restore_agent(stage.world, paths)
+    assert restore_agent(stage.world, paths).actions == ()
+    assert list(validate([stage.root])) == []
