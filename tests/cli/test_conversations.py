@@ -8,6 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.formats.reading.stream import EVENT_TYPES
+
 SESSION_FIELDS = {
     "sessionId",
     "type",
@@ -68,6 +70,31 @@ def test_send_under_events_prints_every_stream_event_as_a_line(shell: Any) -> No
     rows = shell.ok("send", shell.new(), "a b c", "--events").rows
     assert "".join(row["delta"] for row in rows if row["type"] == "text_delta") == "a b c"
     assert all(row["conversationId"] == "main" for row in rows)
+
+
+@pytest.mark.feature("B-05")
+def test_all_five_events_name_the_conversation_that_they_are_of(shell: Any) -> None:
+    """A subagent's that of its thread; a block completes as what its deltas say, or more."""
+    seen = set()
+    threads = set()
+    for script in ("tools.jsonl", "thinking.jsonl", "subagent.jsonl"):
+        rows = shell.ok("send", shell.script(script), "go", "--events").rows
+        seen |= {row["type"] for row in rows}
+        threads |= {row["conversationId"] for row in rows}
+        began = {row["blockId"]: row["block"] for row in rows if row["type"] == "block_start"}
+        for row in rows:
+            if "block" in row:
+                assert row["block"]["conversationId"] == row["conversationId"]
+            if row["type"] == "text_delta":
+                began[row["blockId"]]["content"] += row["delta"]
+            elif row["type"] == "block_update":
+                began[row["blockId"]].update(row["updates"])
+            elif row["type"] == "block_complete" and row["blockId"] in began:
+                begun = began.pop(row["blockId"])
+                assert row["block"].get("content", "").startswith(begun.get("content", ""))
+        assert began == {}
+    assert seen == set(EVENT_TYPES)
+    assert len(threads) > 1
 
 
 def test_answers_of_several_blocks_are_told_apart_by_an_empty_line(

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from agentsdir.engine.agents import each_agent, find_agent, list_row, status_of
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.inspecting import inspection
+from agentsdir.engine.spawning.children import Wanted, make_child
 from agentsdir.formats.directory import ids, locks
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.layout import Layout
@@ -161,6 +163,30 @@ def test_a_torn_tail_is_no_finding_while_a_writer_lives(stage: Any) -> None:
         assert inspection(paths, read_agent(paths))["findings"] == []
     findings = inspection(paths, read_agent(paths))["findings"]
     assert [finding["id"] for finding in findings] == ["torn-tail"]
+
+
+@pytest.mark.feature("A-03", "C-08")
+def test_an_inspection_shows_who_stands_above_and_below_and_what_waits(stage: Any) -> None:
+    """Its status, its parent, its subagents, the messages that no turn has taken."""
+    parent = stage.new()
+    turn = stage.begin_turn(parent)
+    content = [{"type": "text", "text": "count"}]
+    with hold_turn(parent):
+        made = make_child(stage.world, parent, Wanted(content, name="fox"), turn_id=turn, sync=True)
+        above = inspection(parent, read_agent(parent))
+    below = inspection(made.paths, read_agent(made.paths))
+    assert (above["status"], below["status"]) == ("running", "idle")
+    assert (above["parent"], above["depth"], below["parent"], below["depth"]) == (
+        None, 0, parent.id, 1,
+    )  # fmt: skip
+    assert above["children"] == [{"agentId": made.paths.id, "name": "fox", "status": "pending"}]
+    assert below["children"] == []
+    assert [one["messageId"] for one in below["pending"]] == [made.message_id]
+    assert (above["pendingCount"], below["pendingCount"]) == (0, 1)
+    assert not above["isAborted"]
+    asked = {"turn_id": turn, "reason": "interrupt"}
+    stage.append(parent, "abort.requested", asked)
+    assert inspection(parent, read_agent(parent))["isAborted"]
 
 
 @pytest.mark.feature("C-08")
