@@ -109,7 +109,7 @@ class SessionMultiplexer:
                 say_at = locks.NEVER
             self._world.sleep(_PAUSE)
             waited += _PAUSE
-            waits.add(_PAUSE, brief=False)
+            waits.add(_PAUSE)
             state = read_agent(paths, known=state).state
             if state.session.state is SessionState.TERMINATED:  # closed while it waited
                 check_transition(SessionState.TERMINATED, SessionState.ACTIVE, paths.id)

@@ -82,7 +82,7 @@ def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
         with _limited(seconds):
             return _asked(world, paths, state)
     except _TooLate:
-        waits.add(time.monotonic() - begun, brief=False)
+        waits.add(time.monotonic() - begun)
         name = state.session.provider_name
         world.tell(f"agent {paths.id} is suspended without {name}'s own state: it took too long")
         return b""

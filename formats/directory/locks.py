@@ -29,11 +29,11 @@ FOREVER = -1.0
 NEVER = float("inf")
 """A time that does not come."""
 PATIENCE = 30.0
-"""Seconds that a command waits in all for locks that no process holds for long."""
+"""Seconds that a command waits in all, in vain, for locks that no process holds for long."""
 LEAST = 1.0
 """Seconds that it waits for those however short the time is that it was given."""
 SAY_AFTER = 1.0
-"""Seconds after which a wait is said, and counts against `PATIENCE`: shorter ones are traffic."""
+"""Seconds after which a wait is said."""
 # A reader that asks whether a lock is held has a share of it for some microseconds.
 GRACE = 0.05
 _LONG_PAUSE = 0.02
@@ -99,10 +99,14 @@ class Waits:
             left = min(left, PATIENCE - self._impatient)
         return max(left, 0.0)
 
-    def add(self, seconds: float, *, brief: bool) -> None:
-        """Count a wait that is over."""
+    def add(self, seconds: float, *, in_vain: bool = False) -> None:
+        """Count a wait that is over.
+
+        Args:
+            in_vain: whether a brief lock was given up. Where it was got, its holders were at work.
+        """
         self._spent += seconds
-        if brief and seconds >= SAY_AFTER:
+        if in_vain:
             self._impatient += seconds
 
 
@@ -142,7 +146,7 @@ class Wait:
         """Sleep for some seconds; False, at once, where the wait has taken long enough."""
         now = time.monotonic()
         if now >= self._end:
-            self.end()
+            _waits.add(now - self._begun, in_vain=self._brief)
             return False
         if now >= self._say_at:
             self._say_at = NEVER
@@ -151,8 +155,8 @@ class Wait:
         return True
 
     def end(self) -> None:
-        """Count it."""
-        _waits.add(time.monotonic() - self._begun, brief=self._brief)
+        """Count a wait that was not in vain."""
+        _waits.add(time.monotonic() - self._begun)
 
     @property
     def why(self) -> str:

@@ -106,24 +106,23 @@ def test_the_waits_of_a_command_count_together(shell: Any) -> None:
 
 
 def test_a_limit_is_for_the_sum_of_all_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short waits are traffic, and count against what a user asked for only."""
+    """A wait that ends with the lock counts against what a user asked for only."""
     waits = locks.Waits()
     waits.limit = 10.0
     assert waits.left(locks.FOREVER, brief=False) == 10
-    waits.add(4.0, brief=False)
-    waits.add(5.0, brief=True)
+    waits.add(4.0)
+    waits.add(5.0, in_vain=True)
     assert waits.left(locks.FOREVER, brief=False) == 1
     assert waits.left(0.5, brief=False) == 0.5
-    waits.add(5.0, brief=False)
+    waits.add(5.0)
     assert waits.left(locks.FOREVER, brief=False) == 0
 
     monkeypatch.setattr(locks, "PATIENCE", 30.0)
     unlimited = locks.Waits()
-    unlimited.add(1000.0, brief=False)  # for another turn
+    unlimited.add(1000.0)  # for another turn, or for busy writers
     assert unlimited.left(locks.FOREVER, brief=False) == locks.NEVER
     assert unlimited.left(locks.FOREVER, brief=True) == 30
-    unlimited.add(25.0, brief=True)
-    unlimited.add(0.5, brief=True)
+    unlimited.add(25.0, in_vain=True)
     assert unlimited.left(locks.FOREVER, brief=True) == 5
 
 

@@ -67,5 +67,7 @@ def work_together(jobs: list[Job]) -> list[list[str]]:
             process.stdin.write(b"!")
         done = [process.communicate(timeout=120) for process in running]
         for process, (_, complaint) in zip(running, done, strict=True):
-            assert (process.returncode, complaint) == (0, b"")
+            # Among many a writer may wait for long, and says so.
+            others = [line for line in complaint.splitlines() if b": waiting: " not in line]
+            assert (process.returncode, others) == (0, [])
     return [out.decode().split() for out, _ in done]

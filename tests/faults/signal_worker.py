@@ -54,6 +54,7 @@ def run(job: dict[str, Any], report: int, out: int, err: int) -> None:
     """Become the command line, in a fork; never returns."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # else it is the pipe that brings the jobs
     os.dup2(out, 1)
     os.dup2(err, 2)
     watch = Watch(job["signal"], job["at"], report)
