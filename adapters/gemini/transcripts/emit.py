@@ -23,7 +23,6 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     thought_text,
 )
 from agentsdir.adapters.gemini.transcripts.shelf import Later
-from agentsdir.adapters.gemini.transcripts.speakers import GIVEN_ANSWER
 from agentsdir.formats import times
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.usage import add_usage
@@ -310,21 +309,24 @@ class Emitter:
             )  # fmt: skip
 
     def _model(self, message: Message) -> None:
+        alone = len(message.texts) + len(message.thoughts) == 1 and not message.calls
+        if message.continues and alone:
+            parts = parts_of(content_of(self._shelf.message(message.place)))
+            said = "".join(text_of(part.get("text")) for part in parts)
+            given: dict[str, Any] = {"subtype": "status", "message": said, "hidden": True}
+            self._add(
+                "system", f"{message.id}:s0", message.place, message.timestamp, given,
+                reason="given-answer",
+            )  # fmt: skip
+            return
         if message.thoughts:
             self._thoughts(message)
         live = message.text
         whole = ""
-        if live is not None and message.continues:
-            place = message.texts[live][1]
-            fields: dict[str, Any] = {"subtype": "status", "message": GIVEN_ANSWER, "hidden": True}
-            self._add(
-                "system", f"{message.id}:s0", place, message.timestamp, fields, reason="snapshot"
-            )
-            return
         if live is not None:
             place = message.texts[live][1]
             whole = plain_text(content_of(self._shelf.message(place)))
-            fields = {"content": whole}
+            fields: dict[str, Any] = {"content": whole}
             if message.model is not None:
                 fields["model"] = message.model
             fields["messageId"] = message.id

@@ -32,7 +32,11 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     unknown_part,
 )
 from agentsdir.adapters.gemini.transcripts.spawns import spawn_of
-from agentsdir.adapters.gemini.transcripts.speakers import restates_prompt, speaker_of
+from agentsdir.adapters.gemini.transcripts.speakers import (
+    GIVEN_THOUGHT,
+    restates_prompt,
+    speaker_of,
+)
 from agentsdir.adapters.gemini.transcripts.tokens import message_usage
 from agentsdir.formats.reading.drift import Drifts
 
@@ -338,6 +342,7 @@ class Index:
                 if kind == "text":
                     text += part["text"]
                 elif kind == "thought":
+                    message.continues = message.continues or part["text"] == GIVEN_THOUGHT
                     self._see_thought(message, *split_thought(part["text"]), place, "content", at)
                 elif kind == "call":
                     self._see_call(message, part["functionCall"], place, ("content", at), used)

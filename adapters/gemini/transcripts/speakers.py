@@ -33,6 +33,8 @@ LOOKALIKE = Speaker("", doubt="it begins like a text of the client's, and goes o
 MAY_GO_ON = Speaker("", doubt="the client says the same when it goes on by itself")
 GIVEN_ANSWER = "Got it. Thanks for the additional context!"
 """The answer that the client gives itself to a snapshot of ``/compress``."""
+GIVEN_THOUGHT = "Binary content received. Proceeding with analysis."
+"""The thought that the client puts between a call's result and the media in it."""
 SHELL = "shell-command"
 COMMAND = "local_command"
 """The `event` of a block with a command that a person gave to the client."""

@@ -203,3 +203,18 @@ def test_a_rewind_to_a_command_leaves_it_and_what_follows() -> None:
     for target, left in (("u2", ["ls", "a.txt"]), ("u1", [])):
         blocks = read_bytes(log(*rows, {"$rewindTo": target})).blocks("live")
         assert [block["message"] for block in blocks if block["type"] == "system"] == left
+
+
+def test_a_thought_that_the_client_puts_before_media_is_not_the_models() -> None:
+    """0.61 writes it between the result of a call and the media in it; it has no counts."""
+    thought = {"text": "Binary content received. Proceeding with analysis.", "thought": True}
+    given = {**answer("", "g2"), "content": [thought], "tokens": None}
+    reading = read_bytes(log(header(), prompt("look"), answer(), given))
+    shown = [block["type"] for block in reading.blocks() if not block.get("hidden")]
+    assert shown == ["user_message", "assistant_text"]
+    assert thought["text"] in [block.get("message") for block in reading.blocks()]
+    more = {**given, "content": [thought, {"text": "A cat."}]}
+    assert [block["type"] for block in read_bytes(log(header(), more)).blocks()][-2:] == [
+        "thinking",
+        "assistant_text",
+    ]
