@@ -68,8 +68,8 @@ def test_a_file_and_a_socket_are_read_as_a_pipe_is(shell: Any, tmp_path: Path) -
     with ours, theirs:
         theirs.sendall(DIFF)
         theirs.shutdown(socket.SHUT_WR)
-        stdin = ours.makefile("rb")
-        assert shell.ok("send", shell.new(), "explain this", stdin=stdin).out == ADDED + "\n"
+        with ours.makefile("rb") as stdin:
+            assert shell.ok("send", shell.new(), "explain this", stdin=stdin).out == ADDED + "\n"
 
 
 @pytest.mark.parametrize("blocks", [True, False])
