@@ -23,6 +23,7 @@ from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import read_rows
 from agentsdir.formats.reading.sink import DROPPED
+from agentsdir.formats.reading.usage import usage
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -177,7 +178,7 @@ def _write(writer: TurnWriter, row: Row, value: dict[str, Any], sink: ParseSink)
         used = _usage(value.get("usageMetadata"))
         if used is not None:
             sink.amend(last, usage=used)
-            sink.use(MAIN, used)
+        sink.use(MAIN, usage(0, 0, exact=False) if used is None else used)
         return last
     if kind not in _TYPES:
         reason = "unknown"
