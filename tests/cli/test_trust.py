@@ -69,6 +69,43 @@ def test_a_root_that_was_found_by_search_starts_no_provider(project: Any, where:
     assert project.ok("send", "demo", "hi").out == "hi\n"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["send", "--no-wait", "demo", "hi"],
+        ["send", "--create", "other", "hi"],
+        ["send", "--cron", "nightly", "hi"],
+        ["spawn", "--parent", "demo", "a task"],
+        ["spawn", "--detach", "--parent", "demo", "a task"],
+        ["interrupt", "demo", "hi"],
+        ["import", "BUNDLE", "--workspace", "INTO"],
+    ],
+)
+def test_what_is_refused_leaves_nothing_in_the_root(project: Any, line: list[str]) -> None:
+    """No message that the next trusted turn would run, no agent, and no files put back."""
+    root = ("--root", str(project.root))
+    project.ok(*root, "export", "--workspace", "demo", str(project.home / "b.tar"))
+    into = project.home / "into"
+    into.mkdir()
+    words = {"BUNDLE": str(project.home / "b.tar"), "INTO": str(into)}
+    before = files(project.root)
+
+    done = project(*(words.get(word, word) for word in line), "--json")
+
+    assert (done.code, done.error["kind"]) == (14, "untrusted-root")
+    assert files(project.root) == before
+    assert list(into.iterdir()) == []
+
+
+def test_a_suspension_in_it_asks_no_provider(project: Any) -> None:
+    """Its blob is only a short cut; who is asked reads what the log names."""
+    project.ok("--root", str(project.root), "send", "demo", "hi")
+    project.ok("suspend", "demo")
+    agent = project.ok("list").rows[0]["agentId"]
+    last = (project.folder(agent) / "events.jsonl").read_bytes().splitlines()[-1]
+    assert json.loads(last)["data"].get("provider_state", "") == ""
+
+
 def test_a_root_that_was_found_by_search_hands_no_text_to_a_hook(project: Any) -> None:
     """It came with what it says, and the hook speaks for the user."""
     hook = project.home / ".config" / "agentsdir" / "hooks" / "outgoing"
