@@ -113,8 +113,11 @@ class Machine:
             (self.base / folder).mkdir(parents=True, exist_ok=True)
         programs = [self.base / "bin" / name for name in _PROGRAMS]
         hooks = [self.config / "hooks" / name for name in ("outgoing", "confirm-tool")]
+        (self.config / "hooks" / "agents" / "another").mkdir(parents=True)
+        hooks.append(self.outside / "hooks" / "outgoing")  # which no agent's name may lead to
         for path in (*programs, *hooks, self.outside / "program"):
-            said = self.base / "ran" / path.name
+            whose = "stranger-" if path.is_relative_to(self.outside) else ""
+            said = self.base / "ran" / f"{whose}{path.name}"
             self._write(path, f'#!/bin/sh\nprintf "%s\\n" "$@" >> "{said}"\nexit 1\n')
             path.chmod(0o755)
         self._write(self.config / "config.toml", "")
@@ -524,7 +527,7 @@ ATTACKS: dict[str, Attack] = {
             descriptor={"type": "subagent", "parentAgentId": "../../outside", "name": "../x"},
         ),
     ),
-    "name is a path": Attack("chat", _created(name="../../outside/program")),
+    "name is a path": Attack("chat", _created(name="../../../../../outside/hooks")),
     "cron is a command": Attack(
         "echo", _created(descriptor={"type": "cron", "id": "$(OUTSIDE/program)"})
     ),
