@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.stream import StreamEvent
 
+    Session = tuple[Architecture, StoreReader, Path]
+
 # No reader tells output by more lines that are not blank.
 _LINES = 64
 # How much of the first line an error shows.
@@ -46,12 +48,13 @@ INTERVAL = 0.1
 class Followed(NamedTuple):
     """What is followed: `place` says where it stands, or will.
 
-    `look` returns its reader and its main transcript, and None as long as there is none. `alone`
-    is whether that is one file, which is read by itself as `parse FILE` reads it.
+    `look` returns whose session it is, the reader, and the main transcript, and None as long as
+    there is none. `alone` is whether that is one file, which is read by itself as `parse FILE`
+    reads it.
     """
 
     place: Path
-    look: Callable[[], tuple[StoreReader, Path] | None]
+    look: Callable[[], Session | None]
     alone: bool = False
 
     def follower(self, *, hidden: bool) -> Follower:
@@ -64,7 +67,7 @@ class _Awaiting:
 
     def __init__(
         self,
-        look: Callable[[], tuple[StoreReader, Path] | None],
+        look: Callable[[], Session | None],
         *,
         hidden: bool,
         alone: bool,
@@ -72,25 +75,31 @@ class _Awaiting:
         self._look = look
         self._hidden = hidden
         self._alone = alone
-        self._follower: Follower | None = None
+        self._begun: tuple[Architecture, Follower] | None = None
 
     def poll(self) -> Iterator[StreamEvent]:
-        """Yield what came since the last look."""
-        if self._follower is None and (found := self._look()):
-            reader, main = found
-            self._follower = reader.follow(main, hidden=self._hidden, alone=self._alone)
-        if self._follower is not None:
-            yield from self._follower.poll()
+        """Yield what came since the last look. Raises what `registry.adapter_errors` does."""
+        if self._begun is None and (found := self._look()):
+            architecture, reader, main = found
+            with registry.adapter_errors(architecture):
+                follower = reader.follow(main, hidden=self._hidden, alone=self._alone)
+            self._begun = architecture, follower
+        if self._begun is not None:
+            architecture, follower = self._begun
+            with registry.adapter_errors(architecture):
+                yield from follower.poll()
 
     def end(self) -> Iterator[StreamEvent]:
-        """Yield what only the end settles."""
-        if self._follower is not None:
-            yield from self._follower.end()
+        """Yield what only the end settles. Raises what `registry.adapter_errors` does."""
+        if self._begun is not None:
+            architecture, follower = self._begun
+            with registry.adapter_errors(architecture):
+                yield from follower.end()
 
     @property
     def findings(self) -> Sequence[Finding]:
         """What was wrong so far."""
-        return self._follower.findings if self._follower is not None else ()
+        return self._begun[1].findings if self._begun is not None else ()
 
 
 def find_followed(
@@ -114,11 +123,11 @@ def find_followed(
     path = cwd / reference
     if path.is_file() and path.stat().st_size:
         name = owner_of(Source(reference, path=path), registry.BUILT_IN)
-        return _standing(_following(name), path, alone=True)
+        return _standing((*_following(name), path), alone=True)
     if path.exists() or "/" in reference or path.suffix in SUFFIXES:
         if path.exists() and not path.is_file():
             raise UsageError(f"{reference} is no file", hint="`agentsdir list --native` shows ids")
-        return Followed(path, lambda: _begun(path, stores[0].reader), alone=True)
+        return Followed(path, lambda: _begun(path, stores[0]), alone=True)
     if may_be_native(reference):
         try:
             located = find_native(stores, reference)
@@ -128,7 +137,8 @@ def find_followed(
                 return _of_agent(paths, stores, home, variables, check_trust)
             except NoSuchAgent:
                 raise error from None
-        return _standing(located.store.reader, located.main)
+        store = located.store
+        return _standing((store.architecture, store.reader, located.main))
     return _of_agent(find_agent(layout, reference), stores, home, variables, check_trust)
 
 
@@ -158,14 +168,14 @@ def session_of_agent(
     found = _of_agent(paths, stores, home, variables, check_trust).look()
     if found is None:
         raise NoSuchAgent(f"agent {paths.id} has no transcript yet", kind="no-such-session")
-    return registry.get(name), *found
+    return found
 
 
-def _standing(reader: StoreReader, main: Path, *, alone: bool = False) -> Followed:
-    return Followed(main, lambda: (reader, main), alone)
+def _standing(session: Session, *, alone: bool = False) -> Followed:
+    return Followed(session[2], lambda: session, alone)
 
 
-def _begun(path: Path, otherwise: StoreReader) -> tuple[StoreReader, Path] | None:
+def _begun(path: Path, otherwise: Store) -> Session | None:
     """Return who reads a file, once its first line is there to tell, or as much as is looked at.
 
     Args:
@@ -181,8 +191,8 @@ def _begun(path: Path, otherwise: StoreReader) -> tuple[StoreReader, Path] | Non
     try:
         name = owner_of(source, registry.BUILT_IN)
     except NotATranscript:
-        return otherwise, path
-    return _following(name), path
+        return otherwise.architecture, otherwise.reader, path
+    return *_following(name), path
 
 
 def _of_agent(
@@ -193,24 +203,25 @@ def _of_agent(
     check_trust: Callable[[], None],
 ) -> Followed:
     state = read_agent(paths).state
-    reader, native_id = _following(state.session.provider_name), state.native["id"]
+    architecture, reader = _following(state.session.provider_name)
+    native_id = state.native["id"]
     refused: ProviderError | None = None
     try:
         check_trust()  # the log names a session, which may be any of this user's
     except ProviderError as error:
         refused, stores = error, []
 
-    def look(name: str) -> tuple[StoreReader, Path] | None:
+    def look(name: str) -> Session | None:
         main = main_in(stores, reader, name)
-        return None if main is None else (reader, main)
+        return None if main is None else (architecture, reader, main)
 
     found = look(native_id)
     if found is not None:
-        return _standing(*found)
+        return _standing(found)
     for name, entry in of_session(state.transcripts, native_id).items():
         if entry["role"] == "main":
             check_links(paths)  # the reader looks for the session's other files itself
-            return _standing(reader, store_path(paths, name))
+            return _standing((architecture, reader, store_path(paths, name)))
     if refused is not None:
         raise refused
     if not may_be_native(native_id):
@@ -222,15 +233,16 @@ def _of_agent(
     )
 
 
-def _following(name: str) -> StoreReader:
-    reader = registry.get(name).reader
+def _following(name: str) -> tuple[Architecture, StoreReader]:
+    architecture = registry.get(name)
+    reader = architecture.reader
     if not isinstance(reader, StoreReader):
         raise UsageError(
             f"sessions of {name!r} cannot be followed",
             hint="`agentsdir parse` or `agentsdir replay` reads what is there",
             kind="cannot-follow",
         )
-    return reader
+    return architecture, reader
 
 
 def live_translator() -> Translator:
