@@ -248,10 +248,9 @@ def test_a_crash_while_somebody_stood_in_leads_back(
     own = own_native(paths, stage.state(paths))
     if who == "restore":
         restore_agent(stage.world, paths)
-        assert stage.events(paths)[-5:-1] == [
+        assert stage.events(paths)[-4:-1] == [
             "turn.aborted",
             "native.changed",
-            "outgoing",
             "message.delivered",
         ]
         assert stage.state(paths).native == own
