@@ -42,10 +42,22 @@ def agents(stage: Any) -> list[str]:
     return list(Layout(stage.root).agent_ids())
 
 
+PARENTS: dict[str, dict[str, str]] = {
+    "user": {},
+    "cron": {"kind": "cron", "cron": "nightly"},
+    "heartbeat": {"kind": "heartbeat"},
+    "subagent": {"kind": "subagent", "name": "middle"},
+}
+
+
 @pytest.mark.feature("T-04", "G-05")
-def test_a_subagent_has_a_parent_a_name_an_id_of_its_own_and_its_prompt(stage: Any) -> None:
+@pytest.mark.parametrize("kind", PARENTS)
+def test_a_subagent_has_a_parent_a_name_an_id_of_its_own_and_its_prompt(
+    stage: Any, kind: str
+) -> None:
     """From the instant that it appears; the id is new each time, also for the same name."""
-    parent = stage.new()
+    above = {"parent": stage.new().id} if kind == "subagent" else {}
+    parent = stage.new(**PARENTS[kind], **above)
     child = make(stage, parent, name="counter")
     assert stage.events(child.paths) == ["session.created", "message.enqueued"]
     assert created(stage, child.paths)["descriptor"] == {

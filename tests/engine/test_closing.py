@@ -73,6 +73,7 @@ def test_an_idle_agent_is_closed_and_its_messages_are_given_up(stage: Any) -> No
     assert is_sound(stage)
 
 
+@pytest.mark.feature("S-01")
 @pytest.mark.parametrize("state", ["created", "active", "suspended"])
 def test_a_session_is_closed_from_every_state_and_stays_closed(stage: Any, state: str) -> None:
     """No verb takes it up again, and no message is left in it."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agentsdir.engine.creation import KINDS, NewAgent, create_agent
+from agentsdir.formats.directory import derived
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, UnknownVersion, UsageError
 
 PARENT = "a" * 24
@@ -81,6 +82,13 @@ def test_a_new_agent_has_all_its_files_and_is_created(stage: Any) -> None:
     session = json.loads(paths.session.read_bytes())
     assert re.fullmatch("[0-9a-f]{32}", session["id"])
     assert (session["state"], session["model"]) == ("created", "m")
+    document = json.loads(paths.state.read_bytes())
+    assert document == derived.state_document(stage.state(paths))
+    assert document["descriptor"] == descriptor(paths)
+    assert (document["state"], document["lastSeq"], document["pending"]) == ("created", 1, [])
+    assert [json.loads(line)["type"] for line in paths.history.read_bytes().splitlines()] == [
+        "start"
+    ]
     data = stage.log(paths)[0]["data"]
     assert (data["system_prompt"], data["profile"], data["cwd"], data["name"]) == (
         "Be brief.",

@@ -39,6 +39,23 @@ def test_a_message_with_an_id_that_is_there_is_not_put_there_again(stage: Any) -
     assert stage.state(paths).counters["messages"] == 1
 
 
+@pytest.mark.feature("G-06")
+def test_the_order_outlives_a_crash_a_restoration_and_a_lost_state_json(stage: Any) -> None:
+    """The message whose turn died is settled; those behind it run in order, then the new one."""
+    paths = stage.new()
+    stage.begin_turn(paths)
+    waiting = [stage.enqueue(paths, text) for text in ("one", "two", "three")]
+    restore_agent(stage.world, paths)
+    paths.state.unlink()
+    assert [message["messageId"] for message in stage.state(paths).pending] == waiting
+
+    stage.send(paths, "four")
+
+    blocks = [r["data"]["block"] for r in stage.log(paths) if r["event"] == "block"]
+    prompts = [block["content"] for block in blocks if block["type"] == "user_message"]
+    assert prompts == ["one", "two", "three", "four"]
+
+
 def test_what_failed_can_be_said_again_and_nothing_else_can(stage: Any) -> None:
     """As a message of its own, which says what it repeats."""
     paths = stage.script("fails.jsonl")

@@ -216,8 +216,9 @@ def test_an_agent_whose_turn_runs_is_passed_over(stage: Any) -> None:
     assert stage.tree() == tree
 
 
+@pytest.mark.feature("T-01")
 def test_one_bad_agent_does_not_keep_the_others_from_being_restored(stage: Any) -> None:
-    """It is named with its error."""
+    """It is named with its error, and no descriptor is made up for it."""
     good, bad = bring(stage, "active"), bring(stage, "active")
     bad.log.write_bytes(b"\0" * 100)
     bad.descriptor.unlink()
@@ -226,6 +227,7 @@ def test_one_bad_agent_does_not_keep_the_others_from_being_restored(stage: Any) 
     assert restored[bad.id].state is None
     assert restored[bad.id].error is not None
     assert restored[bad.id].lossy
+    assert not bad.descriptor.exists()
 
 
 def test_restoring_names_damage_and_never_rewrites_the_log(stage: Any) -> None:

@@ -55,6 +55,27 @@ def test_a_replay_gives_the_blocks_that_were_streamed(stage: Any, script: str) -
     assert conversations(replayed(paths)) == conversations(streamed)
 
 
+@pytest.mark.feature("S-04", "C-06")
+@pytest.mark.parametrize("script", [*SCRIPTS, "echo"])
+def test_the_log_alone_holds_every_prompt_and_all_that_was_answered(
+    stage: Any, script: str
+) -> None:
+    """Where it is the only file that is left, transcripts included."""
+    paths = stage.new() if script == "echo" else stage.script(script)
+    stage.send(paths, "one")
+    stage.send(paths, "two")
+    whole = replayed(paths)
+    for path in sorted(paths.folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            path.rmdir()
+        elif path != paths.log:
+            path.unlink()
+    assert replayed(paths) == whole
+    blocks = [event["block"] for event in whole if "block" in event]
+    asked = [b["content"] for b in blocks if b["type"] == "user_message"]
+    assert [text for text in asked if text in ("one", "two")] == ["one", "two"]
+
+
 @pytest.mark.feature("C-06")
 def test_a_replay_is_block_grained_with_recorded_times(stage: Any) -> None:
     """One completed block for each record, one metadata update for each completed turn."""

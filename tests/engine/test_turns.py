@@ -10,6 +10,8 @@ import orjson
 import pytest
 
 from agentsdir.engine.inbox import Message
+from agentsdir.engine.resetting import reset
+from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.running import Sender
 from agentsdir.engine.turns import say, send
 from agentsdir.formats.directory import locks
@@ -185,7 +187,15 @@ def test_the_seven_kinds_of_block_can_be_stored(stage: Any) -> None:
         paths = stage.script(name)
         stage.send(paths)
         kinds |= {e["data"]["block"]["type"] for e in stage.log(paths) if e["event"] == "block"}
-    assert len(kinds) == 7
+    assert kinds == {
+        "user_message",
+        "assistant_text",
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "system",
+        "subagent",
+    }
 
 
 def test_a_partial_usage_in_a_script_is_counted_and_not_exact(stage: Any) -> None:
@@ -335,6 +345,7 @@ def test_a_provider_that_is_not_installed_any_more_fails_the_turn(
     assert shape(stage, paths)[-1] == "message.delivered"
 
 
+@pytest.mark.feature("G-06")
 def test_the_queue_is_drained_in_order_before_ones_own_message(stage: Any) -> None:
     """Only the own turn is streamed to the caller; all are recorded, in order."""
     paths = stage.new()
@@ -460,6 +471,35 @@ def test_a_session_terminated_while_a_message_waited_does_not_run_it(
     assert "turn.start" not in stage.events(paths)
 
 
+@pytest.mark.feature("G-02")
+def test_history_holds_the_markers_and_each_block_of_user_assistant_and_tool(stage: Any) -> None:
+    """In the order of the log, each block as the log has it."""
+    paths = stage.script("tools.jsonl")
+    stage.send(paths, "one")
+    reset(stage.world, paths, "anew")
+    stage.send(paths, "two")
+    lines = [orjson.loads(line) for line in paths.history.read_bytes().splitlines()]
+    turn = ["user_message", "assistant_text", "tool_use", "tool_result"]
+    assert [line["type"] for line in lines] == ["start", *turn, "reset", *turn]
+    logged = [e["data"]["block"] for e in stage.log(paths) if e["event"] == "block"]
+    assert [line for line in lines if line["type"] in turn] == logged
+
+
+@pytest.mark.feature("G-03")
+def test_what_stood_before_a_reset_is_no_context_after_a_restoration_either(stage: Any) -> None:
+    """Each derived file is lost, and the turn numbers count from the last of two resets."""
+    paths = stage.script("two-turns.jsonl")
+    stage.send(paths, "one")
+    for text in ("two", "three"):
+        reset(stage.world, paths)
+        for path in (paths.session, paths.state, paths.history, paths.descriptor):
+            path.unlink()
+        restore_agent(stage.world, paths)
+        assert stage.send(paths, text).response == "first answer"
+    restore_agent(stage.world, paths)
+    assert stage.send(paths, "four").response == "second answer"
+
+
 @pytest.mark.feature("S-03", "G-03")
 @pytest.mark.parametrize("blob", ["kept", "emptied", "garbage", "no base64", "no file"])
 @pytest.mark.parametrize("provider", ["echo", "script"])
@@ -579,8 +619,6 @@ def test_a_message_of_a_foreign_writer_never_stops_the_queue(stage: Any, content
 
 def test_a_disk_that_refuses_leaves_the_turn_open_for_restore(stage: Any, plugin: Any) -> None:
     """Nothing more is written; the error is the disk's, and restore ends the turn."""
-    from agentsdir.engine.restoring import restore_agent
-
     plugin(
         "full",
         body="""

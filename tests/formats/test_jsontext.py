@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 import orjson
 import pytest
@@ -13,6 +17,19 @@ from hypothesis import strategies as st
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Invalid
+
+
+class Colour(StrEnum):
+    """An enumeration whose members are texts."""
+
+    RED = "red"
+
+
+@dataclass
+class Point:
+    """A data class of plain values."""
+
+    x: int = 1
 
 
 def nested(levels: int, kind: str = "list") -> Any:
@@ -41,6 +58,12 @@ REFUSED = {
     "bytes": b"x",
     "a set": {1},
     "an object": object(),
+    # orjson alone would write these as texts.
+    "a time": datetime(2026, 1, 2, tzinfo=UTC),
+    "a day": date(2026, 1, 2),
+    "a UUID": UUID(int=1),
+    "a member of an enumeration": Colour.RED,
+    "a data class": Point(),
 }
 
 
