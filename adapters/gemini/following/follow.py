@@ -18,7 +18,7 @@ from agentsdir.adapters.gemini.transcripts.discovery import group
 from agentsdir.adapters.gemini.transcripts.emit import call_key
 from agentsdir.adapters.gemini.transcripts.heads import BEGINNING, id_of
 from agentsdir.adapters.gemini.transcripts.shapes import dict_of, text_of
-from agentsdir.adapters.gemini.transcripts.threads import link_children
+from agentsdir.adapters.gemini.transcripts.threads import fullness, link_children, tell_copies_apart
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.drift import Drifts
@@ -54,6 +54,10 @@ class _File:
         # Its own id, and the conversation that it is: a copy of another file is told apart.
         self.own_id = ""
         self.conversation = ""
+        # Whether it tells its conversation: of copies, only the fullest does.
+        self.leads = False
+        # A subagent's document as it was read last.
+        self.document: BytesIO | None = None
 
     @property
     def is_document(self) -> bool:
@@ -111,7 +115,10 @@ class SessionFollower:
     def end(self) -> Iterator[StreamEvent]:
         """Yield what only the end settles."""
         yield from self._poll(final=True)
-        for _, thread in self._threads():
+        yield from self._tell_copies()
+        for file, thread in self._threads():
+            if thread.child and not file.leads:
+                continue
             if thread.child:
                 thread.sink.conversation(thread.conversation, link=thread.link)
             if thread.child and thread.link.method == "none":
@@ -247,10 +254,16 @@ class SessionFollower:
     ) -> Iterator[StreamEvent]:
         if not (thread.has_news or final or (thread.child and thread.fold.header)):
             return
+        took_over = False
         if thread.child:
             if not file.own_id:
                 self._name(file, thread)
             thread.conversation = file.conversation
+            file.document = document = document or file.document
+            took_over = self._take_the_lead(file, thread)
+            if not file.leads:
+                thread.hold_back()
+                return
             parent = None if file is self._main else MAIN
             thread.sink.conversation(file.conversation, parent=parent)
             yield from file.told.tell(thread.sink.drain())
@@ -259,15 +272,52 @@ class SessionFollower:
         elif (stream := file.tail.reopen()) is not None:
             with stream:
                 yield from thread.tell(stream, settled=settled, final=final)
+        if took_over:
+            yield from file.told.settle()
 
     def _name(self, file: _File, thread: GrowingThread) -> None:
-        """Give a file the id of its conversation; a copy of one that is there gets a number."""
+        """Give a file the id of its conversation."""
         file.own_id = file.conversation = thread.own_id()
-        others = {other.conversation for other in self._files if other is not file}
-        number = 1
-        while thread.child and file.conversation in others:
-            number += 1
-            file.conversation = f"{file.own_id}~{number}"
+        file.leads = file.leads and self._leader(file) is None
+
+    def _leader(self, file: _File) -> _File | None:
+        """Return the other file that tells the conversation that this one is, too."""
+        others = (one for one in self._files if one.leads and one.own_id == file.own_id)
+        return next((one for one in others if one is not file), None)
+
+    def _take_the_lead(self, file: _File, thread: GrowingThread) -> bool:
+        """Let a file tell its conversation unless a fuller copy does.
+
+        Return whether another copy told it so far.
+        """
+        leader = None if file.leads else self._leader(file)
+        if leader is None or leader.thread is None:
+            file.leads = True
+            return False
+        if fullness(leader.thread) < fullness(thread):
+            return False
+        leader.leads, file.leads = False, True
+        leader.told, file.told = file.told, leader.told
+        leader.thread.told, thread.told = leader.told, file.told
+        thread.link, thread.name = leader.thread.link, leader.thread.name
+        thread.tell_anew()
+        file.told.again()
+        return True
+
+    def _tell_copies(self) -> Iterator[StreamEvent]:
+        """Tell what copies of subagents' files have beyond the fullest of each."""
+        children = [one for one in self._threads() if one[1].child]
+        for file, thread in children:
+            if not file.leads:
+                yield from self._tell(file, thread, final=True)
+        by_thread = {id(thread): file for file, thread in children}
+        for copy, first in tell_copies_apart(thread for _, thread in children):
+            if copy.is_told:
+                file = by_thread[id(copy)]
+                file.conversation, file.leads = copy.conversation, True
+                copy.link, copy.name = first.link, first.name
+                copy.tell_anew()
+                yield from self._tell(file, copy, final=True)
 
     def _link(self) -> Iterator[StreamEvent]:
         """Tie the threads of subagents to their calls; yield what that makes new."""
@@ -277,7 +327,7 @@ class SessionFollower:
         children = [
             (file, thread)
             for file, thread in self._threads()
-            if file is not self._main and file.conversation == thread.conversation
+            if file is not self._main and file.leads and file.conversation == thread.conversation
         ]
         linked = link_children(main, [thread for _, thread in children])
         for file, thread in children:

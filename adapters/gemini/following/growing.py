@@ -123,7 +123,8 @@ class GrowingThread(Thread):
         self.children: dict[tuple[str, str], tuple[str, int | None]] = {}
         self.sink = _Gathering(hidden=hidden, conversations=conversations)
         self._touched = self.fold.index.touched
-        self._told = told
+        # Of copies of a file, one tells their thread; another may go on with what it told.
+        self.told = told
         self._feed = LineFeed(file, self.sink.tally, self.sink.finding)
         self._fresh: dict[int, Any] = {}
         # The message that came last may yet grow: which block its usage is to stand on is open.
@@ -200,7 +201,7 @@ class GrowingThread(Thread):
                 writes an empty list first, and the whole one a moment later.
             final: no row will follow.
         """
-        index, sink, told = self.fold.index, self.sink, self._told
+        index, sink, told = self.fold.index, self.sink, self.told
         index.settle_orphans()
         if final:
             for one in index.orphaned:
@@ -256,28 +257,38 @@ class GrowingThread(Thread):
         self._fresh.clear()
         yield from self.tell_bounds(end=True)
 
+    def hold_back(self) -> None:
+        """Tell nothing: another file does, of which this is a copy."""
+        self.fold.index.begun.clear()
+        self._fresh.clear()
+
+    def tell_anew(self) -> None:
+        """Let the next `tell` write out every message that no other file tells."""
+        self._touched.clear()
+        self._touched.update((one.id, True) for one in self.own_messages)
+
     def tell_bounds(self, *, end: bool = False, final: bool = False) -> Iterator[StreamEvent]:
         """Yield what is new about how a subagent's thread starts, or how it ends, if it has."""
         if self.child and (not end or final or isinstance(self.fold.header.get("summary"), str)):
-            yield from self._told.restate(self.bound("end" if end else "start"))
+            yield from self.told.restate(self.bound("end" if end else "start"))
 
     def finish(self) -> Iterator[StreamEvent]:
         """Yield what only the end settles, after the last `tell`."""
         yield from self.tell_bounds(end=True, final=True)
-        if not self._visible:
+        if not self._visible and not self.is_copy:
             why = "the transcript holds no conversation"
             self.sink.finding(Finding("no-messages", self.file, None, None, None, why))
         for doubt in self.doubts():
             self.sink.finding(doubt)
         total = no_usage()
-        for message in self.fold.index.messages.values():
+        for message in self.own_messages:
             if message.usage is not None:
                 total = add_usage(total, message.usage)
         if self.counts_are_partial():
             total = add_usage(total, usage(0, 0, exact=False))
         self.sink.spent(self.conversation, total)
-        yield from self._told.tell(self.sink.drain())
-        yield from self._told.close()
+        yield from self.told.tell(self.sink.drain())
+        yield from self.told.close()
 
 
 class Snapshots:

@@ -92,6 +92,24 @@ class Message:
         """Whether the model said nothing, as far as is known."""
         return self.role == "model" and not (self.texts or self.thoughts or self.calls)
 
+    def says_no_more_than(self, other: Message) -> bool:
+        """Tell whether another version of the message, from another file, has all that this has."""
+        calls = all(
+            (known := other.calls.get(bare)) is not None
+            and call.weight <= known.weight
+            and call.answer_weight <= known.answer_weight
+            for bare, call in self.calls.items()
+        )
+        return (
+            calls
+            and self.role == other.role
+            and self.texts.keys() <= other.texts.keys()
+            and self.thoughts.keys() <= other.thoughts.keys()
+            and self.extras.keys() <= other.extras.keys()
+            and (self.orphans or {}).keys() <= (other.orphans or {}).keys()
+            and (self.tokens is None or self.tokens == other.tokens)
+        )
+
     def add_text(self, sign: int, length: int, place: Place) -> bool:
         """Keep the first place of a text, or a richer one; return whether that is news."""
         before, self.text = self.text, sign

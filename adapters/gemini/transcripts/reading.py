@@ -135,6 +135,7 @@ class ReadThread(Thread):
         emitter.outputs = Outputs(self._path, self.fold.session_id, sink.finding)
         if self._said != (self.fold.session_id, self.conversation):
             self._stale = set(index.messages)
+        self._stale.update(index.touched)
         for message in index.dropped:
             self._void(message.number)
         with self._source.open() as stream:
@@ -144,6 +145,9 @@ class ReadThread(Thread):
                 runs.append(_run(sink.add(self.bound("start"))))
             begin = end = 0
             for message in in_order(self.fold):
+                if message.id in self.repeated:
+                    self._void(message.number)
+                    continue
                 run = self._run_of(message)
                 if run[0] != end:
                     runs.append(range(begin, end))
@@ -156,15 +160,20 @@ class ReadThread(Thread):
         for doubt in self.doubts():
             sink.finding(doubt)
         self._settle_rows()
-        used = total_usage(message.usage for message in index.messages.values())
+        used = total_usage(message.usage for message in self.own_messages)
         if used is not None:
             sink.use(self.conversation, used)
         if sink.counted is not None:
-            for message in index.messages.values():
+            for message in self.own_messages:
                 if message.usage is not None:
                     emitter.note_copy(message, message.usage)
         if self.counts_are_partial():
             sink.use(self.conversation, usage(0, 0, exact=False))
+
+    def pass_over(self) -> None:
+        """Count the rows of a copy, of which nothing is shown."""
+        self._emitter.marks = array("q")
+        self._settle_rows()
 
     def _run_of(self, message: Message) -> tuple[int, int]:
         """Return where a message's blocks begin and end, written again if they are stale."""
@@ -200,9 +209,10 @@ class ReadThread(Thread):
         folded = len(index.line) - len(index.salvaged) - len(parsed) - len(hidden)
         for reason, rows in self.fold.amending.items():
             tally.fold(reason, rows)
-        tally.fold("repeated", folded - self.fold.amending.total())
+        why = "copy" if self.is_copy else "repeated"
+        tally.fold(why, folded - self.fold.amending.total())
         self._sink.drifts.add(index.drifts)
-        if not visible:
+        if not visible and not self.is_copy:
             why = "the transcript holds no conversation"
             self._sink.finding(Finding("no-messages", self.file, None, None, None, why))
 

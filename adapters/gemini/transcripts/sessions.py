@@ -11,14 +11,14 @@ from agentsdir.adapters.gemini.transcripts.detection import (
     family_of,
 )
 from agentsdir.adapters.gemini.transcripts.reading import ReadThread
-from agentsdir.adapters.gemini.transcripts.threads import link_children
+from agentsdir.adapters.gemini.transcripts.threads import link_children, tell_copies_apart
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.usage import usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from agentsdir.adapters.contract import SessionFiles, Transcript
     from agentsdir.adapters.gemini.transcripts.threads import Thread
@@ -38,9 +38,16 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
         return
     threads = [ReadThread(transcript, sink) for transcript in session.transcripts]
     main = None if threads[0].child else threads[0]
-    children = threads if main is None else threads[1:]
-    _tell_apart(children)
-    linked = {} if main is None else link_children(main, children)
+    children = list(threads) if main is None else threads[1:]
+    copies = tell_copies_apart(children)
+    firsts = [one for one in children if all(one is not copy for copy, _ in copies)]
+    linked = {} if main is None else link_children(main, firsts)
+    for copy, fullest in copies:
+        copy.link, copy.name = fullest.link, fullest.name
+        if not copy.is_told:
+            copy.pass_over()
+            children.remove(copy)
+            threads.remove(copy)
     if main is not None:
         sink.open_main()
     for child in children:
@@ -84,13 +91,3 @@ def _reader_of(family: str | None) -> Callable[[Transcript, ParseSink], None] | 
 
         return read_qwen
     return None
-
-
-def _tell_apart(children: Sequence[Thread]) -> None:
-    """Give threads that bear the same id (copies of one file) different ones."""
-    count: dict[str, int] = {}
-    for child in children:
-        name = child.conversation
-        count[name] = count.get(name, 0) + 1
-        if count[name] > 1:
-            child.conversation = f"{name}~{count[name]}"

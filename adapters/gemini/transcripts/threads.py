@@ -15,13 +15,15 @@ from agentsdir.formats.reading.sink import Link
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
-    from typing import Any
+    from typing import Any, TypeVar
 
     from agentsdir.adapters.gemini.transcripts.messages import Message
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.findings import Finding
+
+    OneThread = TypeVar("OneThread", bound="Thread")
 
 # The ids of the first agents with files of their own were this short; a longer one in a document
 # is the parent's.
@@ -49,6 +51,9 @@ class Thread:
         self.name = ""
         self.link = unlinked(file)
         self.conversation = MAIN
+        # Whether a fuller file is the same thread, and the messages that it tells.
+        self.is_copy = False
+        self.repeated: set[str] = set()
 
     def own_id(self) -> str:
         """Return the id of the conversation that the transcript is, as far as it was read.
@@ -64,6 +69,19 @@ class Thread:
         first = next((message.id for message in messages if message.role != "record"), "")
         start = text_of(self.fold.header.get("startTime"))
         return "agent-" + short_hash(f"{session}\0{start}\0{first}".encode("utf-8", "replace"))
+
+    @property
+    def own_messages(self) -> Iterable[Message]:
+        """The messages that no other file tells."""
+        messages = self.fold.index.messages.values()
+        if not self.repeated:
+            return messages
+        return [one for one in messages if one.id not in self.repeated]
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a copy has a message that no other file tells."""
+        return any(one.role != "record" for one in self.own_messages)
 
     def span(self) -> tuple[datetime, datetime] | None:
         """Return the times of the first and the last message."""
@@ -111,7 +129,9 @@ class Thread:
     def doubts(self) -> Iterator[Finding]:
         """Yield a remark on each prompt that may be the client's: a lost word would be worse."""
         index = self.fold.index
-        for (number, _), why in index.doubts.values():
+        for message_id, ((number, _), why) in index.doubts.items():
+            if message_id in self.repeated:
+                continue
             yield doubtful(
                 self.file, index.line[number], index.offset[number], index.length[number], why
             )
@@ -122,12 +142,8 @@ class Thread:
         They are told by the `kind` that no document of theirs has. Which of their messages are
         merged cannot be told, so any call makes their counts a lower bound.
         """
-        models = [
-            one
-            for one in self.fold.index.messages.values()
-            if one.role == "model" and not one.continues
-        ]
-        if any(one.usage is None for one in models) or self._awaits_an_answer():
+        models = [one for one in self.own_messages if one.role == "model" and not one.continues]
+        if any(one.tokens is None for one in models) or self._awaits_an_answer():
             return True
         old = self.is_document and "kind" not in self.fold.header
         return old and any(one.calls for one in models)
@@ -139,7 +155,7 @@ class Thread:
         answer is such a call.
         """
         waiting = False
-        for message in self.fold.index.messages.values():
+        for message in self.own_messages:
             if message.role == "model":
                 waiting = bool(message.calls) and not self.child
             elif message.asks:
@@ -147,6 +163,54 @@ class Thread:
                     return True
                 waiting = True
         return waiting
+
+
+def fullness(thread: Thread) -> tuple[int, bool, bool, str]:
+    """Return what sorts the copies of a file: the one with most rows first, then the client's.
+
+    Rows of metadata, which are not always read, do not count, but for what the end says.
+    """
+    fold = thread.fold
+    rows = len(fold.index) - fold.amending["metadata"]
+    is_renamed = PurePath(thread.file).stem != fold.session_id
+    return -rows, "summary" not in fold.header, is_renamed, thread.file
+
+
+def tell_copies_apart(children: Iterable[OneThread]) -> list[tuple[OneThread, OneThread]]:
+    """Give each child its id; of files with one id, leave to each what no fuller one says.
+
+    The fullest is the thread of that id; what another has beyond it is a thread with a number.
+
+    Returns:
+        Each child that is not the fullest of its id, with that one.
+    """
+    by_id: dict[str, list[OneThread]] = {}
+    for child in children:
+        child.conversation = child.own_id()
+        child.is_copy, child.repeated = False, set()
+        by_id.setdefault(child.conversation, []).append(child)
+    copies = []
+    for name, threads in by_id.items():
+        if len(threads) == 1:
+            continue
+        first, *rest = sorted(threads, key=fullness)
+        told = {message.id: [message] for message in first.fold.index.messages.values()}
+        number = 1
+        for copy in rest:
+            copy.is_copy = True
+            for message in copy.fold.index.messages.values():
+                versions = told.setdefault(message.id, [])
+                if any(message.says_no_more_than(one) for one in versions):
+                    copy.repeated.add(message.id)
+                    continue
+                if any(message.tokens == one.tokens for one in versions):  # they were spent once
+                    message.usage = None
+                    copy.fold.index.touch(message.id)
+                versions.append(message)
+            number += copy.is_told
+            copy.conversation = f"{name}~{number}"
+            copies.append((copy, first))
+    return copies
 
 
 def link_children(

@@ -501,13 +501,13 @@ def test_what_is_no_file_beside_a_session_is_not_opened(watched: Watched) -> Non
     assert watched.texts() == ["one", "first", "two", "second"]
 
 
-def test_a_copy_of_a_subagents_file_is_a_thread_of_its_own(watched: Watched) -> None:
-    """It bears the same id, so it gets a number."""
+def test_a_copy_of_a_subagents_file_is_told_once(watched: Watched) -> None:
+    """It bears the same id, and says the same."""
     path = child(watched.main)
     copy = path.with_name("z.jsonl")
     copy.write_bytes(path.read_bytes())
     watched.poll()
-    assert {*watched.reducer.conversations} == {"main", CHILD, f"{CHILD}~2"}
+    assert {*watched.reducer.conversations} == {"main", CHILD}
     same(watched.end(), parsed(watched.main), ordered=False)
 
 
