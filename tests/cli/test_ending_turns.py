@@ -67,6 +67,7 @@ def ignore_sigint() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+@pytest.mark.feature("A-04")
 @pytest.mark.parametrize("background", [False, True], ids=["in front", "in the background"])
 def test_a_turn_is_ended_from_another_shell(shell: Any, at_work: Any, background: bool) -> None:
     """It returns when the turn has ended; what was said is kept, and the sender exits 130."""

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -432,14 +433,22 @@ def test_captured_files_are_in_the_saved_session(shell: Any, talk: str) -> None:
     for word in ("out: a link that leads out", "pipe: neither", "'!important' is not understood"):
         assert word in done.err
     saved = shell.ok("inspect", "--saved", talk).json["workspaceFiles"]
-    assert [entry["path"] for entry in saved] == [
-        ".gitignore", "bin/run", "current", "notes.txt"
-    ]  # fmt: skip
-    assert {entry.get("mode") for entry in saved} >= {"0755"}
+    contents = {".gitignore": b"*.key\n/build/\n!important\n", "bin/run": b"#!/bin/sh\n",
+                "notes.txt": b"notes"}  # fmt: skip
+    assert [entry["path"] for entry in saved] == sorted({*contents, "current"})
+    assert saved[2] == {"path": "current", "link": "bin"}
+    for entry in (saved[0], saved[1], saved[3]):
+        data = contents[entry["path"]]
+        digest = sha256(data).hexdigest()
+        mode = stat.S_IMODE((shell.cwd / entry["path"]).stat().st_mode)
+        assert entry == {"path": entry["path"], "mode": f"0{mode:o}", "size": len(data),
+                         "sha256": digest}  # fmt: skip
+        assert (shell.folder(talk) / "workspace" / "blobs" / digest).read_bytes() == data
     assert log(shell, talk)[-1]["event"] == "workspace.captured"
     assert is_sound(shell)
 
 
+@pytest.mark.feature("B-09")
 def test_captured_files_come_back(shell: Any, talk: str) -> None:
     """Those that are missing, with mode and link; what was removed since is remembered."""
     work_on(shell.cwd)

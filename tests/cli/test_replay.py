@@ -36,6 +36,7 @@ def test_at_shows_the_conversation_up_to_a_record_or_a_time(shell: Any) -> None:
     assert shell.ok("replay", agent, "--at", "1").out == ""
 
 
+@pytest.mark.feature("A-04")
 def test_state_prints_state_json_as_it_was(shell: Any) -> None:
     """To the byte as it is now; one document, on a terminal too."""
     agent = shell.new()

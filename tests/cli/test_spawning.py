@@ -133,6 +133,35 @@ def test_an_agent_file_says_what_it_is_and_the_command_line_goes_before_it(shell
     assert created["limits"] == {"max_ticks": 5}
 
 
+@pytest.mark.feature("A-05")
+def test_options_a_file_and_a_file_with_props_say_the_same(shell: Any) -> None:
+    """The three ways make the same subagent, give it the same task and print the same answer."""
+    parent = shell.new()
+    (shell.cwd / "whole.toml").write_text(
+        'provider = "echo"\nmodel = "m"\nsystem = "You know foxes."\nprompt = "Find 2 foxes"\n'
+        "max_ticks = 3\n"
+    )
+    (shell.cwd / "props.toml").write_text(
+        'provider = "echo"\nmodel = "m"\nsystem = "You know {{topic}}."\n'
+        'prompt = "Find {{n}} {{topic}}"\nmax_ticks = 3\n[props]\nn = 1\n'
+    )
+    options = ("--provider", "echo", "--model", "m", "--max-ticks", "3")
+    made = []
+    for form in (
+        ("Find 2 foxes", *options, "--system", "You know foxes."),
+        ("--file", "whole.toml"),
+        ("--file", "props.toml", "--prop", "topic=foxes", "--prop", "n=2"),
+    ):
+        said = shell.ok("spawn", *form, "--parent", parent, "--name", f"n{len(made)}", "--json")
+        (created,) = records(shell, said.json["agentId"], "session.created")
+        (task,) = records(shell, said.json["agentId"], "message.enqueued")
+        names = ("provider", "model", "system_prompt", "limits", "options", "profile", "cwd")
+        made.append(({key: created[key] for key in names}, task["content"], said.json["turn"]))
+    assert [turn.pop("response") for *_, turn in made] == ["Find 2 foxes"] * 3
+    assert made[0][0]["system_prompt"] == "You know foxes."
+    assert [(created, task) for created, task, _ in made] == [made[0][:2]] * 3
+
+
 @pytest.mark.feature("A-05", "T-10")
 def test_a_detached_subagent_runs_by_itself_and_reports_once(shell: Any) -> None:
     """Its id is printed at once; the answer comes into the parent's inbox, and is its next turn."""

@@ -41,6 +41,7 @@ def applied(stage: Any, paths: Any) -> list[dict[str, Any]]:
     return [r["data"] for r in stage.log(paths) if r["event"] == "profile.applied"]
 
 
+@pytest.mark.feature("B-06")
 def test_what_is_missing_is_written_and_recorded(stage: Any, work: Path) -> None:
     """With the hash of each file, so that anybody can tell ours from yours."""
     paths, told = apply(stage, work)

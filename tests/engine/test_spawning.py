@@ -232,6 +232,27 @@ yield self.on_disk("assistant_text", "answer", content=str(said))
     assert all("secret" not in line for line in child.log.read_text().splitlines())
 
 
+@pytest.mark.feature("A-06")
+def test_who_hears_of_a_parents_turn_hears_nothing_of_its_subagents_turn(
+    stage: Any, program: Callable[..., str]
+) -> None:
+    """Neither as events, nor as a text for the person behind the parent's connector."""
+    who = {"connector": "chat", "user": "ann", "channel": "home"}
+    parent = stage.new(provider=program(body=ASKS), **who)
+    taken: list[str] = []
+    world = stage.world._replace(hand_out=lambda text: taken.append(text["text"]) or True)
+    events: list[Any] = []
+    say(world, parent, Message([{"type": "text", "text": "fox"}]), Sender(events.append))
+    (child,) = [one for one in Layout(stage.root).agent_ids() if one != parent.id]
+    paths = Layout(stage.root).agent(child)
+    assert answers(stage, paths) == ["task of fox"]
+    blocks = [event["block"] for event in events if "block" in event]
+    assert {block["sessionId"] for block in blocks} == {stage.state(parent).native["id"]}
+    assert "task of fox" not in [block.get("content") for block in blocks]
+    assert taken == answers(stage, parent)
+    assert "outgoing" not in stage.events(paths)
+
+
 def test_a_subagents_own_subagents_run_too(stage: Any, program: Callable[..., str]) -> None:
     """Each answer climbs one level, turn by turn."""
     body = """

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from agentsdir import schemas
+from agentsdir.cli.command_line import COMMANDS
 from agentsdir.cli.exits import Exit
 from agentsdir.engine.validation.problems import PROBLEMS
 from agentsdir.formats.directory.layout import AgentPaths, Layout
@@ -33,6 +34,14 @@ def test_every_example_in_the_spec_is_valid(kind: str, text: str) -> None:
     assert schemas.check(kind, orjson.loads(text)) == []
 
 
+@pytest.mark.feature("C-15")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_in_the_spec(command: str) -> None:
+    """By its name, as code."""
+    assert re.search(rf"`(agentsdir )?{command}[ `]", SPEC)
+
+
+@pytest.mark.feature("C-15")
 @pytest.mark.parametrize("event", EVENTS)
 def test_every_event_has_a_section_and_an_example(event: str) -> None:
     """No event is written that the spec does not show."""

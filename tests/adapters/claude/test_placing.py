@@ -100,6 +100,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
+@pytest.mark.feature("B-06")
 def test_a_session_is_placed_with_its_side_folder(machine: Machine) -> None:
     """All files are the saved bytes, below the folder of the new working directory."""
     side = f"projects/-some-other-place/{ID}"

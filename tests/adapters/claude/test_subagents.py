@@ -59,6 +59,7 @@ def test_a_thread_opens_and_closes_with_a_system_block() -> None:
     sink = parse(_main(_task("t1"), toolUseResult=outcome), _child("abc1"))
     thread = [block for block in sink.blocks() if block["conversationId"] == "abc1"]
     assert [block["id"] for block in thread] == ["abc1:start", "abc1-u:0", "abc1-a:0", "abc1:end"]
+    assert (thread[0]["type"], thread[-1]["type"]) == ("system", "system")
     assert thread[0]["message"] == "Subagent scout started"
     assert thread[-1]["message"] == "Subagent scout completed"
     assert sink.conversations["abc1"].parent == "main"

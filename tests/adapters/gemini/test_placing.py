@@ -35,6 +35,7 @@ def placed(machine: Machine, saved: dict[str, bytes], **host: Any) -> dict[str, 
     return {path.relative_to(machine.storage).as_posix(): path.read_bytes() for path in written}
 
 
+@pytest.mark.feature("B-06")
 def test_a_session_is_placed_with_all_that_is_its_own(machine: Machine) -> None:
     """To the byte, under the slug of the working directory, which is marked; but for a stub."""
     stub = "session-2026-02-02T00-00-6f1b2f4e.jsonl"

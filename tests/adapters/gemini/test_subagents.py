@@ -33,6 +33,9 @@ def test_a_child_is_linked_as_surely_as_its_era_allows(
     assert not [b for b in blocks if b["conversationId"] == "main" and b["type"] == "tool_use"]
     thread = [b for b in blocks if b["conversationId"] == child]
     assert (thread[0]["id"], thread[-1]["id"]) == (f"{child}:start", f"{child}:end")
+    assert (thread[0]["type"], thread[-1]["type"]) == ("system", "system")
+    assert len(thread) > 2
+    assert call["status"] == "success"
     assert sink.conversations[child].parent == "main"
     assert tuple(sink.conversations[child].link or ()) == link
 

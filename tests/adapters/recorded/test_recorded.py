@@ -17,6 +17,7 @@ from agentsdir.adapters.contract import Architecture, SessionSpec
 from agentsdir.adapters.echo.provider import words_of
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript, is_prompt
 from agentsdir.adapters.script.play import load_play
+from agentsdir.adapters.sides import LiveReader, ProgramProvider
 from agentsdir.formats.errors import ProviderError, UsageError
 from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source
@@ -94,6 +95,18 @@ def test_every_built_in_adapter_keeps_the_contract(name: str) -> None:
     assert isinstance(architecture, Architecture)
     assert architecture.name == name
     assert architecture.reader or architecture.provider
+
+
+@pytest.mark.feature("B-06")
+@pytest.mark.parametrize("name", ["claude", "gemini"])
+def test_the_adapter_of_a_real_client_has_both_sides_whole(name: str) -> None:
+    """Its store and its output are read, and its program is run; both name the same client."""
+    architecture = registry.get(name)
+    assert isinstance(architecture.reader, LiveReader)
+    assert isinstance(architecture.provider, ProgramProvider)
+    paths = architecture.reader.paths(Path("/home/me"), Path("/w"), {})
+    assert paths.transcripts.is_relative_to(paths.storage)
+    assert paths.storage.is_relative_to("/home/me")
 
 
 @pytest.mark.parametrize("name", ["", "nobody", "../echo", "echo\n", "ECHO", "a.b"])
