@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +134,31 @@ def test_each_block_is_durable_before_the_next_event_is_asked_for(stage: Any, pl
 
 
 @pytest.mark.feature("B-08")
-def test_a_block_is_recorded_before_the_caller_hears_that_it_is_complete(stage: Any) -> None:
-    """What a caller was shown can never be lost."""
+def test_a_block_is_recorded_before_the_caller_hears_that_it_is_complete(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a caller was shown can never be lost: the log was fsynced with the block in it."""
     paths = stage.script("tools.jsonl")
+    durable: list[bytes] = []
+    fsync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        fsync(descriptor)
+        if os.path.samestat(os.fstat(descriptor), paths.log.stat()):
+            durable.append(paths.log.read_bytes())
+
+    monkeypatch.setattr(os, "fsync", noting)
+    told = []
 
     def check(event: dict[str, Any]) -> None:
         if event["type"] == "block_complete":
-            last = stage.log(paths)[-1]
+            last = orjson.loads(durable[-1].splitlines()[-1])
             assert last["event"] == "block"
             assert last["data"]["block"] == event["block"]
+            told.append(event["block"]["type"])
 
     stage.send(paths, on_event=check)
+    assert told == ["user_message", "assistant_text", "tool_use", "tool_result"]
 
 
 @pytest.mark.feature("B-01", "B-05")

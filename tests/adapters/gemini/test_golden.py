@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 from gemini_reading import FIXTURES, expect_golden, read_fixture
+
+from agentsdir.formats.reading.blocks import BLOCK_TYPES
 
 SCENARIOS = sorted(
     path.name
@@ -22,6 +25,15 @@ def test_the_blocks_of_a_scenario_are_the_reviewed_ones(name: str):
     expect_golden(f"{stem}.blocks.jsonl", live)
     if everything != live:
         expect_golden(f"{stem}.all.jsonl", everything)
+
+
+@pytest.mark.feature("B-01")
+def test_the_fixtures_hold_all_seven_block_types():
+    """No type is left untested."""
+    kinds = set()
+    for path in FIXTURES.glob("*.blocks.jsonl"):
+        kinds |= {orjson.loads(line)["type"] for line in path.read_bytes().split(b"\n") if line}
+    assert kinds == set(BLOCK_TYPES)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

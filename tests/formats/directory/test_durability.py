@@ -39,6 +39,7 @@ def talk(agents: Any, paths: Any, disk: Disk, one_turn: Any) -> int:
     return len(events)
 
 
+@pytest.mark.feature("B-08")
 def test_each_event_is_durable_before_the_next_one(
     agents: Any, one_turn: Any, synced: list[str]
 ) -> None:
