@@ -69,10 +69,14 @@ class GrowthPrinter:
         replaced = 0
         for key, fields in self._touched.items():
             block = self._book[key]
+            known = key in self._printed
             if self._plain:
-                print_text(self._env, self._page(block, fields, known=key in self._printed))
-                replaced += bool(block.get("superseded") and "superseded" in fields)
-            elif not fields <= _BESIDE or key not in self._printed:
+                page = self._page(block, fields, known=known)
+                if not page:
+                    replaced += bool(known and block.get("superseded") and "superseded" in fields)
+                    continue
+                print_text(self._env, page)
+            elif not fields <= _BESIDE or not known:
                 print_json(self._env, block)
             self._printed.add(key)
         if replaced:

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 NoStdin = Annotated[
-    bool, typer.Option("--no-stdin", help="Add nothing that is piped in to the prompt")
+    bool,
+    typer.Option("--no-stdin", help="Add nothing that is piped in, and do not wait 3 s for it"),
 ]
 To = Annotated[str, typer.Option(metavar="AGENT", help="Whom it is for; then PROMPT comes first")]
 From = Annotated[

@@ -37,6 +37,8 @@ _DOCUMENTS = (
     "workspace/manifest.json",
 )
 
+_HOW = "`agentsdir export --bundle AGENT` makes one"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -134,10 +136,10 @@ def _only_agent(bundle: Path) -> AgentPaths:
     layout = Layout(bundle)
     _check_sizes(layout.root, "agentsdir.json")
     if not layout.check_version(writing=True):
-        raise _bad(f"{bundle} holds no agents directory")
+        raise _bad("it holds no agents directory", _HOW)
     found = list(layout.agent_ids())
     if len(found) != 1:
-        raise _bad(f"{bundle} holds {len(found)} agents, and a bundle holds one")
+        raise _bad(f"it holds {len(found)} agents, and a bundle holds one", _HOW)
     paths = layout.agent(found[0])
     _check_sizes(paths.folder, *_DOCUMENTS)
     return paths
@@ -170,8 +172,8 @@ def _sound(paths: AgentPaths) -> Reading:
     return reading
 
 
-def _bad(reason: str) -> Invalid:
-    return Invalid(f"the bundle is not taken: {reason}", kind="bad-bundle")
+def _bad(reason: str, hint: str | None = None) -> Invalid:
+    return Invalid(f"the bundle is not taken: {reason}", hint=hint, kind="bad-bundle")
 
 
 def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:

@@ -152,7 +152,7 @@ class Turn:
             pass_on(self._turn.world, self._turn.paths)
             if not isinstance(error, TimedOut):
                 raise
-            limit = f"the turn was ended after {self._sender.timeout:g} seconds"
+            limit = f"the turn was ended after {self._sender.timeout:g} s"
             late = TurnTimeout(limit)
             late.__cause__ = error
             return self._result("aborted")._replace(error=late)

@@ -401,3 +401,12 @@ def test_a_file_is_followed_by_itself_and_an_id_with_its_subagents(shell: Any) -
         threads[word] = {row["conversationId"] for row in followed}
     assert threads[main] == {"main"}
     assert len(threads[ONE]) > 1
+
+
+def test_a_branch_that_was_left_before_it_was_read_is_not_counted_above(shell: Any) -> None:
+    """Nothing of it was printed, so nothing that stands above was replaced."""
+    recording = FIXTURES.parent / "interactive" / "claude-2.1.98" / "tty_rewind"
+    (main,) = (path for path in recording.rglob("*.jsonl") if "projects" in path.parts)
+    page = shell.ok("follow", str(main), "--until-idle", "0", tty=True).out
+    assert "> " in page
+    assert "were replaced" not in page
