@@ -31,13 +31,14 @@ class Transcript(NamedTuple):
     """One transcript file of a session; `role` is "main" or "subagent".
 
     `sidecar` is a small file that describes it; `told` are sessions in it, or entries, that others
-    tell better.
+    tell better; `rewound` are entries that a rewind took out of their session's file.
     """
 
     source: Source
     role: str
     sidecar: Source | None = None
     told: frozenset[str] = frozenset()
+    rewound: frozenset[str] = frozenset()
 
 
 class SessionFiles(NamedTuple):

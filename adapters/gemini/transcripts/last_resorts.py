@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import PurePath
@@ -24,6 +25,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     plain_text,
     text_of,
 )
+from agentsdir.adapters.gemini.transcripts.speakers import names_command
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.source import HEAD
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 # How long before and after a prompt was typed its message may be written.
 _MOMENT, _MOMENTS = timedelta(seconds=1), timedelta(seconds=10)
+# The command with which clients before 0.39 took prompts out of a session's file.
+_REWIND = "/rewind"
 
 
 def project_of(name: str) -> PurePath:
@@ -100,11 +104,13 @@ def needed(
         latest[project, session] = source.name
         chats.setdefault(project, []).append((session, asked))
     told: dict[str, frozenset[str]] = {}
+    rewound: dict[str, frozenset[str]] = {}
     written: set[str] = set()
     for source in logs:
         project = project_of(source.name)
         own = known.get(project, frozenset())
-        rest = [one for one in prompts_in(source.read()) if str(one["sessionId"]) not in own]
+        every = prompts_in(source.read())
+        rest = [one for one in every if str(one["sessionId"]) not in own]
         near = list(mains.get(project, ()))
         for session in {str(one["sessionId"]) for one in rest}:
             near += bearers.get(session, ())
@@ -115,13 +121,26 @@ def needed(
         for session, asked in chats.get(project, ()):
             elsewhere |= _saved(rest, session, asked)
         written |= entries
-        told[source.name] = elsewhere | own
-        if elsewhere >= entries:
+        left: frozenset[str] = frozenset()
+        if rest or any(one["message"].strip() == _REWIND for one in every):
+            here, left = _in_sessions(every, bearers, mains.get(project, ()))
+            elsewhere |= here
+        told[source.name], rewound[source.name] = elsewhere | own, left
+        if elsewhere >= entries and not left:
             del chosen[source.name]
             passed.append(source.name)
     message = "other files beside it tell its sessions better"
     sessions = [
-        SessionFiles((Transcript(one, "main", told=told.get(one.name, frozenset())),))
+        SessionFiles(
+            (
+                Transcript(
+                    one,
+                    "main",
+                    told=told.get(one.name, frozenset()),
+                    rewound=rewound.get(one.name, frozenset()),
+                ),
+            )
+        )
         for one in chosen.values()
     ]
     return sessions, tuple(
@@ -201,11 +220,95 @@ def _spoken(prompts: list[dict[str, Any]], mains: Iterable[Source]) -> frozenset
         typed = moment_of(prompt.get("timestamp"))
         times = moments.get(prompt["message"].strip(), [])
         for moment in times:
-            if typed is not None and -_MOMENT <= moment - typed <= _MOMENTS:
+            if _is_soon(typed, moment):
                 found.add(content_id(prompt))
                 times.remove(moment)
                 break
     return frozenset(found)
+
+
+def _in_sessions(
+    prompts: list[dict[str, Any]],
+    bearers: Mapping[str, Sequence[Source]],
+    mains: Sequence[Source],
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the entries that stand in their sessions' files, and those that a rewind took out.
+
+    Args:
+        prompts: the entries of all sessions, in order.
+        bearers: the sessions' files, by id.
+        mains: those of the project.
+    """
+    by_session: dict[str, list[dict[str, Any]]] = {}
+    for prompt in prompts:
+        by_session.setdefault(str(prompt["sessionId"]), []).append(prompt)
+    here: set[str] = set()
+    left: set[str] = set()
+    for session, entries in by_session.items():
+        files = [one for one in bearers.get(session, ()) if one in mains]
+        if not files:
+            continue
+        written = _written(entries, files)
+        here.update(content_id(entries[at]) for at in written)
+        gone: list[dict[str, Any]] = []
+        taken_out: list[dict[str, Any]] = []
+        for at, entry in enumerate(entries):
+            if entry["message"].strip() == _REWIND:
+                taken_out += gone
+                gone.clear()
+            elif at in written:
+                gone.clear()
+            elif not names_command(entry["message"]):
+                gone.append(entry)
+        left.update(content_id(entry) for entry in taken_out)
+        if taken_out:  # what was typed after /clear bears the old id, and stands in a new file
+            here |= _spoken(taken_out, (one for one in mains if one not in files))
+    return frozenset(here), frozenset(left - here)
+
+
+def _written(entries: list[dict[str, Any]], files: Iterable[Source]) -> set[int]:
+    """Return which entries of a session stand in its files: each message is one entry's.
+
+    A message is that of the entry with its words, typed just before if there is one. Of prompts
+    that waited several are one message. The client expands some prompts: a message that is left is
+    that of the last entry before it.
+    """
+    said: dict[str, tuple[datetime | None, set[str]]] = {}
+    for one in (one for file in files for one in _messages(file.read())):
+        texts = {plain_text(content_of(one)).strip(), plain_text(one.get("displayContent")).strip()}
+        if one.get("type") == "user" and texts != {""}:
+            said[text_of(one.get("id")) or content_id(one)] = moment_of(one.get("timestamp")), texts
+    by_text: dict[str, list[str]] = {}
+    for name, (_, texts) in said.items():
+        for text in texts | {piece for whole in texts for piece in whole.split("\n\n")}:
+            by_text.setdefault(text.strip(), []).append(name)
+    typed = [(moment_of(one.get("timestamp")), one["message"].strip()) for one in entries]
+    found: set[int] = set()
+    taken: set[str] = set()
+    for near in (True, False):
+        # The last first: what a rewind took out may have been typed again at once.
+        for at, (moment, text) in reversed([*enumerate(typed)]):
+            for name in reversed(by_text.get(text, [])) if at not in found else ():
+                is_free = name not in taken or text not in said[name][1]
+                if is_free and (not near or _is_soon(moment, said[name][0])):
+                    found.add(at)
+                    taken.add(name)
+                    break
+    rest = sorted(
+        moment for name, (moment, _) in said.items() if name not in taken and moment is not None
+    )
+    for at, (moment, _) in enumerate(typed):
+        if at not in found and moment is not None:
+            first = bisect_left(rest, moment)
+            end = typed[at + 1][0] if at + 1 < len(typed) else None
+            if first < len(rest) and (end is None or rest[first] < end):
+                found.add(at)
+    return found
+
+
+def _is_soon(typed: datetime | None, written: datetime | None) -> bool:
+    """Tell whether a message was written when a prompt was typed."""
+    return typed is not None and written is not None and -_MOMENT <= written - typed <= _MOMENTS
 
 
 def _messages(data: bytes) -> Iterator[dict[str, Any]]:

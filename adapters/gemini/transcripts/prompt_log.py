@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
     """Read all prompts but those that other files tell (`Transcript.told`).
 
-    `told` has the ids of sessions, and of single entries what `content_id` makes of them.
+    `told` has the ids of sessions, and of single entries what `content_id` makes of them. Prompts
+    that a rewind took out of their session's file (`Transcript.rewound`) are superseded.
 
     Each block says the session it belongs to (SPEC.md, "Gemini: last resorts").
     """
@@ -33,12 +34,15 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
     writer = TurnWriter(sink, source.name, "")
     for row in ListDocument(source.document()).rows(("",), source.name, tally, sink.finding):
         value = row.value
+        entry = content_id(value)
         if not is_prompt(value):
             kind = "object" if isinstance(value, dict) else type(value).__name__
-            writer.unknown(Turn(content_id(value), row, []), value, "entry", kind)
+            writer.unknown(Turn(entry, row, []), value, "entry", kind)
             tally.settle_hidden(row, "unknown")
-        elif {str(value["sessionId"]), content_id(value)} & transcript.told:
+        elif entry in transcript.told:
             tally.settle_folded(row, "told-elsewhere")
+        elif str(value["sessionId"]) in transcript.told and entry not in transcript.rewound:
+            tally.settle_folded(row, "not-in-session")
         else:
             writer.session = str(value["sessionId"])
             key = writer.names.unique(entry_of(value))
@@ -49,7 +53,10 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
             if names_command(value["message"]):
                 writer.command(turn, value["message"])
             else:
+                first = len(sink)
                 writer.user(turn)
+                for handle in range(first, len(sink)) if entry in transcript.rewound else ():
+                    sink.supersede(handle, "rewind")
             tally.settle_parsed(row)
     message = "prompts alone; no answers are kept here"
     sink.finding(Finding("last-resort", source.name, None, None, None, message))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemini_reading import Reading, read_bytes
+from gemini_reading import FIXTURES, Reading, read_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -362,3 +362,112 @@ def test_an_id_of_another_project_takes_no_prompt_away() -> None:
     """Who names sessions by hand may use a name twice."""
     log = Source("b/logs.json", data=_log_of(("mine", 0, "hi", "01")))
     assert _prompts([_session("a", "mine", ("else", "01")), log]) == ["else", "hi"]
+
+
+def _told(*typed: tuple[int, str], written: list[tuple[int, str]], log: bool = False) -> list[str]:
+    """Return the prompts that a log of one session adds to its file; times are in seconds."""
+    entries = [
+        {"sessionId": "s1", "messageId": number, "type": "user", "message": text,
+         "timestamp": f"2026-01-01T00:00:{at:02}.000Z"}
+        for number, (at, text) in enumerate(typed)
+    ]  # fmt: skip
+    messages = [
+        {"id": f"m{number}", "timestamp": f"2026-01-01T00:00:{at:02}.300Z", "type": "user",
+         "content": text}
+        for number, (at, text) in enumerate(written)
+    ]  # fmt: skip
+    header = {"sessionId": "s1", "projectHash": "h"}
+    chat = Source("p/chats/s1.json", data=_dumps({**header, "messages": messages}))
+    if log:
+        rows = b"".join(json.dumps(row).encode() + b"\n" for row in (header, *messages))
+        chat = Source("p/chats/s1.jsonl", data=rows)
+    reading = Reading([chat, Source("p/logs.json", data=_dumps(entries))])
+    reading.totals()
+    found = [one for one in reading.blocks("all") if one["source"]["file"] == "p/logs.json"]
+    if found:  # nothing of the rest is called gone
+        gone = sum(text.startswith(("/", "ls")) for _, text in typed)
+        assert reading.sinks[1].tally.folded_by["not-in-session"] == gone
+    assert all(one["type"] == "user_message" and one["superseded"] for one in found)
+    return [str(one["content"]) for one in found]
+
+
+def test_prompts_that_a_rewind_took_out_of_the_file_are_superseded() -> None:
+    """A recording of 0.38.2: three prompts, two rewinds, and the one prompt that is left."""
+    folder = FIXTURES / "rewind-0.38"
+    files = sorted(path for path in folder.rglob("*.json"))
+    reading = Reading([Source(str(f.relative_to(folder)), data=f.read_bytes()) for f in files])
+    said = [
+        (one["content"], one.get("superseded", False), one["sessionId"][:8])
+        for one in reading.blocks("all")
+        if one["type"] == "user_message"
+    ]
+    assert said == [
+        ("Try again [[plan:recall q=3]]", False, "cd59abc8"),
+        ("First try [[plan:recall q=1]]", True, "cd59abc8"),
+        ("Second of the first [[plan:hello q=1]]", True, "cd59abc8"),
+        ("Try again [[plan:recall q=2]]", True, "cd59abc8"),
+    ]
+    tally = reading.sinks[1].tally
+    assert tally.folded_by == {"told-elsewhere": 1, "not-in-session": 2}
+    assert reading.sinks[1].superseded_by() == {"rewind": 3}
+    assert [one["content"] for one in reading.blocks() if one["type"] == "user_message"] == [
+        "Try again [[plan:recall q=3]]"
+    ]
+    reading.totals()
+
+
+def test_a_prompt_that_was_typed_again_behind_a_rewind_stands_twice() -> None:
+    """Equal words count as often as they were typed, however fast."""
+    typed = (1, "one"), (3, "go"), (5, "/rewind"), (8, "go")
+    assert _told(*typed, written=[(1, "one"), (8, "go")]) == ["go"]
+    assert _told(*typed, written=[(1, "one"), (3, "go"), (8, "go")]) == []
+
+
+@pytest.mark.parametrize("log", [True, False])
+@pytest.mark.parametrize(
+    "written",
+    [
+        [(1, "one"), (9, "go\n\nand on"), (20, "end")],  # they waited
+        [(1, "one"), (3, "go, with a file in it"), (5, "expanded"), (20, "end")],
+    ],
+)
+def test_what_the_file_has_in_other_words_is_not_told_again(
+    written: list[tuple[int, str]], *, log: bool
+) -> None:
+    """Prompts that were joined or expanded, before a rewind that took out others."""
+    typed = (1, "one"), (3, "go"), (5, "and on"), (11, "gone"), (13, "/rewind"), (20, "end")
+    assert _told(*typed, written=written, log=log) == ["gone"]
+
+
+def test_only_a_rewind_takes_prompts_out() -> None:
+    """Lines in shell mode and prompts that were taken back stand in no file either."""
+    shell = (1, "one"), (3, "ls"), (5, "two"), (7, "gone"), (9, "/help"), (11, "/rewind")
+    written = [(1, "one"), (5, "two")]
+    assert _told(*shell, written=written) == ["gone"]
+    assert _told(*shell[:-1], written=written) == []
+
+
+def test_what_was_typed_behind_a_clear_stands_in_the_next_file() -> None:
+    """The log goes on with the old id, so a rewind there takes out what that file has not."""
+    rows = [(1, "s1", "one"), (3, "s2", "two")]
+    chats = [
+        Source(
+            f"p/chats/{session}.json",
+            data=_dumps(
+                {"sessionId": session, "projectHash": "h", "messages": [
+                    {"id": "m", "timestamp": f"2026-01-01T00:00:0{at}.100Z", "type": "user",
+                     "content": text}
+                ]}
+            ),
+        )
+        for at, session, text in rows
+    ]  # fmt: skip
+    typed = (1, "one"), (2, "/clear"), (3, "two"), (5, "gone"), (7, "/rewind")
+    entries = [
+        {"sessionId": "s1", "messageId": at, "type": "user", "message": text,
+         "timestamp": f"2026-01-01T00:00:0{at}.000Z"}
+        for at, text in typed
+    ]  # fmt: skip
+    reading = Reading([*chats, Source("p/logs.json", data=_dumps(entries))])
+    said = [(one["content"], one.get("superseded", False)) for one in reading.blocks("all")]
+    assert said == [("one", False), ("two", False), ("gone", True)]
