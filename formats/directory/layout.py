@@ -280,6 +280,8 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
 def read_bytes(path: Path, most: int = -1) -> bytes:
     """Return a whole small file, or at most its first bytes (same errors as `open_plain`)."""
     with os.fdopen(open_plain(path), "rb") as stream:
+        if most >= 0:  # Python takes memory for as much as it is asked for
+            most = min(most, os.fstat(stream.fileno()).st_size)
         return stream.read(most)
 
 
@@ -289,9 +291,10 @@ def read_limited(path: Path, most: int) -> bytes:
     Raises what `open_plain` raises, and `Invalid` (kind ``too-large``).
     """
     with os.fdopen(open_plain(path), "rb") as stream:
-        if os.fstat(stream.fileno()).st_size > most:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most:
             raise Invalid(f"{path} has over {most} bytes", kind="too-large")
-        return stream.read(most)
+        return stream.read(size)
 
 
 def read_json(path: Path, most: int = MAX_DOCUMENT) -> dict[str, Any]:

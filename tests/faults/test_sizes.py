@@ -78,8 +78,9 @@ def test_a_line_that_cannot_be_read_is_named_and_everything_else_is_read(
     sent = limited(console, "send", agent, "again")
     assert (sent.code, sent.out) == (0, "again\n")
     # A complete line was a record once: it is counted as lost, for good.
-    reported(console, {"replay": 3, "restore": 3} if small else {"replay": 3}, agent, finding)
-    assert limited(console, "inspect", agent).code == 0
+    verbs = {"inspect": 3, "replay": 3, "restore": 3} if small else {"replay": 3}
+    reported(console, verbs, agent, finding)
+    assert limited(console, "list").code == 0
 
 
 def make_hole(console: Console, agent: str) -> None:
