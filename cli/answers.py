@@ -27,6 +27,9 @@ class AnswerPrinter:
         self._silent = silent
         self._written: dict[str, list[str]] = {}
         self._printed = False
+        # On a terminal, what is said on stderr meanwhile begins a line of its own.
+        self._ends_lines = env.stdout.isatty()
+        self._in_line = False
         self._failure: OSError | None = None
 
     def take(self, event: StreamEvent) -> None:
@@ -57,14 +60,16 @@ class AnswerPrinter:
         # What a client's deltas left out is still part of the answer.
         if event["type"] == "block_complete" and block["content"].startswith(written):
             self._write(handle, block["content"][len(written) :])
+            if self._ends_lines:
+                self._end_line()
 
     def _write(self, handle: str, text: str) -> None:
         if not text:
             return
         if self._printed and not self._written[handle]:
-            self._env.stdout.write("\n\n")
+            self._env.stdout.write("\n\n" if self._in_line else "\n")
         self._written[handle].append(text)
-        self._printed = True
+        self._printed = self._in_line = True
         self._env.stdout.write(self._for_reader(text))
 
     def _for_reader(self, text: str) -> str:
@@ -76,10 +81,15 @@ class AnswerPrinter:
 
     def break_off(self) -> None:
         """End the line that a turn was cut off in."""
-        if self._printed and not self._failure:
+        if not self._failure:
             with suppress(OSError):
-                self._env.stdout.write("\n")
+                self._end_line()
                 self._env.stdout.flush()
+
+    def _end_line(self) -> None:
+        if self._in_line:
+            self._env.stdout.write("\n")
+            self._in_line = False
 
     def finish(self, response: str) -> None:
         """End the output. Raises the `OSError` that kept it from being written, if one did."""
@@ -90,4 +100,5 @@ class AnswerPrinter:
         if not self._printed:
             # Another process may have run the turn: then the answer comes from the log.
             self._env.stdout.write(self._for_reader(response))
-        self._env.stdout.write("\n")
+            self._in_line = True
+        self._end_line()

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
+from typist import Typist
 
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
@@ -521,3 +522,23 @@ def test_a_message_from_within_parents_that_go_round_is_refused_by_name(shell: A
     assert (done.code, done.error["kind"]) == (12, "parent-cycle")
     assert one in done.error["message"]
     assert two in done.error["message"]
+
+
+def test_what_is_said_beside_an_answer_at_a_terminal_begins_a_line_of_its_own(shell: Any) -> None:
+    """A hook that fails is heard of on the same terminal that shows the answer."""
+    hook(shell, "exit 1")
+    with Typist() as person:
+        subprocess.run(
+            [sys.executable, "-m", "agentsdir.cli.main", "send", *PERSON, "--", "hello"],
+            env=shell.environment(),
+            cwd=shell.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=person.slave,
+            stderr=person.slave,
+            timeout=60,
+            check=False,
+        )
+    first, second, *_ = [line for line in person.shown.splitlines() if "new agent" not in line]
+    assert first == "hello"
+    assert second.startswith("agentsdir: ")
+    assert "did not take the text" in second
