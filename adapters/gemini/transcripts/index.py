@@ -34,7 +34,8 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
 from agentsdir.adapters.gemini.transcripts.spawns import spawn_of
 from agentsdir.adapters.gemini.transcripts.speakers import (
     GIVEN_THOUGHT,
-    restates_prompt,
+    Asked,
+    goes_on,
     speaker_of,
 )
 from agentsdir.adapters.gemini.transcripts.tokens import message_usage
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     )
     from agentsdir.formats.reading.blocks import Source
     from agentsdir.formats.reading.rows import Row
+
+_SAID = ("text", "thought")
 
 
 class Index:
@@ -87,8 +90,7 @@ class Index:
         # Prompts that may be the client's, by message: where they stand, and why.
         self.doubts: dict[str, tuple[Place, str]] = {}
         self._repeats: dict[str, int] = {}
-        # The last prompt, by its id, and what was shown of it.
-        self._asked = "", ""
+        self._asked = Asked()
         # What the calls of the message that was seen last gave, where each gave one part.
         self._answers: list[Part] | None = None
         # The message that was seen last and its version then: the next one repeats most of it.
@@ -230,7 +232,7 @@ class Index:
         for at, kind in enumerate(kinds):
             part = parts[at]
             before = before if kind == "media" else kind
-            if kind in ("text", "thought"):
+            if kind in _SAID:
                 said.append(part["text"])
                 length += len(part["text"])
                 speaker = speaker_of(part["text"])
@@ -256,14 +258,18 @@ class Index:
         shown = value.get("displayContent")
         if shown is not None:
             length += 1
-            sent, seen = plain_text(content_of(value)), plain_text(shown)
-            by, asked = self._asked
-            if by != message.id and restates_prompt(sent, seen, asked):
-                message.continues, message.asks = True, False
-                self.doubts.pop(message.id, None)
+            if self._asked.message != message.id:
+                texts = [part["text"] for part in parts if part_kind(part) in _SAID]
+                only = len(texts) == len(parts)
+                continues, doubt = goes_on(texts, plain_text(shown), self._asked, only_texts=only)
+                if continues:
+                    message.continues, message.asks = True, False
+                    self.doubts.pop(message.id, None)
+                elif doubt:
+                    self.doubts[message.id] = place, doubt
         if message.asks and not answers:
-            said_last = plain_text(content_of(value) if shown is None else shown)
-            self._asked = message.id, said_last
+            sent = plain_text(content_of(value))
+            self._asked = Asked(message.id, sent if shown is None else plain_text(shown), sent)
         if said or shown is not None:
             sign = hash(tuple(said))
             if message.add_text(sign, length, place):

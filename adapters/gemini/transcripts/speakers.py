@@ -9,10 +9,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 class Speaker(NamedTuple):
     """What a text is: a `form` of the client (empty: a prompt), and what a person `typed` in it.
@@ -138,8 +134,12 @@ _WRAPPINGS = (
 _NAME = re.compile(r"/[A-Za-z?][\w:.-]*(?:\s|$)")
 _ESCAPED = re.compile(r"\\([\\`])")
 _ALL_ESCAPED = re.compile(r"(?:[^\\`]|\\[\\`])*")
-# What the client says when it goes on by itself; alone, the second may be a person's.
-_CONTINUATIONS = ("System: ", "Please continue.")
+_PLEASE = "Please continue."
+_REPEATED = (
+    "its displayContent is that of the prompt before, as where a hook makes the client go on"
+)
+# What the client puts another text for before it sends a prompt: the name of a file or a folder.
+_MENTION = re.compile(r"(?<!\\)@(?:\"[^\"]*\"|\\.|\S)+", re.DOTALL)
 
 
 def speaker_of(text: str) -> Speaker:
@@ -154,7 +154,7 @@ def speaker_of(text: str) -> Speaker:
             if typed is not None and form == "hints":
                 typed = "\n".join(line.removeprefix("- ") for line in typed.split("\n"))
             return Speaker(form, typed, shown)
-    if text == "Please continue.":
+    if text == _PLEASE:
         return MAY_GO_ON
     return LOOKALIKE if text.startswith(_WRAPPINGS) else PERSON
 
@@ -202,15 +202,57 @@ def names_command(typed: str) -> bool:
     return _NAME.match(typed) is not None
 
 
-def restates_prompt(content: Any, shown: Any, asked: Any) -> bool:
+class Asked(NamedTuple):
+    """A prompt: its message, what was shown of it, and what was sent."""
+
+    message: str = ""
+    shown: str = ""
+    sent: str = ""
+
+
+def goes_on(texts: list[str], shown: str, asked: Asked, *, only_texts: bool) -> tuple[bool, str]:
     """Tell whether the client goes on by itself, with the running prompt's `displayContent`.
 
+    Such a row is one of the fixed sentences, or the reason that a hook gave: one text that is
+    neither what was shown nor made of it.
+
     Args:
-        content: the text that was sent.
-        shown: the row's `displayContent` as text.
-        asked: what was shown of the prompt before.
+        texts: the texts of the row's `content`, part by part.
+        shown: its `displayContent` as text.
+        asked: the prompt before.
+        only_texts: whether nothing but texts stands in `content`.
+
+    Returns:
+        Whether it does, and why it is in doubt where it does not.
     """
-    if not shown or shown != asked or content.startswith(shown):
-        return False
-    # A command that is typed again says the same again, whatever it is made into.
-    return not is_command(content, shown) or content.startswith(_CONTINUATIONS)
+    sent, said = "".join(texts).strip(), shown.strip()
+    if not said or said != asked.shown.strip() or sent.startswith(said):
+        return False, ""
+    own = [text for text in texts if text.strip() != _PLEASE and not is_client(text)]
+    if not own:
+        return True, ""
+    if sent == asked.sent.strip() or _is_expanded(said, own[0]):
+        return False, ""
+    # A command may be made into another text each time, and a hook says one text.
+    if is_command(sent, said) or len(own) > 1 or not only_texts:
+        return False, _REPEATED
+    return True, ""
+
+
+def _is_expanded(shown: str, sent: str) -> bool:
+    """Tell whether a text is what was typed, with other names for the files mentioned in it.
+
+    Blanks and backslashes do not count: the client leaves some out, and adds others.
+    """
+    *begins, end = (_bare(words) for words in _MENTION.split(shown))
+    sent, at = _bare(sent), 0
+    for number, words in enumerate(begins):
+        found = sent.find(f"{words}@", at)
+        if found < 0 or (number == 0 and found > 0):
+            return False
+        at = found + len(words) + 1
+    return sent[at:].endswith(end) if begins else sent == end
+
+
+def _bare(text: str) -> str:
+    return "".join(text.split()).replace("\\", "")

@@ -105,6 +105,65 @@ def test_the_shown_prompt_of_a_row_that_goes_on_by_itself_is_no_second_prompt(sa
     assert prompts == ["paint the fence"]
 
 
+MENTIONS = [
+    ("List @src/ and go", "List @src/** and go"),
+    ("@src/", "@src/**"),
+    (r"Spaced @with\ space.txt, please", "Spaced @with space.txt, please"),
+    ("Compare @a and\n@b.", "Compare @lib/a and @lib/b."),
+    ("Mail me\\@home about @src/", "Mail me@home about @src/**"),
+    ("  look at the fence ", "look at the fence"),
+]
+
+
+@pytest.mark.parametrize(("shown", "sent"), MENTIONS)
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_prompt_with_a_mention_that_is_typed_again_stands_again(
+    shown: str, sent: str, changed: bool
+) -> None:
+    """The client puts the file's own name into it, and what the file says may have changed."""
+    files = [{"text": f"\n--- Content\n{text}"} for text in ("one", "two" if changed else "one")]
+    asked = [
+        prompt([{"text": sent}, files[at]], f"u{at}", displayContent=[{"text": shown}])
+        for at in (0, 1)
+    ]
+    reading = read_bytes(log(header(), asked[0], answer(), asked[1], answer("Done.", "g2")))
+    prompts = [one["content"] for one in reading.blocks("live") if one["type"] == "user_message"]
+    assert prompts == [shown, shown]
+    assert reading.findings == []
+
+
+def test_the_reason_of_a_hook_is_no_prompt_whatever_the_prompt_mentions() -> None:
+    """It is one text, and not made of what was shown; a hook's context may stand beside it."""
+    shown = [{"text": "List @src/ and go"}]
+    first = prompt([{"text": "List @src/** and go"}, {"text": "x"}], displayContent=shown)
+    for said in ("The tests fail", "List nothing and go", "@src/** and go", "List @src/**"):
+        parts = [{"text": said}, {"text": FORMS["hook-context"]}]
+        again = prompt(parts, "u2", displayContent=shown)
+        reading = read_bytes(log(header(), first, answer(), again, answer("Done.", "g2")))
+        assert [one["type"] for one in reading.blocks("live")].count("user_message") == 1, said
+        assert reading.findings == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "parts"),
+    [
+        ("/greet the team", [{"text": "Greet them at noon."}]),
+        ("paint the fence", [{"text": "Paint it"}, {"text": "now"}]),
+        ("paint the fence", [{"text": "Paint"}, {"inlineData": {"mimeType": "a/b", "data": ""}}]),
+    ],
+)
+def test_what_may_have_been_typed_again_is_shown_and_remarked_on(
+    shown: str, parts: list[dict[str, Any]]
+) -> None:
+    """A command is made into another text each time, and a hook says one text."""
+    asked = prompt("Paint.", displayContent=[{"text": shown}])
+    again = prompt(parts, "u2", displayContent=[{"text": shown}])
+    reading = read_bytes(log(header(), asked, answer(), again, answer("Done.", "g2")))
+    said = [one.get("content", one.get("message")) for one in reading.blocks("live")]
+    assert said.count(shown) == 2
+    assert reading.findings == ["doubtful-prompt"]
+
+
 def test_please_continue_alone_may_be_a_persons() -> None:
     """Clients before 0.28 write the same words, and nothing tells them apart."""
     reading = read_bytes(log(header(), prompt("Please continue."), answer()))
