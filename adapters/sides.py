@@ -78,7 +78,8 @@ class TranscriptReader(Protocol):
     def detect(self, head: bytes, name: str) -> bool:
         """Tell from the first 64 KiB (and, at most as a hint, the name) whether the bytes are ours.
 
-        `head` is cut at a byte, not at a line: its last line may be incomplete.
+        `head` is cut at a byte, not at a line: its last line may be incomplete. It is asked again
+        with more of a file whose first lines are longer, if nobody takes it by 64 KiB.
         """
 
     def paths(self, home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:

@@ -278,7 +278,7 @@ class _AnyOutput:
         known = None
         if line.strip():
             self._lines += 1
-            head = b"".join(self._held)[:HEAD]
+            head = b"".join(self._held)
             known = next((one for one in self._readers if one.detect(head, "-")), None)
         if known is not None:
             yield from self._begin(known)

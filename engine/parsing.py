@@ -12,7 +12,7 @@ from agentsdir.formats.reading.drift import Drifts
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.source import Source, heads
 from agentsdir.formats.reading.usage import add_usage, no_usage
 from agentsdir.formats.tuples import NamedTuple
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 GZIP = b"\x1f\x8b"
 SUFFIXES = (".jsonl", ".json")
+_LINES = 64  # that may say whose a file is
 
 
 class Found(NamedTuple):
@@ -92,9 +93,10 @@ def owner_of(source: Source, names: Iterable[str], *, forced: bool = False) -> s
     if not head:
         message = f"{source.name} is empty: no session is stored in it"
         raise NotATranscript(message, file=source.name, kind="empty-file")
-    for name in names:
-        if forced or _takes(registry.get(name), head, source.name):
-            return name
+    for begun in _heads(source):
+        for name in names:
+            if forced or _takes(registry.get(name), begun, source.name):
+                return name
     if head.startswith(GZIP):
         message = f"{source.name} is compressed"
         hint = f"`zcat {source.name} | agentsdir parse -` reads it"
@@ -108,7 +110,16 @@ def owner_of(source: Source, names: Iterable[str], *, forced: bool = False) -> s
 
 def recognises(adapter: str, source: Source) -> bool:
     """Tell whether an adapter takes a file for its own."""
-    return _takes(registry.get(adapter), source.head(), source.name)
+    architecture = registry.get(adapter)
+    return any(_takes(architecture, head, source.name) for head in _heads(source))
+
+
+def _heads(source: Source) -> Iterator[bytes]:
+    """Yield the first 64 KiB, then more where these end within one of the first rows."""
+    for head in heads(source.head):
+        yield head
+        if head.count(b"\n") >= _LINES:
+            return
 
 
 def _takes(architecture: Architecture, head: bytes, name: str) -> bool:

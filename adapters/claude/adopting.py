@@ -7,7 +7,7 @@ import os
 import orjson
 
 from agentsdir.adapters.claude import cards, store
-from agentsdir.adapters.claude.detection import head_rows
+from agentsdir.adapters.claude.detection import first_rows
 from agentsdir.adapters.claude.paths import munge
 from agentsdir.adapters.claude.placing import UUID, role_of
 from agentsdir.adapters.contract import Adoptable, NativeFile
@@ -30,7 +30,7 @@ def adoptable(main: Path) -> Adoptable:
     Raises `Invalid` when neither its name nor its rows say which session it is, and `OSError`.
     """
     source = Source(str(main), path=main)
-    rows = list(head_rows(source.head()))
+    rows = first_rows(source.head)
     native_id = native_id_of(main)
     if not UUID.fullmatch(native_id):
         raise Invalid(
@@ -40,7 +40,10 @@ def adoptable(main: Path) -> Adoptable:
     cwd = _first(rows, "cwd")
     in_store = main.parent.parent.name == store.PROJECTS
     folder = f"{store.PROJECTS}/{main.parent.name if in_store else munge(cwd)}"
-    card = cards.read_card(main)
+    try:
+        card = cards.read_card(main)
+    except OSError:  # a title is all that is missing then
+        card = None
     return Adoptable(
         id=native_id,
         cwd=cwd,
@@ -58,7 +61,7 @@ def native_id_of(main: Path) -> str:
     """
     if UUID.fullmatch(main.stem):
         return main.stem
-    return _first(list(head_rows(Source(str(main), path=main).head())), "sessionId")
+    return _first(first_rows(Source(str(main), path=main).head), "sessionId")
 
 
 def _first(rows: list[dict[str, Any]], name: str) -> str:

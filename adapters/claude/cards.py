@@ -1,4 +1,6 @@
-"""What a list shows of a session, from the first and last 64 KiB of its file.
+"""What a list shows of a session, from the first and last 64 KiB of its file, or a bit more.
+
+Where these hold no whole row of a conversation, or the first no prompt, more is read.
 
 Rows that a list needs are few among many, and long ones among them: so each is looked for by a
 word that it must hold, and only lines that hold it are decoded. The word may stand anywhere in
@@ -19,6 +21,8 @@ from agentsdir.adapters.claude.classify import COMMAND, command_text, is_caveat,
 from agentsdir.adapters.claude.shapes import mapping, part_text, parts, text
 from agentsdir.adapters.contract import NativeSession
 from agentsdir.formats import times
+from agentsdir.formats.reading.lines import LINE_CAP
+from agentsdir.formats.reading.source import heads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 END = 64 * 1024
-LONGEST = 4 * 1024 * 1024  # of a first prompt that is longer than the head
 TITLE = 200
 NOTE = 1024
 _BOM = b"\xef\xbb\xbf"
@@ -48,7 +51,7 @@ class _Ends:
     """The two ends of a file; the same bytes where it is short."""
 
     def __init__(self, head: bytes, tail: bytes) -> None:
-        self.head = head.removeprefix(_BOM)
+        self.head = head
         self.tail = tail
         # The last rows first: those of the tail, then those of the head.
         self._notes = (_notes(tail), _notes(self.head))
@@ -80,7 +83,8 @@ class _Ends:
 def read_card(path: Path) -> NativeSession | None:
     """Return what a list shows of the session in a file; None if it need not show it.
 
-    Raises `OSError` when the file cannot be read, or is no regular file.
+    Raises `OSError` when the file cannot be read, is no regular file, or says nothing to show in
+    its first 64 MiB and goes on.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -90,19 +94,30 @@ def read_card(path: Path) -> NativeSession | None:
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
         if not size:
             return None
-        head = os.pread(descriptor, END, 0)
-        tail = os.pread(descriptor, END, size - END) if size > END else head
-        if _is_child(head) or not (_is_chained(head) or _is_chained(tail)):
+        beginnings = _beginnings(descriptor, size)
+        head = next(beginnings)
+        while not _is_chained(head) and (longer := next(beginnings, None)) is not None:
+            head = longer
+        tail = _end(descriptor, size)
+        if _is_child(head):
+            return None
+        if not (_is_chained(head) or _is_chained(tail)):
+            _refuse_long(path, size)
             return None
         ends = _Ends(head, tail)
         title = next((found for kind, name in _TITLES if (found := ends.named(kind, name))), "")
         if not title.strip():
-            if size > END:
-                ends.head += _rest_of_row(descriptor)
-            title = _first_prompt(ends.head, ends.named("last-prompt", "lastPrompt"))
+            # A row is read to its end before a command counts: it may be the prompt.
+            for ends.head in beginnings:
+                if title := _first_prompt(ends.head):
+                    break
+            else:
+                last = ends.named("last-prompt", "lastPrompt")
+                title = _first_prompt(ends.head) or ("" if last.startswith("/") else last)
     finally:
         os.close(descriptor)
     if not title.strip():
+        _refuse_long(path, size)
         return None
     created = (times.native(row.get("timestamp")) for row in _rows(ends.head, "timestamp"))
     return NativeSession(
@@ -124,16 +139,27 @@ def _is_chained(data: bytes) -> bool:
     return _CHAINED in data[data.rfind(b"\n") + 1 :]
 
 
-def _rest_of_row(descriptor: int) -> bytes:
-    """Return what the row at which the head ends goes on with; nothing of one without an end."""
-    rest = b""
-    while len(rest) < LONGEST:
-        piece = os.pread(descriptor, END, END + len(rest))
-        end = piece.find(b"\n")
-        if end >= 0 or not piece:
-            return rest + piece[: end + 1]
-        rest += piece
-    return b""
+def _beginnings(descriptor: int, size: int) -> Iterator[bytes]:
+    """Yield the whole rows in the first 64 KiB, then those in more and more of the file."""
+    for head in heads(lambda length: os.pread(descriptor, length, 0)):
+        whole = len(head) if len(head) >= size else head.rfind(b"\n") + 1
+        yield head[:whole].removeprefix(_BOM)
+
+
+def _end(descriptor: int, size: int) -> bytes:
+    """Return the last 64 KiB, or as much as holds the last row whole."""
+    length = END
+    while True:
+        tail = os.pread(descriptor, length, max(0, size - length))
+        if length >= min(size, LINE_CAP) or b"\n" in tail[:-1]:
+            return tail
+        length *= 2
+
+
+def _refuse_long(path: Path, size: int) -> None:
+    """Refuse a file that may say more behind what was read of it. Raises `OSError`."""
+    if size > LINE_CAP:
+        raise OSError(errno.EFBIG, "its first 64 MiB do not say what it is about", str(path))
 
 
 def _is_child(head: bytes) -> bool:
@@ -141,22 +167,14 @@ def _is_child(head: bytes) -> bool:
     found = _SIDECHAIN.search(head)
     while found is not None:
         row = _decode(_line_at(head, found.start()))
-        if row is None and head.find(b"\n", found.end()) < 0:
-            # Longer than the head: what stands before its content counts.
-            begin = head.rfind(b"\n", 0, found.start()) + 1
-            return found[1] == b"true" and b'"message"' not in head[begin : found.start()]
         if row is not None and type(row.get("isSidechain")) is bool:
             return bool(row["isSidechain"])
         found = _SIDECHAIN.search(head, found.end())
     return False
 
 
-def _first_prompt(head: bytes, last: str) -> str:
-    """Return what a person typed first; failing that the first command that asks for something.
-
-    Args:
-        last: the last prompt, as the client noted it, for a file whose beginning has none.
-    """
+def _first_prompt(head: bytes) -> str:
+    """Return what a person typed first; failing that the first command that asks for something."""
     command, caveat = "", None
     for row in _rows(head, "user"):
         if row.get("type") != "user" or row.get("isSidechain") is True:
@@ -175,7 +193,7 @@ def _first_prompt(head: bytes, last: str) -> str:
         elif voice is COMMAND and not command:
             typed = command_text(texts[0])
             command = "" if typed.split(" ", 1)[0] in _OWN_COMMANDS else typed
-    return command or ("" if last.startswith("/") else last)
+    return command
 
 
 def _notes(data: bytes) -> bytes:

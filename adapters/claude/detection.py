@@ -7,10 +7,11 @@ import re
 import orjson
 
 from agentsdir.formats.reading.salvage import salvage
+from agentsdir.formats.reading.source import heads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 _BOM = b"\xef\xbb\xbf"
@@ -99,6 +100,22 @@ def detect(head: bytes) -> bool:
         and b'"projectHash"' not in first
         and b'"conversationId"' not in first
     )
+
+
+def first_rows(read: Callable[[int], bytes]) -> list[dict[str, Any]]:
+    """Return the first rows of a file, as far as one of a conversation, be it ever so long.
+
+    Args:
+        read: returns as many of the first bytes as it is given, as `Source.head` does.
+    """
+    rows: list[dict[str, Any]] = []
+    for head in heads(read):
+        rows = list(head_rows(head))
+        if head.count(b"\n") >= _MAX_ROWS:
+            break
+        if any("isSidechain" in row or "session_id" in row for row in rows):
+            break
+    return rows
 
 
 def head_rows(head: bytes) -> Iterator[dict[str, Any]]:

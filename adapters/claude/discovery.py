@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from agentsdir.adapters.claude.detection import head_rows
+from agentsdir.adapters.claude.detection import first_rows
 from agentsdir.adapters.claude.shapes import agent_id
 from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.formats.errors import AgentsdirError
@@ -29,12 +29,11 @@ class _Head:
         self.folder = path.parent
         self.stem = path.stem
         try:
-            head = source.head()
+            rows = first_rows(source.head)
         except AgentsdirError:  # where it stands is all that is left to go by
             self.sessions: list[str] = []
             self.is_child = SIDE_FOLDER in self.folder.parts
             return
-        rows = list(head_rows(head))
         self.sessions = [
             session for row in rows if isinstance(session := row.get("sessionId"), str)
         ]
@@ -43,8 +42,8 @@ class _Head:
             self.is_child = (
                 first["isSidechain"] is True and agent_id(first.get("agentId")) is not None
             )
-        else:  # a first row longer than the head
-            line = head.split(b"\n", 1)[0]
+        else:  # a first row that is still being written
+            line = source.head().split(b"\n", 1)[0]
             self.is_child = bool(_SIDECHAIN.search(line) and _AGENT.search(line))
 
     def parents(self) -> list[tuple[PurePath, str]]:

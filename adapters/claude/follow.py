@@ -7,7 +7,7 @@ session: their rows share calls and links. So when one file has to be read again
 from __future__ import annotations
 
 from agentsdir.adapters.claude import store
-from agentsdir.adapters.claude.detection import head_rows
+from agentsdir.adapters.claude.detection import first_rows
 from agentsdir.adapters.claude.discovery import is_child, is_child_of
 from agentsdir.adapters.claude.growing import Growing
 from agentsdir.adapters.claude.sessions import own_session, sidecar, thread_name
@@ -16,7 +16,7 @@ from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.live import LiveSink
 from agentsdir.formats.reading.retelling import Retelling
 from agentsdir.formats.reading.rows import LineFeed
-from agentsdir.formats.reading.source import HEAD, Source
+from agentsdir.formats.reading.source import HEAD, Source, heads
 from agentsdir.formats.reading.tailing import Look, Tail
 
 TYPE_CHECKING = False
@@ -50,13 +50,13 @@ class _File:
 
     def look_at_head(self) -> bool:
         """Read what the beginning says; return whether that is news."""
-        if len(self.head) == HEAD:
+        if len(self.head) == HEAD and self.opening[0]:
             return False
         self.head = self.tail.head(HEAD)
-        rows = list(head_rows(self.head))
+        rows = first_rows(self.tail.head)
         session = own_session(rows, self.name)
         # A subagent's file can also be followed by itself.
-        child = not self.is_main or is_child(Source(self.name, data=self.head))
+        child = not self.is_main or is_child(Source(self.name, path=self.tail.path))
         opening = session, thread_name(rows, self.name) if child else None
         changed, self.opening = opening != self.opening, opening
         return changed
@@ -221,15 +221,16 @@ class SessionFollower:
                 status = path.stat()
                 if self._strangers.get(path) == min(status.st_size, HEAD):
                     continue
-                head = Source(str(path), path=path).head()
+                source = Source(str(path), path=path)
+                is_begun = complete or any(b"\n" in head for head in heads(source.head))
             except (OSError, AgentsdirError):  # gone since it was listed
                 continue
             inode = status.st_dev, status.st_ino
             moved = next((file for file in self._files if file.tail.inode == inode), None)
             if moved is not None:
                 moved.tail.path = path
-            elif complete or b"\n" in head:
-                if is_child_of(main.parent, names, Source(str(path), path=path)):
+            elif is_begun:
+                if is_child_of(main.parent, names, source):
                     yield _File(path, is_main=False)
                 else:
-                    self._strangers[path] = len(head)
+                    self._strangers[path] = min(status.st_size, HEAD)

@@ -7,7 +7,7 @@ from pathlib import PurePath
 import orjson
 
 from agentsdir.adapters.claude.calls import Calls
-from agentsdir.adapters.claude.detection import head_rows
+from agentsdir.adapters.claude.detection import first_rows
 from agentsdir.adapters.claude.reading import Reading
 from agentsdir.adapters.claude.shapes import agent_id
 from agentsdir.adapters.claude.subagents import Subagents
@@ -32,7 +32,7 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
     for transcript in session.transcripts:
         source = transcript.source
         try:
-            rows = list(head_rows(source.head()))
+            rows = first_rows(source.head)
             meta = sidecar(transcript.sidecar)
         except AgentsdirError as error:
             if transcript.role == "main":

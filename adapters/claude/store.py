@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from agentsdir.adapters.claude import cards
-from agentsdir.adapters.claude.detection import head_rows
+from agentsdir.adapters.claude.detection import first_rows
 from agentsdir.adapters.claude.discovery import SIDE_FOLDER, discover
 from agentsdir.adapters.claude.sessions import own_session
 from agentsdir.adapters.contract import MIN_NATIVE_PREFIX
@@ -109,7 +109,7 @@ def locate(storage: Path, native_id: str) -> list[Path]:
 def files(main: Path) -> SessionFiles:
     """Return a session as it stands: its main transcript, and the children that belong to it."""
     main_source = Source(str(main), path=main)
-    named = own_session(list(head_rows(main_source.head())), main_source.name)
+    named = own_session(first_rows(main_source.head), main_source.name)
     near = beside(main, {main.stem, named} - {""})
     sources = [Source(str(path), path=path) for path in near]
     for session in discover([main_source, *sources]):

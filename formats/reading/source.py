@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 
 from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.reading.lines import LINE_CAP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
@@ -18,6 +20,28 @@ MAX_DOCUMENT = 256 * 1024 * 1024
 """Bytes that a transcript may have that is one JSON document, and is read whole."""
 # Transcript lines are often longer than Python's default buffer; with it, reading costs threefold.
 BUFFER = 256 * 1024
+
+
+def heads(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Yield the first 64 KiB of a file, then the whole rows in twice as much, and so on.
+
+    The first row of a file may be longer than 64 KiB: then only what is yielded later has it whole.
+    The last one yielded ends with the file, or within its first 64 MiB (`LINE_CAP`).
+
+    Args:
+        read: returns as many of the first bytes as it is given, or all of a shorter file.
+    """
+    size = HEAD
+    head = read(size)
+    yield head
+    longest = head.rfind(b"\n") + 1
+    while len(head) == size < LINE_CAP:
+        size *= 2
+        head = read(size)
+        whole = len(head) if len(head) < size else head.rfind(b"\n") + 1
+        if whole > longest:
+            longest = whole
+            yield head[:whole]
 
 
 class Source:

@@ -170,21 +170,25 @@ def test_a_session_in_which_only_clear_was_said_is_not_listed(store: Path) -> No
     assert listed(store) == []
 
 
-def test_the_last_prompt_is_the_title_only_where_the_head_has_no_prompt(store: Path) -> None:
+def test_the_last_prompt_is_the_title_only_where_no_prompt_is_found(store: Path) -> None:
     """The first one is what a person looks for; the client notes the last one at the end."""
     noted = {"type": "last-prompt", "lastPrompt": "the last", "sessionId": SESSION}
     put(store, prompt("the first"), noted)
     assert title_of(store) == "the first"
     filling = [row("system", f"s{n}", None, content="x" * 1000) for n in range(80)]
     put(store, *filling, prompt("far behind"), noted)
+    assert title_of(store) == "far behind"
+    put(store, *filling, noted)
     assert title_of(store) == "the last"
 
 
 def test_the_text_of_a_result_that_is_longer_than_the_head_is_no_title(store: Path) -> None:
     """A row that the head cuts off is read to its end: only then can anybody tell what it is."""
     result = [{"type": "tool_result", "tool_use_id": "t", "content": "of a tool " * 10_000}]
-    put(store, prompt(result), {**prompt("typed"), "uuid": "u3"})
+    put(store, prompt(result))
     assert listed(store) == []
+    put(store, prompt(result), {**prompt("typed"), "uuid": "u3"})
+    assert title_of(store) == "typed"
 
 
 def test_a_prompt_longer_than_the_head_still_names_its_session(store: Path) -> None:
