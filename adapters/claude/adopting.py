@@ -10,6 +10,7 @@ from agentsdir.adapters.claude import cards, store
 from agentsdir.adapters.claude.detection import first_rows
 from agentsdir.adapters.claude.paths import munge
 from agentsdir.adapters.claude.placing import UUID, role_of
+from agentsdir.adapters.claude.shapes import SYNTHETIC
 from agentsdir.adapters.contract import Adoptable, NativeFile
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.source import Source
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _TAIL = 256 * 1024
-_NOBODY = "<synthetic>"
 
 
 def adoptable(main: Path) -> Adoptable:
@@ -90,6 +90,6 @@ def _model(main: Path) -> str:
                 model = orjson.loads(line)["message"]["model"]
             except (orjson.JSONDecodeError, KeyError, TypeError):
                 continue
-            if isinstance(model, str) and model != _NOBODY:
+            if isinstance(model, str) and model != SYNTHETIC:
                 return model
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from agentsdir.adapters.claude.emit import HIDDEN, PARSED
-from agentsdir.adapters.claude.shapes import all_text, identifier, mapping, parts, text
+from agentsdir.adapters.claude.shapes import SYNTHETIC, all_text, identifier, mapping, parts, text
 from agentsdir.adapters.claude.subagents import TOOLS
 from agentsdir.adapters.claude.tree import ANSWER, FILLER
 from agentsdir.formats.reading.sink import DROPPED
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.reading import Reading
 
-SYNTHETIC = "<synthetic>"
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FILLING = "No response requested."
 CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})

@@ -18,7 +18,7 @@ import stat
 import orjson
 
 from agentsdir.adapters.claude.classify import COMMAND, command_text, is_caveat, listen
-from agentsdir.adapters.claude.shapes import mapping, part_text, parts, text
+from agentsdir.adapters.claude.shapes import SYNTHETIC, mapping, part_text, parts, text
 from agentsdir.adapters.contract import NativeSession
 from agentsdir.formats import times
 from agentsdir.formats.reading.lines import LINE_CAP
@@ -116,7 +116,7 @@ def read_card(path: Path) -> NativeSession | None:
                 title = _first_prompt(ends.head) or ("" if last.startswith("/") else last)
     finally:
         os.close(descriptor)
-    if not title.strip():
+    if not title.strip() and not _is_answered(ends.head):
         _refuse_long(path, size)
         return None
     created = (times.native(row.get("timestamp")) for row in _rows(ends.head, "timestamp"))
@@ -194,6 +194,16 @@ def _first_prompt(head: bytes) -> str:
             typed = command_text(texts[0])
             command = "" if typed.split(" ", 1)[0] in _OWN_COMMANDS else typed
     return command
+
+
+def _is_answered(head: bytes) -> bool:
+    """Tell whether the model answered: a prompt that is an image has no words for a title."""
+    for row in _rows(head, "assistant"):
+        message = mapping(row.get("message"))
+        own = row.get("type") == "assistant" and row.get("isSidechain") is not True
+        if own and message.get("model") != SYNTHETIC:
+            return True
+    return False
 
 
 def _notes(data: bytes) -> bytes:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 # What real agent ids look like; anything else in their place is no id.
+SYNTHETIC = "<synthetic>"
+"""The model of a message that the client wrote itself."""
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 _RESERVED = "main"
 _ROW = frozenset({"parentUuid", "uuid", "type", "sessionId"})

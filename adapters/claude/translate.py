@@ -6,11 +6,10 @@ comes from the partial messages among them.
 
 from __future__ import annotations
 
-from agentsdir.adapters.claude.assistant import SYNTHETIC
 from agentsdir.adapters.claude.growing import Growing
 from agentsdir.adapters.claude.outcomes import read_outcome, total_cost
 from agentsdir.adapters.claude.partials import Partials
-from agentsdir.adapters.claude.shapes import is_row, mapping, text
+from agentsdir.adapters.claude.shapes import SYNTHETIC, is_row, mapping, text
 from agentsdir.adapters.claude.tokens import Spent, message_usage
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN

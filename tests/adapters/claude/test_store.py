@@ -170,6 +170,19 @@ def test_a_session_in_which_only_clear_was_said_is_not_listed(store: Path) -> No
     assert listed(store) == []
 
 
+@pytest.mark.parametrize(
+    ("model", "count"), [("claude-x", 1), ("<synthetic>", 0)], ids=["the model", "the client"]
+)
+@pytest.mark.parametrize("part", ["image", "tool_result"])
+def test_a_session_without_words_is_listed_where_the_model_answered(
+    store: Path, part: str, model: str, count: int
+) -> None:
+    """It has no title; what the client answers itself says nothing."""
+    answer = row("assistant", "a1", "u1", message={"model": model, "content": "a cat"})
+    put(store, prompt([{"type": part}]), answer)
+    assert [one.title for one in listed(store)] == [""] * count
+
+
 def test_the_last_prompt_is_the_title_only_where_no_prompt_is_found(store: Path) -> None:
     """The first one is what a person looks for; the client notes the last one at the end."""
     noted = {"type": "last-prompt", "lastPrompt": "the last", "sessionId": SESSION}
