@@ -12,7 +12,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     plain_text,
     text_of,
 )
-from agentsdir.adapters.gemini.transcripts.speakers import is_client
+from agentsdir.adapters.gemini.transcripts.speakers import GIVEN_ANSWER, is_client
 from agentsdir.adapters.gemini.transcripts.turns import Turn, TurnWriter
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 # Where the turns stand, the richest first: /restore, /chat save, and its oldest form.
 LISTS = ("clientHistory", "history", "")
 _BETWEEN = "########"
-# How the answer begins that the client gives itself to the environment it sends first.
-_GIVEN = "Got it. Thanks for the "
+# The answers that the client gives itself to the environment it sends first.
+_GIVEN = ("Got it. Thanks for the context!", GIVEN_ANSWER)
 
 
 def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
@@ -53,7 +53,7 @@ def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
         if role == "user":
             last = writer.user(turn)
             setting_up = last == DROPPED and is_client(plain_text(parts))
-        elif role == "model" and setting_up and plain_text(parts).startswith(_GIVEN):
+        elif role == "model" and setting_up and plain_text(parts).strip() in _GIVEN:
             writer.log(turn, row.value, "model", reason="session-context")
         elif role == "model":
             last = writer.model(turn)

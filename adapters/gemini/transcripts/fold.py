@@ -20,7 +20,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     plain_text,
     role_of,
 )
-from agentsdir.adapters.gemini.transcripts.speakers import GIVEN_ANSWER, speaker_of
+from agentsdir.adapters.gemini.transcripts.speakers import GIVEN_ANSWER, is_snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class Fold:
         message_id = _id_of(value)
         if self._alias.get(message_id, message_id) in self.index.messages:
             return False
-        return speaker_of(plain_text(content_of(value))).form == "snapshot"
+        return is_snapshot(plain_text(content_of(value)))
 
     def _note_given_answer(self, messages: list[Any]) -> None:
         """Note the answer that the client gave itself to the snapshot."""

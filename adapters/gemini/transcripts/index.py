@@ -235,7 +235,7 @@ class Index:
             if kind in _SAID:
                 said.append(part["text"])
                 length += len(part["text"])
-                speaker = speaker_of(part["text"])
+                speaker = speaker_of(part["text"], beside_result=answers)
                 message.asks = message.asks or not speaker.form or speaker.typed is not None
                 if speaker.doubt:
                     self.doubts[message.id] = place, speaker.doubt

@@ -55,7 +55,7 @@ def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterat
     for part, kind in zip(parts, kinds, strict=True):
         if kind in ("text", "thought"):
             text = part["text"]
-            speaker = speaker_of(text)
+            speaker = speaker_of(text, beside_result=answers)
             if speaker.form or continues:
                 goes_on = goes_on or speaker.form == _GOES_ON
                 if speaker.form == SHELL:

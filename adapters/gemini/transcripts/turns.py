@@ -98,8 +98,10 @@ class TurnWriter:
             self.reason = self.reason or piece.reason
             self._add(piece.kind, piece.key, turn, **piece.fields)
         row = turn.row
-        for part in turn.parts:
-            why = speaker_of(part["text"]).doubt if part_kind(part) == "text" else ""
+        kinds = [part_kind(part) for part in turn.parts]
+        answers = "response" in kinds
+        for part, kind in zip(turn.parts, kinds, strict=True):
+            why = speaker_of(part["text"], beside_result=answers).doubt if kind == "text" else ""
             if why:
                 finding = doubtful(self._file, row.line, row.offset, row.length, why)
                 self._sink.finding(finding)
