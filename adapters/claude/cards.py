@@ -185,7 +185,7 @@ def _first_prompt(head: bytes) -> str:
         texts = [piece for part in pieces if (piece := part_text(part))]
         if row.get("isMeta") is True and texts and is_caveat(texts[0]):
             caveat = text(row.get("uuid")) or None
-        voice, divided = listen(row, texts, caveat)
+        voice, divided = listen(row, texts, caveat, is_whole=len(texts) == len(pieces))
         if voice.is_person:
             for _, typed in divided:
                 if typed.strip():

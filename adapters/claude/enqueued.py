@@ -82,9 +82,11 @@ class Queue:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        # By rank, which is by age, and the ranks by text.
+        # By rank, which is by age, and the ranks by text: of all, and of those that no operation
+        # named so far.
         self._waiting: dict[int, _Entry] = {}
         self._ranks: dict[str, list[int]] = {}
+        self._unnamed: dict[str, list[int]] = {}
         # Operations whose entries the rows so far have not delivered. The next row of the
         # conversation may say what a `remove` took out.
         self._dequeued: list[_Exit] = []
@@ -105,21 +107,24 @@ class Queue:
             entry = _Entry(row, place, said, self._here())
             self._waiting[entry.spot.rank] = entry
             self._ranks.setdefault(said, []).append(entry.spot.rank)
+            self._unnamed.setdefault(said, []).append(entry.spot.rank)
             return LATER
         if operation in ("dequeue", "remove"):
-            named = self._oldest(said) if said else None
+            named = self._oldest(self._unnamed, said) if said else None
             if named is None and (self._owed or said):
                 self._owed -= bool(self._owed)
                 return FOLDED
             is_removal = operation == "remove"
             leaving = _Exit(self._spots, named, place.timestamp if is_removal else None)
+            if named is not None:
+                self._unnamed[said].remove(named.spot.rank)
             if named or self._leaving() < len(self._waiting):
                 _add(self.removed if is_removal else self._dequeued, leaving)
             return FOLDED
         if operation == "popAll":
             # Back in the input box: what is sent from there is enqueued anew.
-            back = self._oldest(said)
-            for entry in [back] if back else [] if said else list(self._waiting.values()):
+            back = self._oldest(self._unnamed, said)
+            for entry in [back] if back else [] if said else self._in_queue():
                 self._leave(entry)
                 self._settle(entry, HIDDEN, "taken-back")
             self._reading.reason = "taken-back"
@@ -209,6 +214,8 @@ class Queue:
         emitter.first, emitter.count, reading.reason = DROPPED, 0, ""
         self._showing = True
         value = entry.row.value
+        if entry.text:  # whose form may be one of some versions, and the row does not say its own
+            value = {"version": reading.version, **value}
         outcome = say(reading, value, entry.place, value.get("content"))
         self._showing = False
         for handle in range(emitter.first, emitter.first + emitter.count):
@@ -231,20 +238,41 @@ class Queue:
         rank = entry.spot.rank
         del self._waiting[rank]
         self._ranks[entry.text].remove(rank)
+        if rank in self._unnamed[entry.text]:
+            self._unnamed[entry.text].remove(rank)
         for exits in (self._dequeued, self.removed):
             exits[:] = [one for one in exits if one.count and one.named is not entry]
 
     def _leaving(self) -> int:
-        return sum(one.count for one in (*self._dequeued, *self.removed, *self.taken_in))
+        return sum(one.count for one in self._exits())
 
-    def _oldest(self, text: str) -> _Entry | None:
-        ranks = self._ranks.get(text)
+    def _oldest(self, among: dict[str, list[int]], text: str) -> _Entry | None:
+        ranks = among.get(text)
         return self._waiting[ranks[0]] if ranks else None
+
+    def _in_queue(self) -> list[_Entry]:
+        """Return the entries that no operation so far took out, as far as that is known.
+
+        Of those that an operation without a text may mean, the oldest that are no commands left.
+        """
+        ranks = sorted(rank for ranks in self._unnamed.values() for rank in ranks)
+        left = {rank: self._waiting[rank] for rank in ranks}
+        for one in self._exits():
+            if one.named is None:
+                fitting = sorted(
+                    filter(one.may_be, left.values()), key=lambda entry: entry.is_command
+                )
+                for entry in fitting[: one.count]:
+                    del left[entry.spot.rank]
+        return list(left.values())
+
+    def _exits(self) -> list[_Exit]:
+        return [*self._dequeued, *self.removed, *self.taken_in]
 
     def _matching(self, texts: list[str], mid_turn: bool) -> list[_Entry]:
         """Return the entries that a row of these texts delivers, several if it joins them."""
         for text in texts:
-            entry = self._oldest(text) if text else None
+            entry = self._oldest(self._ranks, text) if text else None
             if entry is not None:
                 return [entry]
         # Clients before 2.1 send all that waits as one prompt.
@@ -258,7 +286,7 @@ class Queue:
                 if joined == text:
                     return several
         # A prompt with images is enqueued without its text.
-        bare = None if mid_turn or not self._dequeued else self._oldest("")
+        bare = None if mid_turn or not self._dequeued else self._oldest(self._ranks, "")
         return [bare] if bare is not None and self._dequeued[0].may_be(bare) else []
 
 

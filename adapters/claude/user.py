@@ -55,7 +55,8 @@ def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> 
     """Turn prompt content into a `user_message`, or what stands in its place."""
     pieces = parts(content)
     texts = [piece for piece in map(part_text, pieces) if piece is not None]
-    voice, divided = listen(value, texts, reading.caveat)
+    is_whole = len(texts) == len(pieces)
+    voice, divided = listen(value, texts, reading.caveat, is_whole=is_whole)
     whole = "\n".join(texts)
     mid_turn = value.get("type") == "attachment"
     if not voice.is_person:

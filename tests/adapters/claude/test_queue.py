@@ -366,6 +366,20 @@ def test_whatever_the_queue_does_no_prompt_is_lost_and_following_equals_parsing(
             ] == expected
 
 
+@pytest.mark.parametrize("text", ["yes", None])
+def test_prompts_of_one_text_that_were_taken_in_are_not_taken_back(text: str | None) -> None:
+    """Each `remove` names another of them; `popAll` takes back only what still waits."""
+    rows = [user("u1", None, "go"), said("a1", "u1", "x")]
+    rows += [_queue("enqueue", "yes"), _queue("enqueue", "yes"), _queue("enqueue", "back")]
+    rows += [_queue("remove", text), _queue("remove", text)]
+    for more in ([], [user("u2", "a1", "next"), said("a2", "u2", "y")]):
+        sink = parse(lines(*rows, *more, _queue("popAll")))
+        assert prompts(sink) == ["go", "yes", "yes", "next"][: 4 if more else 3]
+        assert sink.tally.hidden_by == {"taken-back": 2}
+    named = [_queue("remove", "yes"), _queue("popAll", "yes")]
+    assert prompts(parse(lines(*rows[:4], *named))) == ["go", "yes"]
+
+
 def test_a_notification_left_in_the_queue_is_no_prompt() -> None:
     """The client queues those for itself."""
     text = "<task-notification><task-id>b1</task-id><summary>done</summary></task-notification>"
@@ -374,8 +388,11 @@ def test_a_notification_left_in_the_queue_is_no_prompt() -> None:
     assert [block["message"] for block in of_type(sink, "system")] == ["done"]
     text = '{"task_id":"b1","tool_use_id":"t1","description":"Build","task_type":"local_bash"}'
     for rows in ([], [_queue("remove"), said("a1", None, "x")]):  # waiting still, or taken in
-        sink = parse(lines(_queue("enqueue", text), *rows))
-        assert prompts(sink) == []
+        old = {**user("u0", None, "go"), "version": "2.1.38"}
+        sink = parse(
+            lines(old, _queue("enqueue", text), *({**one, "version": "2.1.38"} for one in rows))
+        )
+        assert prompts(sink) == ["go"]
         assert [block["message"] for block in of_type(sink, "system")] == ["Build"]
     sink = parse(lines(_queue("enqueue", '{"task_id":"b1","mine":1}')))
     assert prompts(sink) == ['{"task_id":"b1","mine":1}']

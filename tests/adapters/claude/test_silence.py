@@ -68,7 +68,7 @@ HIDDEN: dict[str, dict[str, Any]] = {
     "control": {"type": "keep_alive", "sessionId": "s"},
     "empty": user("x1", "u1", []),
     "filler": said("x1", "u1", "No response requested.", model="<synthetic>"),
-    "injected": user("x1", "u1", "<system-reminder>r</system-reminder>"),
+    "injected": user("x1", "u1", "r", promptSource="system"),
     "meta": user("x1", "u1", "context", isMeta=True),
     "part": said("x1", "u1", {"type": "container_upload", "file_id": "f"}),
     "partial-message": {"type": "stream_event", "event": {}, "sessionId": "s"},

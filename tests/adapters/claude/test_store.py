@@ -122,7 +122,16 @@ SPOKEN = {
     "parts": (prompt([{"type": "text", "text": "hello"}]), "hello"),
     "an editor before": (prompt("<ide_selection>x</ide_selection>hello"), "hello"),
     "a caveat": (prompt("Caveat: x", isMeta=True), "second"),
-    "an editor only": (prompt("<ide_opened_file>x</ide_opened_file>"), "second"),
+    "an editor beside": (
+        prompt(
+            [
+                {"type": "text", "text": "<ide_opened_file>x</ide_opened_file>"},
+                {"type": "text", "text": "hello"},
+            ]
+        ),
+        "hello",
+    ),
+    "a tag that may be typed": (prompt("<goal>x</goal>"), "<goal>x</goal>"),
     "a result": (prompt([{"type": "tool_result", "tool_use_id": "t", "content": "x"}]), "second"),
     "a compaction": (prompt("This session is being continued", isCompactSummary=True), "second"),
     "an interruption": (prompt("[Request interrupted by user]"), "second"),
