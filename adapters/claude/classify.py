@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from agentsdir.adapters.claude.notices import is_json_notice
-from agentsdir.adapters.claude.shapes import mapping, parts
+from agentsdir.adapters.claude.shapes import mapping, part_text, parts
 from agentsdir.formats.tuples import NamedTuple
 
 TYPE_CHECKING = False
@@ -126,7 +126,7 @@ _FORMS = (
     # The client's text ends with a line feed, which is cut off what a person types.
     _Form(
         "Stop hook feedback:\n",
-        r"Stop hook feedback:\n- \[[^\n]*\]: (?:(?![^\n]*Stop hook feedback:)[^\n]*\n)++",
+        r"Stop hook feedback:\n- \[(?=[^\n]*\]: )(?:(?![^\n]*Stop hook feedback:)[^\n]*\n)++",
         HOOK,
         before=(2,),
     ),
@@ -174,7 +174,7 @@ _COMMAND_PART = re.compile(r"<command-(name|args)>(.*?)</command-\1>", re.DOTALL
 
 
 def voice_of(value: dict[str, Any], text: str, caveat: str | None = None) -> Voice:
-    """Say who speaks in a `user` row whose first text is `text`.
+    """Say who speaks in a `user` row whose texts, joined by line feeds, are `text`.
 
     `caveat` is the uuid of the last row in which the client warned of what follows below it.
     """
@@ -222,11 +222,10 @@ def _writes(value: dict[str, Any], form: _Form) -> bool:
     get = value.get
     if get("type") == "queue-operation" and form.voice not in _QUEUED:
         return False
-    content = mapping(get("message")).get("content")
-    if form.voice is not INTERRUPT and any(
-        mapping(part).get("type") == "tool_result" for part in parts(content)
-    ):
-        return False  # beside a result the client writes nothing else
+    pieces = parts(mapping(get("message")).get("content"))
+    others = {mapping(part).get("type") for part in pieces if part_text(part) is None}
+    if others and (form.voice is not INTERRUPT or others != {"tool_result"}):
+        return False  # the form is not all of the row
     # On stdout, whose lines have no parents, a prompt is said to be a replay.
     is_stdout = get("type") == "user" and "parentUuid" not in value and not get("isReplay")
     if is_stdout or get("isSynthetic") is True or get("promptSource") == "system":
@@ -266,9 +265,9 @@ def listen(
             prompt if nothing is left without what stands before.
     """
     divided = [_divide(value, text) for text in texts]
-    first = next((typed for _, typed in divided if typed), "")
-    voice = voice_of(value, first or next((text for text in texts if text), ""), caveat)
-    if is_whole and not first and voice.is_person and any(texts):
+    said = "\n".join([typed for _, typed in divided if typed])
+    voice = voice_of(value, said or next((text for text in texts if text), ""), caveat)
+    if is_whole and not said and voice.is_person and any(texts):
         return LOOKALIKE, [("", text) for text in texts]
     return voice, divided
 

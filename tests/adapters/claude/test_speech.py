@@ -190,6 +190,10 @@ WORDS = "my own words"
 VERSIONS = ["1.0.128", "2.0.77", "2.1.29"]  # which write no `promptSource` or `permissionMode`
 
 
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
 @pytest.mark.parametrize("form", WHOLE)
 def test_a_form_that_the_text_tells_is_no_prompt_in_its_versions(form: str) -> None:
     """The client's own row is a system block that shows."""
@@ -208,7 +212,9 @@ def test_words_around_a_form_are_a_prompt(form: str, version: str) -> None:
     ):  # fmt: skip
         for rows in (
             [user("u1", None, text, version=version)],
-            [user("u1", None, [{"type": "text", "text": text}], version=version)],
+            [user("u1", None, [_part(text)], version=version)],
+            [user("u1", None, [_part(form), _part(WORDS)], version=version)],
+            [user("u1", None, [_part(WORDS), _part(form)], version=version)],
             [
                 user("u0", None, "go", version=version),
                 {"type": "queue-operation", "operation": "enqueue", "content": text},
@@ -256,3 +262,11 @@ def test_what_the_client_never_queues_nor_puts_beside_a_yes_is_a_prompt_there(fo
     assert prompts(parse(lines(user("u0", None, "go"), queued))) == ["go", form]
     beside = user("u1", "a1", [result("t1"), {"type": "text", "text": form}])
     assert prompts(parse(lines(said("a1", None, call("t1")), beside))) == [form]
+
+
+def test_an_image_beside_a_form_is_a_prompt() -> None:
+    """The client writes no image into such a row, and none is lost."""
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A"}}
+    content = [_part("<bash-input>ls</bash-input>"), image]
+    (said_so,) = prompts(parse(lines(user("u1", None, content))))
+    assert [part["type"] for part in said_so] == ["text", "image"]
