@@ -35,7 +35,6 @@ class Manner(NamedTuple):
         """A turn and a slot are waited for: for ever, or, together, as long as `--wait` says."""
         from agentsdir.engine.turns import Waiting
 
-        env.count_waits(self.wait)
         if self.wait is None:
             # The slots may be held by turns that wait for the very hook that runs this.
             return Waiting(locks.FOREVER, 0 if env.hook_of else locks.FOREVER)
@@ -91,6 +90,7 @@ def send(env: Environment, asked: Sending) -> None:
     if turn is not None and from_agent not in ("", turn.agent_id):
         raise UsageError(f"in a turn of agent {turn.agent_id} it is that agent who sends")
     world = env.world
+    env.count_waits(asked.manner.wait)
     paths = find_target(env, world, target)
     world.layout.check_version(writing=True)
     if turn is None and not asked.no_wait and paths.id in env.hook_of:

@@ -88,6 +88,7 @@ def _run(env: Environment, world: World, parent: AgentPaths, wanted: Wanted, ask
     manner = sending.Manner(
         asked.events, timeout=asked.timeout, wait=asked.wait, as_json=asked.as_json
     )
+    env.count_waits(manner.wait)
     with sending.Answer(env, manner) as answer, world.disk.settled():
         child = make_child(world, parent, wanted, turn_id=None, sync=False)
         result = run_child(world, child, answer.sender, manner.waiting_in(env))

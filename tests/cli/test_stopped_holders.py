@@ -105,6 +105,21 @@ def test_the_waits_of_a_command_count_together(shell: Any) -> None:
     assert all(f"agent {kid} was not closed" in done.err for kid in kids)
 
 
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    "line", ["send --create other hi", "send --ephemeral hi", "spawn task --parent AGENT"]
+)
+def test_an_agent_that_is_to_be_made_is_waited_for_no_longer_than_asked(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """The lock of the agents directory counts too; else this would take an hour."""
+    monkeypatch.setattr(locks, "PATIENCE", 3600)
+    agent = shell.new()
+    words = [agent if word == "AGENT" else word for word in line.split()]
+    with locks.hold(shell.root / ".lock"):
+        assert shell(*words, "--wait", "0.2").code == 11
+
+
 def test_a_limit_is_for_the_sum_of_all_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wait that ends with the lock counts against what a user asked for only."""
     waits = locks.Waits()
