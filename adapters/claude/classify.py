@@ -167,8 +167,9 @@ _CHANNEL = re.compile(
     r'(<channel source="[^"\n]*"[^>\n]*>\n)(' + _inside("channel") + ")</channel>"
 )
 # What the client wraps the output and input of its own commands in.
-_COMMAND_TAG = re.compile(
-    r"</?(?:local-command-(?:stdout|stderr)|bash-(?:input|stdout|stderr)|user-memory-input)>"
+_COMMAND_ELEMENT = re.compile(
+    r"<(local-command-(?:stdout|stderr)|bash-(?:input|stdout|stderr)|user-memory-input)>(.*?)</\1>",
+    re.DOTALL,
 )
 _COMMAND_PART = re.compile(r"<command-(name|args)>(.*?)</command-\1>", re.DOTALL)
 
@@ -301,4 +302,4 @@ def command_text(text: str) -> str:
     found = {match[1]: match[2].strip() for match in _COMMAND_PART.finditer(text)}
     if found:
         return f"{found.get('name', '')} {found.get('args', '')}".strip()
-    return _COMMAND_TAG.sub("", text).strip()
+    return _COMMAND_ELEMENT.sub(r"\2", text).strip()

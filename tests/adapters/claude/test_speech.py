@@ -270,3 +270,19 @@ def test_an_image_beside_a_form_is_a_prompt() -> None:
     content = [_part("<bash-input>ls</bash-input>"), image]
     (said_so,) = prompts(parse(lines(user("u1", None, content))))
     assert [part["type"] for part in said_so] == ["text", "image"]
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ('<bash-input>grep "<bash-stdout>" log</bash-input>', 'grep "<bash-stdout>" log'),
+        (
+            "<bash-stdout>a <bash-input>ls</bash-input></bash-stdout><bash-stderr>b</bash-stderr>",
+            "a <bash-input>ls</bash-input>b",
+        ),
+    ],
+)
+def test_a_tag_within_a_command_or_its_output_stands(words: str, shown: str) -> None:
+    """Only what the client wraps around it is taken off."""
+    (block,) = of_type(parse(lines(user("u1", None, words))), "system")
+    assert block["message"] == shown
