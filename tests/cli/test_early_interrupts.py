@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-# Gives itself SIGINT when the nth module is looked for after the entry point's own.
+# Gives itself SIGINT when the nth module is looked for after the entry point's own, and after
+# `__future__`, which has to come before any line that could prepare for it.
 PROBE = """
-import os, sys
+import __future__, os, sys
 import agentsdir.cli
 left = int(sys.argv.pop(1))
 begun = False
