@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentsdir.formats.reading.blocks import Block
-    from agentsdir.formats.reading.blocks import Source as Place
     from agentsdir.formats.reading.findings import Finding
     from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.sink import ParseSink
@@ -76,7 +75,7 @@ class RecordedFile:
         self._add(dict(event["block"]), row)
 
     def _add(self, block: Block, row: Row) -> None:
-        block["source"] = _place(self._source, row)
+        block["source"] = row.source(self._source.name)
         if row.lossy:
             block["lossy"] = sorted({*block.get("lossy", ()), *row.lossy})
         superseded = block.pop("superseded", False)
@@ -104,7 +103,7 @@ class RecordedFile:
         }
         block_id = f"h{digest}:{row.line}"
         self._sink.add(
-            make_block("system", block_id, MAIN, "", None, _place(self._source, row), **fields)
+            make_block("system", block_id, MAIN, "", None, row.source(self._source.name), **fields)
         )
 
 
@@ -127,15 +126,10 @@ class EventTranslator:
         for row in self._feed.rows(line):
             event = row.value
             if not _is_event(event):
-                place: Place = {
-                    "file": _PIPE,
-                    "line": row.line,
-                    "offset": row.offset,
-                    "length": row.length,
-                }
-                self._drifts.note("row", str(event.get("type", "without type")), place, None)
+                name = str(event.get("type", "without type"))
+                self._drifts.note("row", name, row.source(_PIPE), None)
                 continue
-            # What a stream says of a block whose beginning is not in it is told all the same.
+            # What a stream says of a block whose beginning is not in it is passed on all the same.
             with suppress(Invalid, TypeError, KeyError):
                 self._reducer.apply(event)
             yield event
@@ -144,10 +138,6 @@ class EventTranslator:
         """Complete the blocks that a cut left open, as far as they came."""
         for handle, block in self._reducer.open_blocks:
             yield stream.block_complete(handle, block)
-
-
-def _place(source: Source, row: Row) -> Any:
-    return {"file": source.name, "line": row.line, "offset": row.offset, "length": row.length}
 
 
 def _is_event(event: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """`queue-operation` rows: prompts on their way in.
 
-A prompt that waits is written when it is enqueued. What becomes of it is told by later rows: a
+A prompt that waits is written when it is enqueued. Later rows say what becomes of it: a
 `user` row or an attachment of the same text delivers it, and `popAll` takes it back into the input
 box. A `remove` that no such row follows says that the running turn took the prompt in, which
 clients 2.0.76 to 2.1.87 write nowhere else. Most `dequeue` and `remove` rows do not say which
@@ -291,7 +291,7 @@ class Queue:
 
 
 def _add(exits: list[_Exit], one: _Exit) -> None:
-    """Add an exit; several that leave together are told apart by no row, and are one."""
+    """Add an exit; no row tells apart several that leave together, which are one."""
     last = exits[-1] if exits else None
     if last is None or last.named or one.named or last.moment != one.moment:
         exits.append(one)

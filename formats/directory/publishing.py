@@ -173,17 +173,9 @@ def folder_to_publish(layout: Layout, agent_id: str, disk: Disk) -> Iterator[Age
     documents.make_folder(layout.agents, disk)
     temporary = layout.agents / f"{TEMPORARY}{agent_id}-{os.urandom(6).hex()}"
     folder = layout.agents / agent_id
-    try:
+    with _placing(temporary, folder, disk, f"make {folder}"):
         temporary.mkdir(mode=DIRECTORY_MODE)
         yield AgentPaths(temporary, agent_id)
-        temporary.rename(folder)
-    except OSError as error:
-        _discard(temporary)
-        raise NotRecorded(f"cannot make {folder}: {error.strerror}") from error
-    except BaseException:
-        _discard(temporary)
-        raise
-    disk.sync_folder(layout.agents)
 
 
 def publish_agent(
@@ -256,7 +248,7 @@ def _copy(old: Path, new: Path, disk: Disk) -> None:
     import shutil
 
     temporary = new.with_name(f"{TEMPORARY}{new.name}-{os.urandom(6).hex()}")
-    try:
+    with _placing(temporary, new, disk, f"copy {old} to {new}"):
         shutil.copytree(old, temporary, symlinks=True)
         for entry in documents.entries(temporary):
             if entry.is_dir(follow_symlinks=False):
@@ -265,14 +257,21 @@ def _copy(old: Path, new: Path, disk: Disk) -> None:
                 with Path(entry.path).open("rb") as stream:
                     disk.sync(stream.fileno(), Path(entry.path))
         disk.sync_folder(temporary)
-        temporary.rename(new)
+
+
+@contextmanager
+def _placing(temporary: Path, folder: Path, disk: Disk, doing: str) -> Iterator[None]:
+    """Let a folder be filled under another name, and give it its own, or remove it again."""
+    try:
+        yield
+        temporary.rename(folder)
     except OSError as error:
         _discard(temporary)
-        raise NotRecorded(f"cannot copy {old} to {new}: {error.strerror or error}") from error
+        raise NotRecorded(f"cannot {doing}: {error.strerror or error}") from error
     except BaseException:
         _discard(temporary)
         raise
-    disk.sync_folder(new.parent)
+    disk.sync_folder(folder.parent)
 
 
 def move_folder(old: Path, new: Path, disk: Disk) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, BinaryIO
 
+    from agentsdir.formats.reading.blocks import Source
+
 
 # Stands for the value of a line that says nothing (`read_rows`); no JSON text means it.
 NOTHING = object()
@@ -36,6 +38,10 @@ class Row(NamedTuple):
     raw: bytes
     salvaged: bool
     lossy: tuple[str, ...]
+
+    def source(self, file: str) -> Source:
+        """Return where it stands, as blocks and findings say it (SPEC.md, section 8)."""
+        return {"file": file, "line": self.line, "offset": self.offset, "length": self.length}
 
 
 class Tally:

@@ -242,7 +242,7 @@ class Index:
             elif kind == "response":
                 message.answers = True
                 bare = _numbered(part["functionResponse"], "", used)
-                if bare not in self.calls:  # a result that is told twice
+                if bare not in self.calls:  # a result that stands twice
                     bare = _numbered(part["functionResponse"], "", {})
                 self._see_answer(message, bare, parts, place, at)
             elif kind == "media" and answers:

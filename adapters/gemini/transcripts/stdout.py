@@ -82,7 +82,7 @@ class StreamReader:
             if kind == "message":
                 what, name = "role", value.get("role")
             named = text_of(name) or "without type"
-            self._sink.drifts.note(what, named, self._source(row), None)
+            self._sink.drifts.note(what, named, row.source(self._file), None)
         else:
             tally.settle_parsed(row)
 
@@ -192,17 +192,9 @@ class StreamReader:
     def _block(self, kind: str, block_id: str, row: Row, **fields: Any) -> Block:
         if row.lossy:
             fields["lossy"] = list(row.lossy)
-        source = self._source(row)
+        source = row.source(self._file)
         timestamp = times.native(row.value.get("timestamp"))
         return make_block(kind, block_id, MAIN, self.session, timestamp, source, **fields)
-
-    def _source(self, row: Row) -> Source:
-        return {
-            "file": self._file,
-            "line": row.line,
-            "offset": row.offset,
-            "length": row.length,
-        }
 
 
 _KINDS = ("init", "message", "tool_use", "tool_result", "error", "result")

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from agentsdir.adapters.gemini.transcripts.shapes import (
         Part,
     )
-    from agentsdir.formats.reading.blocks import Source
     from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.sink import ParseSink
 
@@ -171,7 +170,7 @@ class TurnWriter:
     def drift(self, turn: Turn, what: str, name: Any) -> None:
         """Count something of a kind that is not known."""
         named = text_of(name) or "without type"
-        self._sink.drifts.note(what, named, self._source(turn.row), self.version)
+        self._sink.drifts.note(what, named, turn.row.source(self._file), self.version)
 
     def unknown(self, turn: Turn, value: Any, what: str, name: Any) -> None:
         """Keep something of a kind that is not known as a hidden block, and count it."""
@@ -256,7 +255,7 @@ class TurnWriter:
         row = turn.row
         if row.lossy:
             fields["lossy"] = list(row.lossy)
-        source = self._source(row)
+        source = row.source(self._file)
         block_id = self.names.unique(f"{turn.key}:{key}")
         handle = self._sink.add(
             make_block(kind, block_id, MAIN, self.session, turn.timestamp, source, **fields)
@@ -265,11 +264,3 @@ class TurnWriter:
         if not hidden:
             self._last = handle
         return handle
-
-    def _source(self, row: Row) -> Source:
-        return {
-            "file": self._file,
-            "line": row.line,
-            "offset": row.offset,
-            "length": row.length,
-        }
