@@ -63,7 +63,7 @@ def _inside(tag: str) -> str:
 
     So no form spans what a person wrote between two elements.
     """
-    return rf"[^<]*+(?:<(?!/{tag}>)[^<]*+)*+"
+    return rf"[^<]*(?:<(?!/{tag}>)[^<]*)*"
 
 
 def _element(tag: str) -> str:
@@ -74,7 +74,7 @@ def _notices(tag: str) -> str:
     """Return the form of notices: elements, and below each the file that has the whole output."""
     file = r"(?:\S+|[^\n]+\.(?:output|jsonl))"
     below = r"(?:Full transcript available at|Read the output file to retrieve the result)"
-    return rf"(?:<{tag}>\s*<{_inside(tag)}</{tag}>(?:\s*{below}: {file})?\s*+)+"
+    return rf"(?:<{tag}>\s*<{_inside(tag)}</{tag}>(?:\s*{below}: {file})?\s*)+"
 
 
 class _Form(NamedTuple):
@@ -117,7 +117,7 @@ _FORMS = (
     ),
     _Form(
         f"<{_TEAMMATE}",
-        rf'(?:<{_TEAMMATE} teammate_id="[^"]+"[^>]*>{_inside(_TEAMMATE)}</{_TEAMMATE}>\s*+)+',
+        rf'(?:<{_TEAMMATE} teammate_id="[^"]+"[^>]*>{_inside(_TEAMMATE)}</{_TEAMMATE}>\s*)+',
         PEER,
         since=(2, 1),
     ),
@@ -126,7 +126,7 @@ _FORMS = (
     # The client's text ends with a line feed, which is cut off what a person types.
     _Form(
         "Stop hook feedback:\n",
-        r"Stop hook feedback:\n- \[(?=[^\n]*\]: )(?:(?![^\n]*Stop hook feedback:)[^\n]*\n)++",
+        r"Stop hook feedback:\n- \[(?=[^\n]*\]: )(?:(?![^\n]*Stop hook feedback:)[^\n]*\n)+",
         HOOK,
         before=(2,),
     ),
@@ -210,7 +210,7 @@ def voice_of(value: dict[str, Any], text: str, caveat: str | None = None) -> Voi
 def _by_text(value: dict[str, Any], text: str) -> Voice:
     if text.startswith(_FIRST):
         form = next(form for form in _FORMS if text.startswith(form.beginning))
-        is_whole = form.form and re.fullmatch(form.form + r"\s*+", text)
+        is_whole = form.form and re.fullmatch(form.form + r"\s*", text)
         return form.voice if is_whole and _writes(value, form) else LOOKALIKE
     if _JSON_NOTICE.match(text) and is_json_notice(text):
         is_of_time = _is_between(value, _JSON_NOTICE_SINCE, _JSON_NOTICE_BEFORE)
