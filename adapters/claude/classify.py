@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from agentsdir.adapters.claude.markup import elements
 from agentsdir.adapters.claude.notices import is_json_notice
 from agentsdir.adapters.claude.shapes import mapping, part_text, parts
 from agentsdir.formats.tuples import NamedTuple
@@ -70,16 +71,17 @@ def _element(tag: str) -> str:
     return f"<{tag}>{_inside(tag)}</{tag}>"
 
 
-def _notices(tag: str) -> str:
-    """Return the form of notices: elements, and below each the file that has the whole output."""
-    file = r"(?:\S+|[^\n]+\.(?:output|jsonl))"
+def _notice(tag: str) -> str:
+    """Return the form of a notice: an element, and below it the file that has the whole output."""
+    file = r"(?:[^\n<]+\.(?:output|jsonl)|[^\s<]+)(?=[\s<]|$)"
     below = r"(?:Full transcript available at|Read the output file to retrieve the result)"
-    return rf"(?:<{tag}>\s*<{_inside(tag)}</{tag}>(?:\s*{below}: {file})?\s*)+"
+    return rf"<{tag}>\s*<{_inside(tag)}</{tag}>(?:\s*{below}: {file})?\s*"
 
 
 class _Form(NamedTuple):
     """A text of the client's: how it begins, the form of the whole, and what it is.
 
+    Where it `repeats`, the client writes several of it one after the other.
     `since` and `before` bound the versions that write it in a row whose structure does not say
     that it is the client's. None does where `is_marked`, or where there is no form.
     """
@@ -90,6 +92,19 @@ class _Form(NamedTuple):
     since: tuple[int, ...] = ()
     before: tuple[int, ...] = ()
     is_marked: bool = False
+    repeats: bool = False
+
+    def is_whole(self, text: str) -> bool:
+        """Tell whether nothing but blanks stands in a text beside what the form says."""
+        if not self.form:
+            return False
+        # One after the other, so that no part of the text is tried in several ways.
+        pattern, at = re.compile(self.form), 0
+        while (found := pattern.match(text, at)) is not None:
+            at = found.end()
+            if not self.repeats:
+                break
+        return at > 0 and not text[at:].strip()
 
 
 _COMMAND_NAME = r"<command-name>[^<]*</command-name>"
@@ -111,15 +126,21 @@ _FORMS = (
     _Form("<local-command-stderr>", _element("local-command-stderr"), OUTPUT),
     _Form("<bash-stdout>", f"{_element('bash-stdout')}(?:{_element('bash-stderr')})?", OUTPUT),
     _Form("<bash-stderr>", _element("bash-stderr"), OUTPUT),
-    _Form("<task-notification>", _notices("task-notification"), NOTIFICATION, since=(2,)),
+    _Form("<task-notification>", _notice("task-notification"), NOTIFICATION, (2,), repeats=True),
     _Form(
-        "<agent-notification>", _notices("agent-notification"), NOTIFICATION, (2,), before=(2, 1)
+        "<agent-notification>",
+        _notice("agent-notification"),
+        NOTIFICATION,
+        (2,),
+        (2, 1),
+        repeats=True,
     ),
     _Form(
         f"<{_TEAMMATE}",
-        rf'(?:<{_TEAMMATE} teammate_id="[^"]+"[^>]*>{_inside(_TEAMMATE)}</{_TEAMMATE}>\s*)+',
+        rf'<{_TEAMMATE} teammate_id="[^"]+"[^>]*>{_inside(_TEAMMATE)}</{_TEAMMATE}>\s*',
         PEER,
         since=(2, 1),
+        repeats=True,
     ),
     _Form("<user-prompt-submit-hook>", _element("user-prompt-submit-hook"), HOOK, before=(2,)),
     _Form("<session-start-hook>", _element("session-start-hook"), HOOK, before=(2,)),
@@ -155,9 +176,8 @@ _JSON_NOTICE = re.compile(r'\{\s*"task_id"\s*:')
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 _JSON_NOTICE_SINCE, _JSON_NOTICE_BEFORE = (2, 1, 38), (2, 1, 50)
 _PASTED = re.compile(
-    r'\n{0,2}<pasted_content id="([0-9A-Za-z]{1,32})">\n(.*?)'
-    r'\n?</pasted_content(?: id="\1")?>\n{0,2}',
-    re.DOTALL,
+    r'\n{0,2}<pasted_content id="([0-9A-Za-z]{1,32})">\n'
+    r'([^<]*(?:<(?!/?pasted_content[ >])[^<]*)*)</pasted_content(?: id="\1")?>\n{0,2}'
 )
 # What an editor or the client puts before a prompt, or glues to its front.
 _GLUED = re.compile(r"<(ide_opened_file|ide_selection|system-reminder)>.*?</\1>\s*", re.DOTALL)
@@ -168,10 +188,9 @@ _CHANNEL = re.compile(
 )
 # What the client wraps the output and input of its own commands in.
 _COMMAND_ELEMENT = re.compile(
-    r"<(local-command-(?:stdout|stderr)|bash-(?:input|stdout|stderr)|user-memory-input)>(.*?)</\1>",
-    re.DOTALL,
+    r"<(local-command-(?:stdout|stderr)|bash-(?:input|stdout|stderr)|user-memory-input)>"
 )
-_COMMAND_PART = re.compile(r"<command-(name|args)>(.*?)</command-\1>", re.DOTALL)
+_COMMAND_PART = re.compile(r"<(command-(?:name|args))>")
 
 
 def voice_of(value: dict[str, Any], text: str, caveat: str | None = None) -> Voice:
@@ -210,8 +229,7 @@ def voice_of(value: dict[str, Any], text: str, caveat: str | None = None) -> Voi
 def _by_text(value: dict[str, Any], text: str) -> Voice:
     if text.startswith(_FIRST):
         form = next(form for form in _FORMS if text.startswith(form.beginning))
-        is_whole = form.form and re.fullmatch(form.form + r"\s*", text)
-        return form.voice if is_whole and _writes(value, form) else LOOKALIKE
+        return form.voice if form.is_whole(text) and _writes(value, form) else LOOKALIKE
     if _JSON_NOTICE.match(text) and is_json_notice(text):
         is_of_time = _is_between(value, _JSON_NOTICE_SINCE, _JSON_NOTICE_BEFORE)
         return NOTIFICATION if is_of_time else LOOKALIKE
@@ -293,13 +311,16 @@ def _divide(value: dict[str, Any], text: str) -> tuple[str, str]:
             at = match.end()
     typed = text[at:]
     if "<pasted_content " in typed and isinstance(value.get("promptSource"), str):
-        typed = _PASTED.sub(lambda match: match[2], typed)
+        typed = _PASTED.sub(lambda match: match[2].removesuffix("\n"), typed)
     return text[:at], typed
 
 
 def command_text(text: str) -> str:
     """Return a local command as it was typed, or its output, without the client's tags."""
-    found = {match[1]: match[2].strip() for match in _COMMAND_PART.finditer(text)}
+    found = {part.name: part.inside.strip() for part in elements(text, _COMMAND_PART)}
     if found:
-        return f"{found.get('name', '')} {found.get('args', '')}".strip()
-    return _COMMAND_ELEMENT.sub(r"\2", text).strip()
+        return f"{found.get('command-name', '')} {found.get('command-args', '')}".strip()
+    bare, at = "", 0
+    for part in elements(text, _COMMAND_ELEMENT):
+        bare, at = bare + text[at : part.start] + part.inside, part.end
+    return (bare + text[at:]).strip()

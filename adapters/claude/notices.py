@@ -6,6 +6,7 @@ import re
 
 import orjson
 
+from agentsdir.adapters.claude.markup import elements
 from agentsdir.adapters.claude.shapes import all_text
 from agentsdir.formats.tuples import NamedTuple
 
@@ -25,32 +26,17 @@ class Notice(NamedTuple):
     duration: int | None
 
 
-_FIELD = {
-    name: re.compile(f"<{tag}>(.*?)</{tag}>", re.DOTALL)
-    for name, tag in {
-        "task_id": "task-id",
-        "tool_use_id": "tool-use-id",
-        "status": "status",
-        "summary": "summary",
-        "duration": "duration_ms",
-    }.items()
-}
-# A result may itself hold such tags, so it ends at the last closing one.
-_RESULT = re.compile("<result>(.*)</result>", re.DOTALL)
+_FIELD = re.compile("<(task-id|tool-use-id|status|summary|duration_ms)>")
 _DURATION = re.compile(r"duration_ms: (\d{1,15})")
-
-
-_TEAMMATE = re.compile(
-    r'<teammate-message teammate_id="([^"]+)"[^>]*>(.*?)</teammate-message>', re.S
-)
+_TEAMMATE = re.compile(r'<(teammate-message) teammate_id="([^"<]+)"[^<>]*>')
 
 
 def teammate_notices(text: str) -> list[Notice]:
     """Read what teammates report; what a client says for one (JSON, that it waits) is no report."""
     return [
-        Notice(name, "", "completed", "", said.strip(), None)
-        for name, said in _TEAMMATE.findall(text)
-        if said.strip() and not said.strip().startswith("{")
+        Notice(said.opening[2], "", "completed", "", said.inside.strip(), None)
+        for said in elements(text, _TEAMMATE)
+        if said.inside.strip() and not said.inside.strip().startswith("{")
     ]
 
 
@@ -83,13 +69,22 @@ def read_notice(content: Any) -> Notice:
         return Notice(
             said.get("task_id", ""), said.get("tool_use_id", ""), status, summary, "", None
         )
-    result = _RESULT.search(whole)
-    rest = whole if result is None else whole[: result.start()] + whole[result.end() :]
-    found = {name: pattern.search(rest) for name, pattern in _FIELD.items()}
-    texts = {name: match[1].strip() if match else "" for name, match in found.items()}
-    duration = texts.pop("duration")
+    # A result may itself hold such tags, so it ends at the last closing one.
+    before, _, rest = whole.partition("<result>")
+    result, closed, after = rest.rpartition("</result>")
+    rest, result = (before + after, result.strip()) if closed else (whole, "")
+    texts: dict[str, str] = {}
+    for part in elements(rest, _FIELD):
+        texts.setdefault(part.name, part.inside.strip())
+    duration = texts.get("duration_ms", "")
     if not duration and (match := _DURATION.search(rest)):
         duration = match[1]
     whole_number = duration.isascii() and duration.isdecimal() and len(duration) < 16
-    milliseconds = int(duration) if whole_number else None
-    return Notice(**texts, result=result[1].strip() if result else "", duration=milliseconds)
+    return Notice(
+        texts.get("task-id", ""),
+        texts.get("tool-use-id", ""),
+        texts.get("status", ""),
+        texts.get("summary", ""),
+        result,
+        int(duration) if whole_number else None,
+    )

@@ -233,8 +233,11 @@ def speaker_of(text: str, *, beside_result: bool = False) -> Speaker:
     if not text.startswith(_BEGINNINGS):
         return PERSON
     for form, pattern, shown, once in _FORMS:
+        # Counted first: it also bounds the ways in which a pattern can try to match.
+        if any(text.count(words) > 1 for words in once):
+            continue
         found = pattern.fullmatch(text)
-        if found is None or any(text.count(words) > 1 for words in once):
+        if found is None:
             continue
         within = found.groupdict()
         told = within.get("told")
