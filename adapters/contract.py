@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from agentsdir.formats.tuples import NamedTuple
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, TypeAlias
 
     from agentsdir.adapters.sides import ProgramProvider, Provider, TranscriptReader
     from agentsdir.formats.reading.findings import Finding

@@ -13,11 +13,11 @@ import time
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.contract import Process
 from agentsdir.formats.errors import ProviderError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 

@@ -10,16 +10,15 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from typing import IO, TYPE_CHECKING
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading.lines import LINE_CAP
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import IO
 
 _CHUNK = 256 * 1024
 _ERRORS = 64 * 1024

@@ -7,6 +7,7 @@ can be read, and played, like any other transcript.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.contract import (
     NativeFile,
@@ -19,11 +20,9 @@ from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.adapters.contract import (
         Content,

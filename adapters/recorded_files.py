@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.errors import Invalid
@@ -13,10 +14,8 @@ from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.rows import LineFeed, Tally, read_rows
 from agentsdir.formats.reading.usage import as_usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.findings import Finding

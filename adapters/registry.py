@@ -7,18 +7,16 @@ command more than its own work.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.contract import Architecture
 from agentsdir.formats.errors import AgentsdirError, Terminated, UsageError
-from agentsdir.formats.smalljson import load_orjson
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BUILT_IN = ("claude", "gemini", "script", "echo")
-# The others read much JSON: its library is loaded before them, where no signal breaks that off.
-_SMALL = ("script", "echo")
 ENTRY_POINTS = "agentsdir.adapters"
 
 
@@ -28,11 +26,8 @@ def get(name: str) -> Architecture:
     Raises `UsageError` (kind ``no-such-adapter``) for an unknown name, or a plug-in that breaks
     the contract.
     """
-    if name not in _SMALL:
-        load_orjson()
     if name in BUILT_IN:
-        # Not `import_module`: that is a module more.
-        module = __import__(f"agentsdir.adapters.{name}", fromlist=["ARCHITECTURE"])
+        module = import_module(f"agentsdir.adapters.{name}")
         architecture = module.ARCHITECTURE
         assert isinstance(architecture, Architecture)
         return architecture

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.reading.stream import StreamEvent

@@ -13,10 +13,10 @@ import signal
 import termios
 import time
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from agentsdir.cli.terminal import one_line
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.cli.output import note
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
     from agentsdir.engine.world import World

@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats.errors import Invalid
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.cli.environment import Environment
 
 CONFIG_VARIABLE = "XDG_CONFIG_HOME"

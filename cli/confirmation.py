@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -13,10 +14,8 @@ from agentsdir.cli.terminal import one_line
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.adapters.contract import ToolRequest
     from agentsdir.cli.environment import Environment

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.cli.hooks import find_hook, run_hook
 from agentsdir.engine.routing.outbox import HOOK
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.cli.environment import Environment
 
 PATIENCE = 60.0

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import orjson
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+import orjson
 
 INDENT = "    "
 LONG = 2000

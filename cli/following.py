@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Protocol
+
 from agentsdir.cli.conversation import render
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, note_drifts, print_json, print_text
 from agentsdir.formats.reading.book import BlockBook
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Protocol
 
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.reading.blocks import Block

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any
 
 from agentsdir.adapters.programs import dying_with_parent
 from agentsdir.cli.config import config_home, foreign
@@ -15,10 +16,8 @@ from agentsdir.cli.environment import HOOK_OF
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import IO, Any
 
     from agentsdir.cli.environment import Environment
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from agentsdir.formats.errors import AgentsdirError, Interruption
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
 
@@ -26,9 +26,6 @@ def prepare(arguments: list[str]) -> None:
             import agentsdir.engine.parsing  # noqa: F401
         case _:
             from agentsdir.cli import command_line, exits, output  # noqa: F401
-            from agentsdir.formats.smalljson import load_orjson
-
-            load_orjson()
 
 
 def run(arguments: list[str], env: Environment) -> int:

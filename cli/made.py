@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
     from agentsdir.engine.creation import Made

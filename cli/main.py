@@ -5,11 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any, NoReturn
-
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """End a command that Ctrl-C broke off while its modules were imported, without a traceback."""
@@ -23,8 +18,12 @@ sys.excepthook = _uncaught
 
 import gc  # noqa: E402
 import signal  # noqa: E402
+from typing import TYPE_CHECKING, Any, NoReturn  # noqa: E402
 
 from agentsdir.formats.version import VERSION  # noqa: E402
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

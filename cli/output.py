@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TextIO
 
 from agentsdir.cli.terminal import inert, one_line
 from agentsdir.formats import jsontext
 
 CHUNK = 256 * 1024
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, TextIO
 
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.errors import AgentsdirError

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import orjson
 
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import json_text, note, note_drifts, print_lines
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

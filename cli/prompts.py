@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Invalid, UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any, BinaryIO
 
     from agentsdir.cli.environment import Environment
 

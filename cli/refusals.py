@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from agentsdir.cli.exits import Exit, code_of
 from agentsdir.cli.output import print_error
 from agentsdir.formats.errors import AgentsdirError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.cli import sending
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.pairs import read_pairs
@@ -10,12 +12,9 @@ from agentsdir.engine.agents import find_agent
 from agentsdir.engine.spawning.agent_files import AgentFile, read_agent_file
 from agentsdir.engine.spawning.children import BASE_NAME, Wanted, make_child
 from agentsdir.formats.errors import UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.cli.environment import Environment
     from agentsdir.engine.endings import TurnResult

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from subprocess import Popen

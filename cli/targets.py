@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agentsdir.formats.errors import UsageError
-from agentsdir.formats.tuples import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
+from agentsdir.formats.errors import UsageError
+
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
     from agentsdir.engine.world import World

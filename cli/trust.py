@@ -8,6 +8,7 @@ before the person at the keyboard has listed it. The list is the person's, and i
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.derived import encode_document
@@ -15,10 +16,7 @@ from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.cli.environment import Environment
 
 

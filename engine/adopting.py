@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.sides import StoreReader
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.creation import (
@@ -21,11 +23,9 @@ from agentsdir.formats.directory.publishing import making_agent
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.adapters.contract import Architecture
     from agentsdir.engine.creation import (

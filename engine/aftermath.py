@@ -6,6 +6,8 @@ turn or the message, so that what was done once can be left out the second time.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.engine.agents import find_readable
 from agentsdir.engine.endings import TERMINAL, Ending, Told
 from agentsdir.engine.inbox import Message, find_message, text_message
@@ -14,10 +16,7 @@ from agentsdir.formats.digest import derived_id
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.directory.layout import AgentPaths, Layout
     from agentsdir.formats.directory.states import AgentState
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats.directory import derived, ids, locks
 from agentsdir.formats.directory.agent import read_agent, without_live_tail
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
-from agentsdir.formats.tuples import NamedTuple
 
 _FEW = 5
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from agentsdir.formats.directory.agent import Reading
     from agentsdir.formats.directory.layout import Layout

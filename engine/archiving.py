@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.engine.creation import check_unique, check_unused
 from agentsdir.engine.holding import close_crashed_turn
 from agentsdir.engine.identities import check_native
@@ -12,12 +14,9 @@ from agentsdir.formats.directory.publishing import move_agent
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Invalid
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.contract import program_of
 from agentsdir.engine.provider_sessions import crashed, open_provider, provider_errors
@@ -19,12 +20,9 @@ from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, block_key
 from agentsdir.formats.reading.reducer import Reducer
 from agentsdir.formats.reading.usage import BELIEVABLE, as_usage
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
     from agentsdir.adapters.contract import Architecture, Content, SessionSpec
     from agentsdir.adapters.sides import Provider, ProviderSession

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentsdir.engine.holding import hold_turn
 from agentsdir.formats.directory import workspace
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.errors import AgentsdirError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths

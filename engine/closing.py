@@ -8,6 +8,7 @@ ends in its own time, in a session that stays closed.
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.aftermath import give_up_steps
 from agentsdir.engine.holding import close_crashed_turn, hold_turn
@@ -21,12 +22,8 @@ from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Busy
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.engine.interrupts import Asked
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths, Layout

@@ -7,6 +7,7 @@ closing can be killed anywhere and done again.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.aftermath import aftermath, give_up_steps
 from agentsdir.engine.endings import Ending
@@ -19,12 +20,9 @@ from agentsdir.formats.directory.fold import BROKEN, waiting_message
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.reading.blocks import block_key, make_block
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths, Layout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import RECORDABLE_MODES
@@ -18,12 +19,9 @@ from agentsdir.formats.directory.layout import FORMAT, TEMPORARY, VERSION
 from agentsdir.formats.directory.publishing import publish_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, SessionStateError, UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any
 
     from agentsdir.adapters.contract import Architecture
     from agentsdir.adapters.sides import Provider

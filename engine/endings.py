@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from agentsdir.formats.tuples import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.contract import Decision, ToolRequest
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.states import AgentState

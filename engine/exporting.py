@@ -6,6 +6,8 @@ own store.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from agentsdir.formats.directory import derived, transcripts, workspace
 from agentsdir.formats.directory.agent import open_agent, read_agent
 from agentsdir.formats.directory.derived import encode_document
@@ -15,9 +17,7 @@ from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.spool import Pieces
 from agentsdir.formats.times import from_text
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

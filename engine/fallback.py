@@ -5,6 +5,8 @@ SPEC.md, "Fallback".
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import RECORDABLE_MODES
 from agentsdir.engine.native_changes import own_native, stand_in_change
@@ -12,10 +14,7 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.directory import ids
 from agentsdir.formats.errors import ProviderError, UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.contract import Architecture
     from agentsdir.adapters.sides import Provider
     from agentsdir.engine.open_turn import OpenTurn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.sides import OutputReader, StoreReader
@@ -21,12 +22,9 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.reading.lines import LINE_CAP
 from agentsdir.formats.reading.source import HEAD, Source
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import BinaryIO
 
     from agentsdir.adapters.contract import Architecture
     from agentsdir.adapters.sides import Follower, Translator

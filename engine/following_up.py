@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.engine.endings import Told, TurnResult
 from agentsdir.engine.hearing import AskedToEnd
@@ -25,10 +26,7 @@ from agentsdir.formats.errors import (
     UsageError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.engine.scheduler import TurnScheduler
     from agentsdir.engine.world import StartedTurn, World
     from agentsdir.formats.directory.layout import AgentPaths

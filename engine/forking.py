@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.engine.creation import Made, open_root
 from agentsdir.engine.histories import take_over
 from agentsdir.engine.identities import own_identity
@@ -14,10 +16,7 @@ from agentsdir.formats.directory.points import Point
 from agentsdir.formats.directory.publishing import making_agent
 from agentsdir.formats.errors import Invalid
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import Reading
     from agentsdir.formats.directory.layout import AgentPaths

@@ -11,12 +11,12 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from agentsdir.formats.directory.locks import NEVER
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.errors import AgentsdirError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType

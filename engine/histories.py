@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.adapters import registry
 from agentsdir.engine.parsing import Found, parse_session
 from agentsdir.engine.syncing import log_block
 from agentsdir.formats import jsontext
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

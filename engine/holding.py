@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.states import SessionState
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

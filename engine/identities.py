@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.engine.agents import each_agent
 from agentsdir.engine.creation import check_unique, check_unused
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.directory.layout import AgentPaths, Layout
 
 

@@ -8,6 +8,7 @@ touched: the next turn places the transcripts.
 from __future__ import annotations
 
 import shutil
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.sides import StoreReader
@@ -27,7 +28,6 @@ from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 from agentsdir.formats.reading.lines import LINE_CAP
 from agentsdir.formats.reading.source import Source
-from agentsdir.formats.tuples import NamedTuple
 
 _DOCUMENTS = (
     "descriptor.json",
@@ -39,11 +39,9 @@ _DOCUMENTS = (
 
 _HOW = "`agentsdir export --bundle AGENT` makes one"
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.engine.native import Store
     from agentsdir.engine.world import World

@@ -6,6 +6,7 @@ SPEC.md, "After a turn".
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from agentsdir.engine.inbox import enqueue
 from agentsdir.engine.running import check_can_run
@@ -13,7 +14,6 @@ from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.errors import SessionStateError, UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

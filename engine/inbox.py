@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import write_agent
@@ -14,12 +15,8 @@ from agentsdir.formats.directory.fold import BROKEN, MESSAGE_FLAGS, waiting_mess
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import SessionStateError, UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import AgentWriter
     from agentsdir.formats.directory.layout import AgentPaths

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.engine.agents import list_row
 from agentsdir.engine.routing.lineage import depth_of
 from agentsdir.formats.directory import derived, locks
@@ -11,10 +13,7 @@ from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.directory.turn_notes import read_note
 from agentsdir.formats.errors import AgentsdirError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.directory.agent import Reading
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.states import AgentState

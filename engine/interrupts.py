@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Process
@@ -15,12 +16,9 @@ from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.turn_notes import read_note
 from agentsdir.formats.errors import AgentsdirError, Busy, NoSuchAgent, SessionStateError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import AgentWriter

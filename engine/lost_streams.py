@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.engine.recording import decode_event
 from agentsdir.formats.directory.layout import open_plain
@@ -16,9 +17,7 @@ from agentsdir.formats.errors import Invalid, NotRecorded
 from agentsdir.formats.reading.blocks import block_key, check_block
 from agentsdir.formats.reading.lines import read_lines
 from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path

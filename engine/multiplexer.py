@@ -8,6 +8,7 @@ released longest ago is suspended first. Decisions D12 and D26; SPEC.md, "Slots"
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.engine.holding import close_crashed_turn, end_what_was_left
 from agentsdir.engine.provider_sessions import suspension_blob
@@ -17,9 +18,7 @@ from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import AgentsdirError, NotRecorded, SlotsHeld, Uncertain
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import re
 import stat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import MIN_NATIVE_PREFIX
@@ -16,13 +17,10 @@ from agentsdir.adapters.store_folders import ignore
 from agentsdir.engine.agents import few
 from agentsdir.engine.parsing import Found
 from agentsdir.formats.errors import NoSuchAgent, UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.adapters.contract import Architecture, NativeSession, Refuse
 

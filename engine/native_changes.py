@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.fold import FALLBACK
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.directory.agent import AgentWriter
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.states import AgentState

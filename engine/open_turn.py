@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.contract import Decision
 from agentsdir.engine.endings import Denial
@@ -14,10 +15,8 @@ from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.errors import HookFailed
 from agentsdir.formats.reading.blocks import check_block
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
     from agentsdir.adapters.contract import Process, ToolRequest
     from agentsdir.engine.world import World

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
@@ -14,12 +15,9 @@ from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.sink import ParseSink
 from agentsdir.formats.reading.source import Source, heads
 from agentsdir.formats.reading.usage import add_usage, no_usage
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any
 
     from agentsdir.adapters.contract import Architecture, SessionFiles
     from agentsdir.adapters.sides import TranscriptReader

@@ -10,6 +10,7 @@ import os
 import re
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.adapters.contract import Profile
 from agentsdir.adapters.sides import ProgramProvider
@@ -18,9 +19,7 @@ from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.bundles import checked_name
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.contract import (
@@ -16,12 +17,9 @@ from agentsdir.formats.directory import ids, transcripts
 from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.layout import read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, Terminated, UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
 
     from agentsdir.adapters.contract import (
         Architecture,

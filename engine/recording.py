@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.agent import open_agent
 from agentsdir.formats.directory.durability import Disk, Durability
@@ -11,12 +13,9 @@ from agentsdir.formats.errors import Invalid, Uncertain
 from agentsdir.formats.reading.blocks import block_key
 from agentsdir.formats.reading.lines import LINE_CAP, read_lines
 from agentsdir.formats.reading.stream import EVENT_TYPES
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, BinaryIO
 
     from agentsdir.engine.world import World
     from agentsdir.formats.directory import streams

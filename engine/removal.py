@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from agentsdir.engine.holding import hold_turn
 from agentsdir.formats.directory import documents, locks
@@ -11,7 +12,6 @@ from agentsdir.formats.directory.publishing import withdraw_agent
 from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.errors import NotRecorded
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.engine.recording import TURN_ENDS, load_recorded, recorded_turns
 from agentsdir.formats.directory import derived
 from agentsdir.formats.directory.agent import open_agent, read_agent, without_live_tail
@@ -12,10 +14,8 @@ from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, block_key
 from agentsdir.formats.reading.findings import Finding
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.points import Point

@@ -6,15 +6,15 @@ puts each into the inbox of the other, once, and settles it with `message.resent
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.engine.agents import find_readable
 from agentsdir.engine.inbox import find_message
 from agentsdir.engine.steps import Step, settled_step
 from agentsdir.formats.directory.states import SessionState
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
     from agentsdir.formats.directory.layout import AgentPaths, Layout
     from agentsdir.formats.directory.states import AgentState

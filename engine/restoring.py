@@ -7,6 +7,8 @@ the others.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.engine.closing import unfinished_steps
 from agentsdir.engine.crashes import crash_steps, spent_streams
 from agentsdir.engine.holding import has_leftovers, hold_turn
@@ -25,13 +27,10 @@ from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.directory.transcripts import unfinished_rewrites
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid, ProviderError
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import Reading

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.engine.endings import TurnResult
 from agentsdir.engine.replaying import recorded_event
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.errors import ProviderError, SessionStateError, TurnTimeout
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

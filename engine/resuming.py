@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.engine.multiplexer import SessionMultiplexer
 from agentsdir.engine.provider_sessions import find_provider, session_spec
@@ -9,7 +11,6 @@ from agentsdir.engine.syncing import place_missing
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import ProviderError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths

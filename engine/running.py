@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.contract import RECORDABLE_MODES
 from agentsdir.engine.attempts import Attempt, Runner
@@ -28,12 +29,9 @@ from agentsdir.formats.errors import (
     TurnTimeout,
     Uncertain,
 )
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from agentsdir.adapters.contract import Content
     from agentsdir.adapters.sides import Provider

@@ -7,6 +7,7 @@ be done after a turn is deferred, and done when the turn has ended well. SPEC.md
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.engine.multiplexer import SessionMultiplexer
@@ -15,10 +16,8 @@ from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.states import SessionState, check_transition
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from agentsdir.engine.creation import NewAgent
     from agentsdir.engine.endings import TurnResult

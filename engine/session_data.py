@@ -7,6 +7,7 @@ makes of them: load, parse, runtime.
 from __future__ import annotations
 
 import base64
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters import registry
 from agentsdir.engine.agents import list_row
@@ -15,10 +16,7 @@ from agentsdir.formats.directory import transcripts, workspace
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.states import AgentState
 

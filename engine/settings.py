@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.engine.provider_sessions import find_provider, session_spec
 from agentsdir.engine.syncing import catch_up
@@ -9,7 +11,6 @@ from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import ProviderError, SessionStateError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths

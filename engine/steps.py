@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.errors import Busy, Invalid, NoSuchAgent, SessionStateError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import AgentWriter, Reading
     from agentsdir.formats.directory.layout import AgentPaths

@@ -6,6 +6,7 @@ import base64
 import signal
 import time
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.engine.provider_sessions import (
@@ -21,7 +22,6 @@ from agentsdir.formats.directory.slots import Slots
 from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import ProviderError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

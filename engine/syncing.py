@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.contract import program_of
 from agentsdir.engine.provider_sessions import provider_errors
@@ -12,7 +13,6 @@ from agentsdir.formats.directory.agent import write_agent
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.adapters import registry
 from agentsdir.formats import jsontext
 from agentsdir.formats.digest import short_hash
@@ -9,7 +11,6 @@ from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.blocks import block_key
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 

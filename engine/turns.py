@@ -6,6 +6,8 @@ never run again by itself.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.engine.following_up import FollowingUp
 from agentsdir.engine.inbox import Message, enqueue_and_read
 from agentsdir.engine.provider_sessions import find_provider
@@ -14,12 +16,9 @@ from agentsdir.engine.scheduler import TurnScheduler
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from agentsdir.engine.endings import TurnResult
     from agentsdir.engine.world import World

@@ -7,16 +7,15 @@ that nothing which was said can pass for something else.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.engine.recording import TURN_ENDS
 from agentsdir.engine.ticks import SAID
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.reading.blocks import MAIN, block_key
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.contract import Content
     from agentsdir.engine.open_turn import OpenTurn
     from agentsdir.formats.directory.layout import AgentPaths

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from agentsdir.adapters.contract import Host
 from agentsdir.formats.directory.settings import Settings
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Protocol
 
     from agentsdir.formats.directory.durability import Disk
     from agentsdir.formats.directory.layout import AgentPaths, Layout

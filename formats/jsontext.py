@@ -6,30 +6,20 @@ checked first (`encode`) and what others wrote is cleaned and marked (`clean`).
 
 from __future__ import annotations
 
-from agentsdir.formats import smalljson
+import json
+from json import JSONDecodeError as JSONDecodeError
+from typing import Any
+
+import orjson
+
 from agentsdir.formats.errors import Invalid
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from json import JSONDecodeError as JSONDecodeError
-    from typing import Any
-else:
-
-    def __getattr__(name: str) -> Any:
-        """Return `JSONDecodeError`, which only a wrong text needs."""
-        if name == "JSONDecodeError":
-            from json import JSONDecodeError
-
-            return JSONDecodeError
-        raise AttributeError(name)
-
 
 MAX_DEPTH = 128  # jq 1.6 stops at 256, orjson writes at most 254
 MAX_INT = 2**53 - 1  # what a double holds exactly
 
 CONTAINERS = frozenset({dict, list})
 
-decode = smalljson.loads
+decode = orjson.loads
 
 
 def decode_exactly(data: bytes) -> Any:
@@ -41,8 +31,7 @@ def decode_exactly(data: bytes) -> Any:
     value = decode(data)
     if deeper_than(value, MAX_DEPTH):
         raise Invalid(f"nests deeper than {MAX_DEPTH} levels", kind="value-refused")
-    import json  # slower, but it shows what it decodes
-
+    # Slower, but it shows what it decodes.
     json.loads(data, parse_int=_exact, object_pairs_hook=_without_twins)
     return value
 
@@ -79,17 +68,14 @@ def encode_as_is(value: Any) -> bytes:
 
     Raises `TypeError` for lone surrogates, foreign types, and what nests too deep to be written.
     """
-    try:
-        plain = _is_plain(value, 1)
-    except Invalid:
-        plain = False
-    return smalljson.dumps(value, plain=plain)
+    return orjson.dumps(value)
 
 
 def _encoded(value: Any, *, indent: bool) -> bytes:
-    plain = _is_plain(value, 1)
+    _check(value, 1)
+    option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE if indent else None
     try:
-        return smalljson.dumps(value, plain=plain, indent=indent)
+        return orjson.dumps(value, option=option)
     except TypeError as error:  # lone surrogates and foreign types
         raise _refused(str(error)) from error
 
@@ -98,11 +84,8 @@ def _refused(reason: str) -> Invalid:
     return Invalid(f"a value cannot be written exactly: {reason}", kind="value-refused")
 
 
-def _is_plain(value: Any, depth: int) -> bool:
-    """Tell whether a value holds no floats, which libraries write in several ways.
-
-    Raises `Invalid` for what cannot be written exactly.
-    """
+def _check(value: Any, depth: int) -> None:
+    """Raise `Invalid` for what cannot be written exactly, as far as orjson does not."""
     kind = type(value)
     if kind is dict or kind is list:
         if depth > MAX_DEPTH:
@@ -112,22 +95,17 @@ def _is_plain(value: Any, depth: int) -> bool:
                 if type(key) is not str:
                     raise _refused(f"a key of type {type(key).__name__}")
             value = value.values()
-        plain = True
         for item in value:
-            if type(item) is not str and not _is_plain(item, depth + 1):
-                plain = False
-        return plain
-    if kind is str or kind is bool or value is None:
-        return True
-    if kind is int:
+            if type(item) is not str:
+                _check(item, depth + 1)
+    elif kind is int:
         if not -MAX_INT <= value <= MAX_INT:
             raise _refused("an integer beyond 2^53")
-        return True
-    if kind is float:
+    elif kind is float:
         if value - value != 0:
             raise _refused(f"{value} is no JSON number")
-        return False
-    raise _refused(f"a {kind.__name__} is no plain JSON type")
+    elif kind is not str and kind is not bool and value is not None:
+        raise _refused(f"a {kind.__name__} is no plain JSON type")
 
 
 def deeper_than(value: Any, limit: int) -> bool:

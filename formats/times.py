@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING, Any
+
 if TYPE_CHECKING:
     from datetime import datetime
-    from typing import Any
 
 
 _OURS = "0000-00-00T00:00:00.000000Z"

@@ -6,9 +6,7 @@ half a minute.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 MAX_DOTS = 1000
 """Dots in one line, in which a key with all its parts has to stand."""

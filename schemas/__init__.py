@@ -10,10 +10,9 @@ nothing does not pay for one.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
     from agentsdir.schemas.violations import Violation
 
 

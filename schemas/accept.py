@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import jsonschema_rs
 
 from agentsdir.schemas import catalogue
 from agentsdir.schemas.rfc3339 import is_rfc3339
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def accepts(kind: str, value: Any) -> bool:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import orjson
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 VERSION = "v1"
 BASE = f"https://agentsdir.dev/schemas/{VERSION}/"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
@@ -16,10 +17,7 @@ from agentsdir.schemas import catalogue
 from agentsdir.schemas.rfc3339 import is_rfc3339
 from agentsdir.schemas.violations import Violation, pointer_of, shown
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from jsonschema.exceptions import ValidationError
 
 _END = r"(?!\n)"  # what keeps Python's $ from letting a newline through

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any, NamedTuple
 
 SHOWN = 80
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -15,11 +16,9 @@ from agentsdir.adapters.contract import Adoptable, NativeFile
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Any
 
 _TAIL = 256 * 1024
 

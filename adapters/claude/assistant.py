@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude.emit import HIDDEN, PARSED
 from agentsdir.adapters.claude.shapes import SYNTHETIC, all_text, identifier, mapping, parts, text
@@ -10,10 +11,7 @@ from agentsdir.adapters.claude.subagents import TOOLS
 from agentsdir.adapters.claude.tree import ANSWER, FILLER
 from agentsdir.formats.reading.sink import DROPPED
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.reading import Reading
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.tuples import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
+from agentsdir.formats.reading.findings import Finding
+
 if TYPE_CHECKING:
     from agentsdir.adapters.claude.emit import Place
     from agentsdir.formats.reading.block_sink import BlockSink

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import stat
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -24,11 +25,9 @@ from agentsdir.formats import times
 from agentsdir.formats.reading.lines import LINE_CAP
 from agentsdir.formats.reading.source import heads
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Any
 
 END = 64 * 1024
 TITLE = 200

@@ -9,15 +9,11 @@ a person may type any of its tags. A text that only begins like such a form is a
 from __future__ import annotations
 
 import re
+from typing import Any, NamedTuple
 
 from agentsdir.adapters.claude.markup import elements
 from agentsdir.adapters.claude.notices import is_json_notice
 from agentsdir.adapters.claude.shapes import mapping, part_text, parts
-from agentsdir.formats.tuples import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class Voice(NamedTuple):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from agentsdir.adapters.contract import ToolRequest
 from agentsdir.formats.reading.blocks import MAIN
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from agentsdir.adapters.contract import Content, Decision
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude.control import encode
 from agentsdir.formats.reading.rows import Tally, read_rows
 from agentsdir.formats.times import from_text, native, to_text
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from agentsdir.formats.reading.source import Source
 

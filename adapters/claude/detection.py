@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from agentsdir.formats.reading.salvage import salvage
 from agentsdir.formats.reading.source import heads
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
 _BOM = b"\xef\xbb\xbf"
 _MAX_ROWS = 64

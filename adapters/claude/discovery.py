@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.claude.detection import first_rows
 from agentsdir.adapters.claude.shapes import agent_id
@@ -11,7 +12,6 @@ from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 

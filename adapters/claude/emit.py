@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.adapters.claude.shapes import mapping, text
 from agentsdir.formats.reading.sink import DROPPED
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.reading.block_sink import BlockSink
     from agentsdir.formats.reading.blocks import Source
 

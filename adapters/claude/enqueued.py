@@ -11,16 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER
 from agentsdir.adapters.claude.shapes import all_text
 from agentsdir.adapters.claude.user import say
 from agentsdir.formats.reading.sink import DROPPED
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.reading import Reading
     from agentsdir.formats.reading.rows import Row

@@ -6,6 +6,8 @@ session: their rows share calls and links. So when one file has to be read again
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.claude import store
 from agentsdir.adapters.claude.detection import first_rows
 from agentsdir.adapters.claude.discovery import is_child, is_child_of
@@ -19,11 +21,9 @@ from agentsdir.formats.reading.rows import LineFeed
 from agentsdir.formats.reading.source import HEAD, Source, heads
 from agentsdir.formats.reading.tailing import Look, Tail
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.adapters.claude.reading import Reading
     from agentsdir.formats.reading.findings import Finding

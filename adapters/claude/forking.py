@@ -7,6 +7,7 @@ Rows keep their uuids and every byte but the session id; what belongs to one pro
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.claude.placing import inner_path, role_of
 from agentsdir.adapters.contract import NativeFile
@@ -14,7 +15,6 @@ from agentsdir.formats.reading.rows import Tally, read_rows
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.spool import Pieces
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 

@@ -6,14 +6,13 @@ the files; `settle` then states what they changed elsewhere, and `finish` what o
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.claude.calls import Calls
 from agentsdir.adapters.claude.reading import Reading
 from agentsdir.adapters.claude.subagents import Subagents
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.reading.block_sink import BlockSink
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.adapters.claude.shapes import text as as_text
 from agentsdir.formats.reading.sink import Link
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
 NO_LINK = Link("none", "none")
 # How a thread may be tied to its call by an id, best first, and how sure that is.

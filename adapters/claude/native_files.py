@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.claude import store
 from agentsdir.adapters.claude.paths import host_paths
@@ -11,7 +12,6 @@ from agentsdir.adapters.contract import NativeFile
 from agentsdir.formats.errors import UnsafePath
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path

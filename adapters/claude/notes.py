@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.adapters.claude import kinds, stdout
 from agentsdir.adapters.claude.classify import NOTIFICATION, PEER, command_text
 from agentsdir.adapters.claude.emit import HIDDEN, label
@@ -9,12 +11,8 @@ from agentsdir.adapters.claude.notices import teammate_notices
 from agentsdir.adapters.claude.shapes import all_text, mapping, text
 from agentsdir.adapters.claude.tree import PLAIN
 from agentsdir.adapters.claude.user import say
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.reading import Reading
 

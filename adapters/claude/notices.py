@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any, NamedTuple
 
 import orjson
 
 from agentsdir.adapters.claude.markup import elements
 from agentsdir.adapters.claude.shapes import all_text
-from agentsdir.formats.tuples import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class Notice(NamedTuple):

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from agentsdir.adapters import processes
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.adapters.contract import Process
 

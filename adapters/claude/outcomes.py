@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.adapters.claude.shapes import mapping, text
 from agentsdir.adapters.claude.tokens import message_usage
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.reading.usage import Usage
 
 LIMITS = {"error_max_turns": "max_turns", "error_max_budget_usd": "max_budget"}

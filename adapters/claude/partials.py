@@ -10,6 +10,7 @@ before its end, unless the conversation went on from them.
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude.assistant import CALLS
 from agentsdir.adapters.claude.shapes import identifier, mapping, text
@@ -19,10 +20,7 @@ from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.deltas import Deltas
 from agentsdir.formats.reading.sink import encodable
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.stream import StreamEvent
 

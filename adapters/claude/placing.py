@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.adapters.claude.dangling import answers
 from agentsdir.adapters.claude.paths import MAX_NAME, host_paths
@@ -18,9 +19,7 @@ from agentsdir.adapters.store_files import (
     size_of,
     write_new,
 )
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 

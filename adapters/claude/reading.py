@@ -6,6 +6,8 @@ the end tells, and `branches` may be asked for before.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.claude import kinds, notes, stdout
 from agentsdir.adapters.claude.assistant import read_assistant
 from agentsdir.adapters.claude.classify import listen
@@ -30,10 +32,8 @@ from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import read_rows
 from agentsdir.formats.reading.sink import DROPPED
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
     from agentsdir.adapters.claude.calls import Calls
     from agentsdir.adapters.claude.subagents import Subagents

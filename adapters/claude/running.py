@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.claude import control, open_sessions
 from agentsdir.adapters.claude.native_files import session_files
@@ -17,7 +18,6 @@ from agentsdir.adapters.launching import command_of, environment_of
 from agentsdir.adapters.programs import Program
 from agentsdir.formats.errors import ProviderError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
     from pathlib import Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -14,10 +15,7 @@ from agentsdir.adapters.claude.subagents import Subagents
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.findings import Finding
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.contract import SessionFiles
     from agentsdir.formats.reading.block_sink import BlockSink
     from agentsdir.formats.reading.source import Source

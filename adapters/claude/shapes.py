@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 # What real agent ids look like; anything else in their place is no id.
 SYNTHETIC = "<synthetic>"

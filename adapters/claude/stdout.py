@@ -6,16 +6,14 @@ Only whole lines count here; partial messages and control lines are logged, hidd
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude.notices import Notice
 from agentsdir.adapters.claude.outcomes import read_outcome
 from agentsdir.adapters.claude.shapes import agent_id, count, mapping, text
 from agentsdir.formats.reading.blocks import MAIN
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.reading import Reading
 

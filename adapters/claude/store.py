@@ -10,6 +10,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.claude import cards
 from agentsdir.adapters.claude.detection import first_rows
@@ -19,7 +20,6 @@ from agentsdir.adapters.contract import MIN_NATIVE_PREFIX
 from agentsdir.adapters.store_folders import ignore, names_in
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude.links import (
     BY_ID,
@@ -19,10 +20,8 @@ from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import Link
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from typing import Any
 
     from agentsdir.adapters.claude.emit import Place
     from agentsdir.adapters.claude.notices import Notice

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 from agentsdir.adapters.claude.shapes import count, mapping
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import total_usage
 from agentsdir.formats.reading.usage import add_usage, is_beyond, no_usage, usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
     from agentsdir.formats.reading.block_sink import BlockSink
     from agentsdir.formats.reading.usage import Usage
 

@@ -6,6 +6,8 @@ comes from the partial messages among them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.claude.growing import Growing
 from agentsdir.adapters.claude.outcomes import read_outcome, total_cost
 from agentsdir.adapters.claude.partials import Partials
@@ -16,10 +18,8 @@ from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.live import StdoutSink
 from agentsdir.formats.reading.rows import LineFeed
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
     from agentsdir.adapters.claude.outcomes import Outcome
     from agentsdir.formats.reading.findings import Finding

@@ -11,11 +11,10 @@ live itself was made.
 from __future__ import annotations
 
 from array import array
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

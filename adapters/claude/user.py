@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.claude.classify import (
     COMMAND,
     FEEDBACK_ON_A_PLAN,
@@ -23,10 +25,7 @@ from agentsdir.adapters.claude.tree import COMMAND as TYPED_COMMAND
 from agentsdir.adapters.claude.tree import PROMPT
 from agentsdir.formats.reading.findings import Finding
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.claude.classify import (
         Voice,
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.claude.outcomes import LIMITS
 from agentsdir.formats.errors import ProviderError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.adapters.claude.outcomes import Outcome
     from agentsdir.adapters.claude.translate import StdoutTranslator

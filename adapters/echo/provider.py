@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.recorded import RecordedTranscript, forked_transcript, saved_transcript
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.usage import usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
 
     from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
     from agentsdir.formats.reading.findings import Finding

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.adapters.gemini.store.locations import client_paths
 from agentsdir.adapters.gemini.transcripts.detection import family_of
 from agentsdir.adapters.gemini.transcripts.discovery import group
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.recorded import is_prompt
 from agentsdir.formats import jsontext
@@ -18,10 +19,8 @@ from agentsdir.formats.errors import Invalid, ProviderError
 from agentsdir.formats.reading.blocks import MAIN, check_block
 from agentsdir.formats.reading.stream import EVENT_TYPES
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
 MAX_SCRIPT = 64 * 1024 * 1024
 CONTROL = ("turn", "sleep", "error")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.recorded import RecordedTranscript, forked_transcript, saved_transcript
 from agentsdir.adapters.script.play import load_play
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading.blocks import MAIN
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
 
     from agentsdir.adapters.contract import Content, NativeFile, SessionSpec
     from agentsdir.adapters.script.play import Play

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,6 @@ from agentsdir.cli.made import print_made
 from agentsdir.cli.output import note
 from agentsdir.formats.errors import UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 

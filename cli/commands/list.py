@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.formats.errors import UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.engine.agents import Listed
     from agentsdir.engine.native import Store

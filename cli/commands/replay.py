@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,6 @@ from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_document, print_json, print_text, wants_json
 from agentsdir.formats.errors import UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.points import Point

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,6 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.formats.directory.layout import AgentPaths
 

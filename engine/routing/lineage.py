@@ -6,11 +6,12 @@ to itself are refused by name; nothing here goes on for ever.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.engine.agents import each_agent
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import Invalid, NoSuchAgent, SessionStateError, UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.engine.agents import Listed
     from agentsdir.formats.directory.layout import AgentPaths, Layout

@@ -9,18 +9,16 @@ handed out again: at least once, and never lost.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.holding import close_crashed_turn, hold_turn
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.errors import HookFailed, SessionStateError, UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from agentsdir.engine.agents import each_agent
 from agentsdir.formats.directory import documents, ids
@@ -18,11 +19,9 @@ from agentsdir.formats.directory.layout import read_json
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, Uncertain
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from typing import Any, TypeAlias
 
     from agentsdir.engine.agents import Listed
     from agentsdir.formats.directory.durability import Disk

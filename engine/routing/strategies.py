@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.engine.agents import each_agent
 from agentsdir.formats import times
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import NoSuchAgent, UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.engine.agents import Listed
     from agentsdir.formats.directory.layout import AgentPaths, Layout

@@ -6,6 +6,8 @@ takes the create lock, and looks again before making it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.creation import (
     check_fields,
@@ -18,9 +20,7 @@ from agentsdir.engine.routing.lineage import ancestors
 from agentsdir.engine.routing.strategies import FOREGROUND, resolve
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.engine.creation import (
         NewAgent,

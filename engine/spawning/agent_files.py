@@ -7,15 +7,13 @@ says is never looked through for placeholders.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats.errors import Invalid, UsageError
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from typing import Any
 
 MAX_SIZE = 256 * 1024
 """Bytes that an agent file may have."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.engine.endings import TurnResult
 from agentsdir.engine.spawning.telling import shown
 from agentsdir.engine.turns import catch_up_to
 from agentsdir.formats.errors import NoSuchAgent, ProviderError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.engine.running import Sender
     from agentsdir.engine.spawning.children import Child

@@ -7,6 +7,7 @@ between leaves an agent that nobody was told of.
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.engine.creation import NewAgent, begin_identity, check_wanted, root_held
@@ -22,13 +23,10 @@ from agentsdir.formats.directory.creation import recorded_creation
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.directory.publishing import making_agent, withdraw_agent
 from agentsdir.formats.errors import Invalid, SessionStateError, Uncertain
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
-    from typing import Any
 
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import AgentWriter, Reading

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.engine.removal import remove_agent
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.errors import Busy, Invalid, NoSuchAgent
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths

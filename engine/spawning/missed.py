@@ -7,6 +7,7 @@ It was archived when one ended, or could not be written to; or one was removed b
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from agentsdir.engine.aftermath import aftermath
 from agentsdir.engine.agents import find_readable
@@ -18,7 +19,6 @@ from agentsdir.formats.directory.fold import BROKEN, waiting_message
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.formats.directory.layout import AgentPaths, Layout
     from agentsdir.formats.directory.states import AgentState

@@ -7,20 +7,19 @@ or unreadable is told nothing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.engine.agents import find_readable
 from agentsdir.engine.steps import Step
 from agentsdir.formats.directory.log import read_records
 from agentsdir.formats.directory.states import SessionState
 from agentsdir.formats.reading.blocks import MAIN, make_block
-from agentsdir.formats.tuples import NamedTuple
 
 SPAWNED = "spawn:"
 """What the id of the block begins with; the rest is the subagent's."""
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from typing import Any
 
     from agentsdir.formats.directory.layout import AgentPaths, Layout
     from agentsdir.formats.directory.states import AgentState

@@ -6,6 +6,7 @@ import os
 import stat
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentsdir.engine.validation.derived import REMADE, DerivedFiles
 from agentsdir.engine.validation.logs import LogCheck
@@ -16,7 +17,6 @@ from agentsdir.formats.directory.layout import TEMPORARY, open_plain
 from agentsdir.formats.directory.transcripts import store_path
 from agentsdir.formats.errors import Invalid, NotRecorded
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

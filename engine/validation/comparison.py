@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.engine.validation.derived import REMADE, DerivedFiles, Outcome
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import read_agent, without_live_tail
 from agentsdir.formats.directory.derived import MANIFEST
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.records import Record
     from agentsdir.formats.directory.states import AgentState

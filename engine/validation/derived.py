@@ -6,6 +6,7 @@ A derived file may be older than the log: then it must be what the log said at t
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.engine.validation.problems import Problem, from_refusal
 from agentsdir.engine.validation.values import NOTHING, Piece, breaches, decode, difference
@@ -13,13 +14,10 @@ from agentsdir.formats.directory import derived
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.errors import Invalid, NotRecorded
 from agentsdir.formats.reading.lines import LINE_CAP, read_lines
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import Any, BinaryIO
 
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.records import Record

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from agentsdir.engine.routing import routes
 from agentsdir.engine.validation.agents import check_entry
@@ -19,7 +20,6 @@ from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.layout import TEMPORARY
 from agentsdir.formats.errors import AgentsdirError, Invalid
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.engine.validation.loose_ends import LooseEnds
 from agentsdir.engine.validation.problems import Problem, from_finding, from_refusal
@@ -13,11 +14,9 @@ from agentsdir.formats.directory.log import Position, open_log, read_log
 from agentsdir.formats.directory.states import TRANSITIONS, SessionState
 from agentsdir.formats.errors import Invalid, NotRecorded
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.formats.directory.log import LogLine
     from agentsdir.formats.directory.records import Record

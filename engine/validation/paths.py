@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -32,10 +33,8 @@ from agentsdir.formats.errors import Invalid, UnsafePath
 from agentsdir.formats.reading.lines import LINE_CAP, read_lines
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
-    from typing import Any
 
 __all__ = ["Tally", "validate", "validate_path", "validate_source"]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.formats.errors import UnsafePath
 from agentsdir.formats.reading.findings import ERROR, INFO, KINDS, WARNING
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.errors import Invalid, NotRecorded
     from agentsdir.formats.reading.findings import Finding
 

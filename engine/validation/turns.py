@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
     from agentsdir.formats.directory.records import Record
 
 _ENDS = ("turn.complete", "turn.error", "turn.aborted")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import orjson
 
 from agentsdir.engine.validation.problems import Problem
@@ -9,12 +11,7 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.reading.blocks import BLOCK_TYPES
 from agentsdir.formats.reading.salvage import salvage
 from agentsdir.formats.reading.stream import EVENT_TYPES
-from agentsdir.formats.tuples import NamedTuple
 from agentsdir.schemas import check, places
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _COMPACT = orjson.OPT_STRICT_INTEGER
 _INDENTED = orjson.OPT_STRICT_INTEGER | orjson.OPT_INDENT_2

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.formats.directory import derived, documents, fold, journal, locks
 from agentsdir.formats.directory import transcripts as raw
@@ -24,13 +25,10 @@ from agentsdir.formats.errors import (
     UnsafePath,
     UsageError,
 )
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import Any, BinaryIO
 
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.log import LogLine

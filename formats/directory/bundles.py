@@ -8,16 +8,13 @@ import tarfile
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
 
 from agentsdir.formats.directory.layout import DIRECTORY_MODE, FILE_MODE
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import IO, Any, BinaryIO, Self
 
     from agentsdir.formats.reading.source import Source
 

@@ -7,17 +7,16 @@ still hold; `restore` puts the result into the log. Without descriptor.json noth
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
 from agentsdir.formats.directory import fold, ids
 from agentsdir.formats.directory.layout import read_json
 from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.directory.records import Record
 from agentsdir.formats.errors import Invalid
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, BinaryIO
 
     from agentsdir.formats.directory.layout import AgentPaths
 

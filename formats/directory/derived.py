@@ -6,6 +6,7 @@ Each is a function of the log alone, so that one appended to and one rebuilt are
 from __future__ import annotations
 
 from types import NoneType
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.digest import short_hash
@@ -13,10 +14,8 @@ from agentsdir.formats.directory.log import Position
 from agentsdir.formats.directory.states import COUNTERS, AgentState, Session, SessionState
 from agentsdir.formats.reading.usage import COUNTED
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from agentsdir.formats.directory.records import Record
 

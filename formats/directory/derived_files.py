@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.formats.directory import derived
 from agentsdir.formats.directory.agent import history_bytes, place_of
 from agentsdir.formats.directory.layout import read_bytes
 from agentsdir.formats.errors import Invalid
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.states import AgentState

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentsdir.formats.directory.layout import DIRECTORY_MODE, FILE_MODE, TEMPORARY
 from agentsdir.formats.errors import NotRecorded
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -6,14 +6,13 @@ folded on from there, and is then the same as one folded from the start.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.states import AgentState, Session, SessionState
 from agentsdir.formats.reading.usage import BELIEVABLE, add_usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.directory.records import Record
 
 TITLE_LENGTH = 120

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from fnmatch import translate
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.formats.directory.layout import read_limited
 from agentsdir.formats.errors import Invalid
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -6,6 +6,7 @@ The caller holds the agent's `.lock`. Nothing here ever rewrites a byte that sta
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.directory.log import Position, decode_line
@@ -19,10 +20,8 @@ from agentsdir.formats.directory.records import (
 from agentsdir.formats.errors import Invalid, NotRecorded
 from agentsdir.formats.reading.lines import LINE_CAP
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from agentsdir.formats.directory.durability import Disk
 

@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory import ids
@@ -22,11 +23,9 @@ from agentsdir.formats.errors import (
     UnsafePath,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Any
 
 FORMAT = "agentsdir"
 VERSION = 1

@@ -14,13 +14,12 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.errors import Busy, NoSuchAgent, NotRecorded, UsageError
-from agentsdir.formats.tuples import NamedTuple
 from agentsdir.formats.undisturbed import undisturbed as undisturbed
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path

@@ -7,18 +7,16 @@ it is handed out as a `torn-tail` finding, is no record, and counts in no sequen
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.directory.records import NO_LINE, STUB_END, as_record, line_hash
 from agentsdir.formats.reading.lines import LINE_CAP, read_lines
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
     from agentsdir.formats.directory.records import Record
     from agentsdir.formats.reading.findings import Finding

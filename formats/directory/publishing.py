@@ -9,6 +9,7 @@ import errno
 import os
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats.directory import derived, documents, fold, journal, transcripts
 from agentsdir.formats.directory.durability import Disk
@@ -22,10 +23,8 @@ from agentsdir.formats.directory.log import Position, open_log, read_log
 from agentsdir.formats.directory.records import Record, line_hash
 from agentsdir.formats.errors import NotRecorded, Uncertain
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from agentsdir.formats.directory.layout import (
         Layout,

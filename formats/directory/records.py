@@ -7,13 +7,10 @@ record has sixteen zeros.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from agentsdir.formats import jsontext
 from agentsdir.formats.digest import short_hash
-from agentsdir.formats.tuples import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 NO_LINE = "0" * 16
 

@@ -5,15 +5,13 @@ Nothing in it is ever executed. Settings that this program does not know are nam
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.formats.directory.durability import Durability
 from agentsdir.formats.directory.layout import read_bytes
 from agentsdir.formats.errors import Invalid
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.directory.layout import Layout
 
 

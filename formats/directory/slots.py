@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from agentsdir.formats.directory import documents, ids, locks
 from agentsdir.formats.directory.layout import open_plain, read_bytes
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path

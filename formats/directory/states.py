@@ -7,14 +7,11 @@ last start is ours: a session that never ran can be given up too.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any, Self
 
 from agentsdir.formats.directory.log import Position
 from agentsdir.formats.errors import SessionStateError
 from agentsdir.formats.reading.usage import no_usage
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Self
 
 COUNTERS = ("turns", "failedTurns", "messages", "blocks")
 

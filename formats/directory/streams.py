@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agentsdir.formats.directory.documents import make_folder
 from agentsdir.formats.directory.layout import FILE_MODE, open_plain
 from agentsdir.formats.directory.transcripts import STREAM, Synced, store_path
 from agentsdir.formats.errors import Invalid, NotRecorded
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO
-
     from agentsdir.formats.directory.durability import Disk
     from agentsdir.formats.directory.layout import AgentPaths
 

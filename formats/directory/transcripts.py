@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from agentsdir.formats.digest import sha256
 from agentsdir.formats.directory.documents import entries, make_folder
 from agentsdir.formats.directory.layout import (
     FILE_MODE,
@@ -17,15 +18,12 @@ from agentsdir.formats.directory.layout import (
 )
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.reading.source import Source
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import io
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any, BinaryIO
+    from hashlib import _Hash as Hash
 
-    from agentsdir.formats.digest import Hash
     from agentsdir.formats.directory.durability import Disk
     from agentsdir.formats.directory.layout import (
         AgentPaths,
@@ -130,7 +128,7 @@ def _extend(
             exists = True
         except FileNotFoundError:
             make_folder(path.parent, disk)
-            digest, size, exists = sha256(more=source.size), 0, False
+            digest, size, exists = sha256(), 0, False
         rest = stream.read(CHUNK)
         if not rest and exists:
             if recorded == size:
@@ -144,7 +142,7 @@ def _copy_beside(path: Path, native: str, role: str, source: Source, disk: Disk)
     """Write a whole new copy beside the stored one, under a name that says what is in it."""
     with suppress(FileNotFoundError):
         _beside(path, "").unlink()
-    digest = sha256(more=source.size)
+    digest = sha256()
     with source.open() as stream:
         size = _append(_beside(path, ""), stream.read(CHUNK), stream, 0, digest, disk)
     _beside(path, "").replace(_beside(path, digest.hexdigest()))
@@ -187,7 +185,7 @@ def finish_rewrites(
 
 
 def _same_beginning(stored: io.FileIO, native: BinaryIO, name: str, path: Path) -> tuple[Hash, int]:
-    digest, size = sha256(more=os.fstat(stored.fileno()).st_size), 0
+    digest, size = sha256(), 0
     while piece := stored.read(CHUNK):
         if native.read(len(piece)) != piece:
             raise Invalid(
@@ -350,7 +348,7 @@ def _flaw(path: Path, entry: Mapping[str, Any] | None) -> str:
         with os.fdopen(open_plain(path), "rb", buffering=0) as stored:
             if entry is None:
                 return ""
-            digest, left = sha256(more=entry["size"]), entry["size"]
+            digest, left = sha256(), entry["size"]
             while left and (piece := stored.read(min(left, CHUNK))):
                 digest.update(piece)
                 left -= len(piece)

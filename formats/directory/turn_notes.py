@@ -7,16 +7,13 @@ fsynced: no process outlives the machine. Bytes that make no sense are no note.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.layout import read_bytes
 from agentsdir.formats.errors import Invalid, NotRecorded
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.locks import Held
 

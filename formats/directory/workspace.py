@@ -10,6 +10,7 @@ import re
 import stat
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats.directory import documents
 from agentsdir.formats.directory.bundles import checked_name
@@ -18,12 +19,9 @@ from agentsdir.formats.directory.ignoring import executes, is_left_out, read_ign
 from agentsdir.formats.directory.layout import TEMPORARY, open_plain, read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.reading.source import Source
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
     from agentsdir.formats.directory.durability import Disk
     from agentsdir.formats.directory.ignoring import Ignored

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.drift import Drifts
     from agentsdir.formats.reading.findings import Finding

@@ -12,6 +12,7 @@ Optional on all: `messageId` (groups the parts of one model message), `hidden`, 
 from __future__ import annotations
 
 from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.usage import as_usage
@@ -35,10 +36,8 @@ SYSTEM_SUBTYPES: tuple[SystemSubtype, ...] = (
 )  # fmt: skip
 
 # Only ever read: to make them would take each command a millisecond.
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
     ToolStatus = Literal["pending", "running", "success", "error"]
     SystemSubtype = Literal[

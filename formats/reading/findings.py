@@ -5,11 +5,7 @@ Ids are stable; SPEC.md lists each one, and a test keeps the two lists equal.
 
 from __future__ import annotations
 
-from agentsdir.formats.tuples import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any, NamedTuple
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from agentsdir.formats.tuples import NamedTuple
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import BinaryIO
 
 LINE_CAP = 64 * 1024 * 1024
 _CHUNK = 1024 * 1024

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
@@ -15,10 +16,8 @@ from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.sink import DROPPED, Conversation, encodable
 from agentsdir.formats.reading.usage import no_usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.findings import Finding

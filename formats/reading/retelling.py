@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.book import BlockBook
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any
 
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.book import Key

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import orjson
 
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.lines import LINE_CAP, skip_line
 from agentsdir.formats.reading.salvage import salvage
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, BinaryIO
 
     from agentsdir.formats.reading.blocks import Source
 

@@ -10,13 +10,10 @@ import json
 import math
 import re
 from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.formats.tuples import NamedTuple
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
 # A hostile line may offer millions of places where a record could begin.
 MAX_STARTS = 512

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import orjson
 
@@ -26,12 +27,9 @@ from agentsdir.formats.reading.usage import (
     less_usage,
     no_usage,
 )
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any, Literal, TypeAlias
 
     from agentsdir.formats.reading.blocks import Block
     from agentsdir.formats.reading.findings import Finding

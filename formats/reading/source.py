@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING, BinaryIO
 
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.lines import LINE_CAP
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
     from agentsdir.formats.reading.spool import ByteSpool, Readable
 

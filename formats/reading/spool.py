@@ -6,13 +6,12 @@ import io
 import os
 from array import array
 from bisect import bisect_right
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from agentsdir.formats.errors import AgentsdirError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import BinaryIO, Protocol
 
     class Readable(Protocol):
         """What can be read from its beginning to its end."""

@@ -6,10 +6,9 @@ A `block_complete` carries both, and may come without a `block_start` (decision 
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+if TYPE_CHECKING:
     from agentsdir.formats.reading.blocks import Block
 
 if TYPE_CHECKING:

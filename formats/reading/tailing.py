@@ -11,16 +11,14 @@ import os
 import stat
 from contextlib import contextmanager
 from enum import Enum
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.lines import LINE_CAP
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
 # How much before the place that was read to must still be there. A client that takes a row back
 # looks for it in the last 64 KiB.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 # inputTokens excludes cache; outputTokens includes thinking; totalTokens = the first four summed.
 # `exact` is False where the transcript cannot know, so the numbers are "at least".

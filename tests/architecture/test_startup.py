@@ -233,44 +233,6 @@ def test_the_version_is_answered_without_the_command_line_library(
     assert packages == {"agentsdir"}
 
 
-def test_a_turn_of_echo_is_run_without_what_takes_long_to_load(
-    prepared: Prepared, tmp_path: Path
-) -> None:
-    """That is most of what it takes: no library for options, JSON, types or hashes, few modules."""
-    shutil.copytree(prepared.home, tmp_path, dirs_exist_ok=True)
-    settings = tmp_path / ".agentsdir" / "settings.toml"
-    settings.write_text('# as most have it\ndurability = "never"\n')
-
-    done = subprocess.run(
-        [sys.executable, "-c", BARE_PROBE, "send", "active", "again"],
-        cwd=tmp_path,
-        env={"HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-
-    modules = set(done.stderr.split())
-    assert done.stdout == "again\n"
-    assert modules & SLOW_FOR_ONE_TURN == set()
-    assert len([name for name in modules if name.startswith("agentsdir.")]) <= MOST_OF_OURS
-
-
-def test_a_transcript_is_parsed_without_what_takes_long_to_load(tmp_path: Path) -> None:
-    """Neither the library for options, nor what only folders and clients' stores need."""
-    shutil.copy(FIXTURE, tmp_path / "session.jsonl")
-
-    done = subprocess.run(
-        [sys.executable, "-c", BARE_PROBE, "parse", "session.jsonl"],
-        cwd=tmp_path, env={"HOME": str(tmp_path)},
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
-
-    assert done.stdout.startswith('{"type":')
-    assert set(done.stderr.split()) & SLOW_FOR_ONE_TRANSCRIPT == set()
-
-
 def test_a_command_has_its_modules_loaded_sooner(tmp_path: Path) -> None:
     """It asks for that before it imports them."""
     done = subprocess.run(

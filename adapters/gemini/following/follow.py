@@ -8,6 +8,7 @@ out again whenever one of them says something new.
 from __future__ import annotations
 
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -27,7 +28,6 @@ from agentsdir.formats.reading.retelling import Retelling
 from agentsdir.formats.reading.source import HEAD, Source
 from agentsdir.formats.reading.tailing import Look, Tail
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path

@@ -7,6 +7,7 @@ as it stands then, and only what differs from what was told of it is news.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.transcripts.documents import document_rows
@@ -24,10 +25,8 @@ from agentsdir.formats.reading.sink import ParseSink, encodable
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.usage import add_usage, no_usage, usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, BinaryIO
 
     from agentsdir.adapters.gemini.transcripts.index import Index
     from agentsdir.adapters.gemini.transcripts.messages import Message

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, LOG
 from agentsdir.adapters.gemini.transcripts.discovery import group
@@ -15,7 +16,6 @@ from agentsdir.adapters.gemini.transcripts.heads import look_at, read_ends
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path

@@ -7,6 +7,8 @@ shows is completed from stdout at the end, so that nothing that was seen is lost
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.gemini.running.pairing import RUNNING, Answers, Begun, Pairs
 from agentsdir.adapters.gemini.transcripts.speakers import COMMAND
 from agentsdir.adapters.gemini.transcripts.stdout import FAILED
@@ -15,10 +17,8 @@ from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.usage import add_usage, no_usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
     from agentsdir.adapters.gemini.running.outcomes import Outcome
     from agentsdir.adapters.gemini.running.translate import StdoutTranslator

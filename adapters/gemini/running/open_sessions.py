@@ -8,11 +8,11 @@ started by ``--resume latest`` or a number, or that began or resumed the session
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.gemini.store.locations import storage_in
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.adapters.gemini.transcripts.shapes import dict_of, text_of
 from agentsdir.adapters.gemini.transcripts.tokens import stream_usage
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.reading.usage import Usage
 
 

@@ -6,11 +6,11 @@ Prompts, calls and results meet by a key; answers, which have none on stdout, by
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

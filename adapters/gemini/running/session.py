@@ -7,6 +7,7 @@ import tempfile
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.gemini.running import open_sessions, stubs
 from agentsdir.adapters.gemini.running.awaiting import AwaitedFollower
@@ -24,7 +25,6 @@ from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import MAIN, make_block
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -17,10 +18,8 @@ from agentsdir.adapters.gemini.store import contents as store
 from agentsdir.adapters.gemini.transcripts.sessions import read_session
 from agentsdir.formats.reading.sink import ParseSink
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
 _MOST = 1024 * 1024
 """Bytes that a stub has at most: a header, and the context that the client sends itself."""

@@ -6,6 +6,8 @@ file has: `joined` puts both together.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.gemini.running.outcomes import read_outcome
 from agentsdir.adapters.gemini.transcripts.shapes import text_of
 from agentsdir.adapters.gemini.transcripts.stdout import StreamReader
@@ -17,10 +19,8 @@ from agentsdir.formats.reading.live import StdoutSink
 from agentsdir.formats.reading.rows import LineFeed
 from agentsdir.formats.reading.sink import encodable
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
     from agentsdir.adapters.gemini.running.outcomes import Outcome
     from agentsdir.formats.reading.blocks import Block

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.contract import Adoptable
 from agentsdir.adapters.gemini.store import cards
@@ -23,7 +24,6 @@ from agentsdir.adapters.gemini.transcripts.shapes import text_of
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.adapters.gemini.transcripts.heads import (
     BEGINNING,
@@ -18,9 +19,7 @@ from agentsdir.adapters.gemini.transcripts.heads import (
 )
 from agentsdir.adapters.gemini.transcripts.speakers import names_command
 from agentsdir.formats import times
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path

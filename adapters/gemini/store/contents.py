@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.adapters.contract import MIN_NATIVE_PREFIX, NativeSession
 from agentsdir.adapters.gemini.store import cards
@@ -20,9 +21,7 @@ from agentsdir.adapters.gemini.transcripts.heads import BEGINNING, id_of
 from agentsdir.adapters.store_folders import ignore, names_in
 from agentsdir.formats import times
 from agentsdir.formats.reading.source import Source
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path

@@ -7,6 +7,7 @@ its bytes say nothing: each message of the other is in it, with what it said.
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -14,10 +15,7 @@ from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, family_of
 from agentsdir.adapters.gemini.transcripts.shapes import dict_of, list_of, text_of
 from agentsdir.adapters.store_files import begins_with
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.formats.reading.source import Source
 
 

@@ -7,6 +7,7 @@ is, and in its name; a stub or an older twin, of which the session needs nothing
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.contract import NativeFile
 from agentsdir.adapters.gemini.store.contents import safe_part
@@ -17,7 +18,6 @@ from agentsdir.formats.reading.rows import Tally, read_rows
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.spool import Pieces
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 

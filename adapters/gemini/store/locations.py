@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.contract import Paths
 from agentsdir.adapters.gemini.store.projects import CHATS, TMP, Projects, hashed
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentsdir.adapters.contract import NativeFile
 from agentsdir.adapters.gemini.store import contents as store
 from agentsdir.adapters.gemini.store.locations import project_folder
@@ -10,7 +12,6 @@ from agentsdir.adapters.gemini.store.projects import CHATS, TMP
 from agentsdir.formats.errors import UnsafePath
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path

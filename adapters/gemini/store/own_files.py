@@ -7,14 +7,13 @@ of the id in their names, their content does.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.adapters.gemini.store.contents import ID, PREFIX, SUFFIXES, safe_part
 from agentsdir.adapters.gemini.store.projects import CHATS, OUTPUTS, TMP
 from agentsdir.adapters.gemini.transcripts.heads import look_at, read_ends
 from agentsdir.adapters.store_files import size_of
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.gemini.store import contents as store
 from agentsdir.adapters.gemini.store.continuing import goes_on
@@ -22,7 +23,6 @@ from agentsdir.adapters.store_files import is_there, make_folders, write_new
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.source import Source
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.gemini.transcripts.outputs import is_cut
 from agentsdir.adapters.gemini.transcripts.shapes import (
@@ -22,10 +23,7 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
 from agentsdir.adapters.gemini.transcripts.spawns import asked_of
 from agentsdir.formats import times
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.gemini.transcripts.messages import Call
     from agentsdir.adapters.gemini.transcripts.outputs import Outputs
     from agentsdir.adapters.gemini.transcripts.shelf import Shelf

@@ -5,6 +5,8 @@ There are no times, ids, tokens or models in it. It is read where no session has
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.gemini.transcripts.lists import ListDocument
 from agentsdir.adapters.gemini.transcripts.shapes import (
     content_id,
@@ -20,10 +22,7 @@ from agentsdir.formats.reading.rows import Row
 from agentsdir.formats.reading.sink import DROPPED
 from agentsdir.formats.reading.usage import usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.contract import Transcript
     from agentsdir.formats.reading.sink import ParseSink
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -12,10 +13,8 @@ from agentsdir.adapters.gemini.transcripts.prompt_log import is_prompt
 from agentsdir.adapters.gemini.transcripts.shapes import MODEL_TYPES, part_kind, parts_of
 from agentsdir.formats import times
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
 # The families, and None for what is not ours.
 LOG, DOCUMENT, STREAM, REPORT = "log", "document", "stream", "report"

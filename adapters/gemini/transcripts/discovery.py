@@ -7,15 +7,14 @@ and each is a session of its own. Only subagents join the file that called them.
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.store.projects import OUTPUTS
 from agentsdir.adapters.gemini.transcripts.detection import CHECKPOINT, DOCUMENT, LOG, PROMPTS
 from agentsdir.adapters.gemini.transcripts.heads import look_at, read_ends
 from agentsdir.adapters.gemini.transcripts.sharing import shared_ids
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

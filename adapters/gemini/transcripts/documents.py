@@ -7,18 +7,16 @@ Only the boundaries of the messages are looked for here; each is then decoded by
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Row
 from agentsdir.formats.reading.salvage import salvage
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
     from agentsdir.formats.reading.rows import Tally
 

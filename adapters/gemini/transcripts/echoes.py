@@ -7,14 +7,11 @@ telling is compared with the first. And half of its rows say only that there was
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import orjson
 
 from agentsdir.formats.reading.rows import NOTHING
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 # How a turn of results goes on behind its id, time and type, and how far those go at most.
 _CONTENT = b'"content":[{"functionResponse":'

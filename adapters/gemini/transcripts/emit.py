@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.gemini.transcripts.calls import CallRecord
 from agentsdir.adapters.gemini.transcripts.prompts import prompt_pieces
@@ -27,10 +28,8 @@ from agentsdir.formats import times
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.usage import add_usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
 
     from agentsdir.adapters.gemini.transcripts.fold import Fold
     from agentsdir.adapters.gemini.transcripts.messages import Call, Message, Place

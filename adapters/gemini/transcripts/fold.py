@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.gemini.transcripts.index import Index
 from agentsdir.adapters.gemini.transcripts.names import Names
@@ -22,10 +23,8 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
 )
 from agentsdir.adapters.gemini.transcripts.speakers import GIVEN_ANSWER, is_snapshot
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from agentsdir.adapters.gemini.transcripts.messages import Message
     from agentsdir.adapters.gemini.transcripts.restated import Sign

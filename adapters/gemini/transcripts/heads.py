@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import orjson
 
@@ -16,12 +17,9 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     text_of,
 )
 from agentsdir.adapters.gemini.transcripts.speakers import is_client
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, BinaryIO
 
     from agentsdir.formats.reading.source import Source
 

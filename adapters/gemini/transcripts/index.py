@@ -9,6 +9,7 @@ writes the blocks (`emit`) goes back to those places.
 from __future__ import annotations
 
 from array import array
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.gemini.transcripts.calls import STATUSES
 from agentsdir.adapters.gemini.transcripts.messages import NONE, Call, Message
@@ -41,10 +42,8 @@ from agentsdir.adapters.gemini.transcripts.speakers import (
 from agentsdir.adapters.gemini.transcripts.tokens import message_usage
 from agentsdir.formats.reading.drift import Drifts
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
     from agentsdir.adapters.gemini.transcripts.messages import Place
     from agentsdir.adapters.gemini.transcripts.shapes import (

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -30,11 +31,9 @@ from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.source import HEAD
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
     from datetime import datetime
-    from typing import Any
 
     from agentsdir.formats.reading.source import Source
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import orjson
 
 from agentsdir.adapters.gemini.transcripts.documents import CLOSE, OPEN, TOKEN, element_rows
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.salvage import salvage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
 
     from agentsdir.formats.reading.rows import Row, Tally
 

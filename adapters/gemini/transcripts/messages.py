@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 from agentsdir.adapters.gemini.transcripts.shapes import content_id
 from agentsdir.adapters.gemini.transcripts.spawns import INVOKE, Spawn
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
     from agentsdir.formats.reading.usage import Usage
 
 # A row's number, and the message's index in the row's list (-1: the row is the message).

@@ -10,19 +10,17 @@ import os
 import re
 import stat
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import orjson
 
 from agentsdir.adapters.gemini.store.projects import CHATS, OUTPUTS
 from agentsdir.adapters.gemini.transcripts.shapes import MASKED, response_output
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from typing import Any, TypeGuard
 
     from agentsdir.formats.reading.blocks import Source
 

@@ -5,6 +5,8 @@ It has no answers. Where a session's own file is gone, it is all that is left of
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.gemini.transcripts.lists import ListDocument
 from agentsdir.adapters.gemini.transcripts.shapes import content_id
 from agentsdir.adapters.gemini.transcripts.speakers import names_command
@@ -14,10 +16,7 @@ from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.usage import usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.contract import Transcript
     from agentsdir.formats.reading.sink import ParseSink
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.adapters.gemini.transcripts.shapes import (
     content_of,
     media_part,
@@ -17,12 +19,9 @@ from agentsdir.adapters.gemini.transcripts.speakers import (
     speaker_of,
 )
 from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
 
 # The form of a text with which the client goes on by itself.

@@ -7,6 +7,8 @@ superseded (SPEC.md, "Gemini: forks"). What ``/export`` writes is the same conve
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from agentsdir.adapters.gemini.transcripts.calls import elide_bodies
 from agentsdir.adapters.gemini.transcripts.shapes import (
     dict_of,
@@ -24,12 +26,8 @@ from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import read_rows
 from agentsdir.formats.reading.sink import DROPPED
 from agentsdir.formats.reading.usage import usage
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.contract import Transcript
     from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.sink import ParseSink

@@ -9,6 +9,7 @@ stale: it is written again at the end, from rows that are read again, and put in
 from __future__ import annotations
 
 from array import array
+from typing import TYPE_CHECKING
 
 from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, family_of
 from agentsdir.adapters.gemini.transcripts.documents import document_rows
@@ -23,7 +24,6 @@ from agentsdir.formats.reading.rows import read_rows
 from agentsdir.formats.reading.source import Source
 from agentsdir.formats.reading.usage import usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

@@ -6,6 +6,8 @@ with turns of one role joined. Nothing in such a row names the message: its part
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 from agentsdir.adapters.gemini.transcripts.shapes import (
     bare_call_id,
     content_of,
@@ -17,10 +19,8 @@ from agentsdir.adapters.gemini.transcripts.shapes import (
     text_of,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, TypeAlias
 
     from agentsdir.adapters.gemini.transcripts.index import Index
     from agentsdir.adapters.gemini.transcripts.messages import Message

@@ -6,15 +6,15 @@ write all forms, and a resume rewrites one as another.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import orjson
 
 from agentsdir.formats import jsontext, times
 from agentsdir.formats.digest import short_hash
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import datetime
-    from typing import Any, TypeAlias
 
 Part: TypeAlias = "dict[str, Any]"
 

@@ -7,10 +7,10 @@ sessions must know all the same (SPEC.md, "Gemini: one id, several files").
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from agentsdir.formats.reading.findings import Finding
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

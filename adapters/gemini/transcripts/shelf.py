@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, BinaryIO
+
 import orjson
 
 from agentsdir.adapters.gemini.transcripts.shapes import dict_of, list_of
 from agentsdir.formats.reading.salvage import salvage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO
-
     from agentsdir.adapters.gemini.transcripts.index import Index
     from agentsdir.adapters.gemini.transcripts.messages import Place
     from agentsdir.formats.reading import blocks

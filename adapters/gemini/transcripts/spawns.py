@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from agentsdir.adapters.gemini.transcripts.shapes import dict_of, parts_of, response_output, text_of
-from agentsdir.formats.tuples import NamedTuple
+from typing import Any, NamedTuple
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from agentsdir.adapters.gemini.transcripts.shapes import dict_of, parts_of, response_output, text_of
 
 INVOKE = "invoke_agent"
 _DELEGATING = "Delegating to agent "

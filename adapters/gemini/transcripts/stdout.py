@@ -6,6 +6,8 @@ better where there is one; this reads what else would be no transcript at all.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import orjson
 
 from agentsdir.adapters.gemini.transcripts.names import Names
@@ -18,10 +20,8 @@ from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.rows import read_rows
 from agentsdir.formats.reading.usage import usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from agentsdir.adapters.contract import Transcript
     from agentsdir.formats.reading.block_sink import BlockSink

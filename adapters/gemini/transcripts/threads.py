@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentsdir.adapters.gemini.transcripts.fold import Fold
 from agentsdir.adapters.gemini.transcripts.prompts import doubtful
@@ -13,11 +14,9 @@ from agentsdir.formats.digest import short_hash
 from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.sink import Link
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
-    from typing import Any, TypeVar
 
     from agentsdir.adapters.gemini.transcripts.messages import Message
     from agentsdir.formats.reading.blocks import Block

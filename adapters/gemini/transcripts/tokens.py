@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentsdir.adapters.gemini.transcripts.shapes import dict_of
 from agentsdir.formats.reading.usage import usage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
     from agentsdir.formats.reading.usage import Usage
 

@@ -7,6 +7,7 @@ They are written once and never restated, so there is nothing to fold.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.gemini.transcripts.names import Names
 from agentsdir.adapters.gemini.transcripts.prompts import doubtful, prompt_pieces
@@ -26,12 +27,8 @@ from agentsdir.adapters.gemini.transcripts.speakers import COMMAND, speaker_of
 from agentsdir.formats.reading.blocks import MAIN, make_block
 from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.sink import DROPPED
-from agentsdir.formats.tuples import NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from agentsdir.adapters.gemini.transcripts.shapes import (
         Part,
     )
