@@ -139,6 +139,7 @@ class Host(NamedTuple):
     `permission_mode` is the client's own word for it, empty for the client's default. `confirm`
     answers tool calls that need permission. `began` is told of the program before it is given a
     prompt, `named` of the session's id when the client chose another than it was given.
+    `patience` is how many seconds the program has between its answer, or an interrupt, and its end.
     """
 
     home: Path
@@ -150,6 +151,7 @@ class Host(NamedTuple):
     confirm: Callable[[ToolRequest], Decision] = deny_all
     began: Callable[[Process], None] = lambda _process: None
     named: Callable[[str], None] = lambda _native_id: None
+    patience: float = 10.0
 
 
 class SessionSpec(NamedTuple):

@@ -40,8 +40,6 @@ _NOT_INHERITED = frozenset({"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE
 # What stdout says of the run, and not of the talk: `turn.start` and `turn.complete` tell of its
 # ends, and of attempts that failed the transcript has a row.
 _SAID_ELSEWHERE = frozenset({"init", "result", "api_retry", "task_notification"})
-_LEAVING = 10.0
-"""Seconds that a client has between its answer, or an interrupt, and its end."""
 
 
 class ClaudeSession:
@@ -49,12 +47,11 @@ class ClaudeSession:
 
     Args:
         opening: the client's option that takes the session's id.
-        patience: seconds that the client has between its result and its end.
     """
 
-    def __init__(self, spec: SessionSpec, opening: str, patience: float = _LEAVING) -> None:
+    def __init__(self, spec: SessionSpec, opening: str) -> None:
         self._spec = spec
-        self._patience = patience
+        self._patience = spec.host.patience
         self._opening = opening
         self._program: Program | None = None
         self._translator = StdoutTranslator()
@@ -111,7 +108,7 @@ class ClaudeSession:
             elif deadline is None:
                 deadline = time.monotonic() + self._patience
         yield from self._translator.end()
-        code = program.wait(_LEAVING if program.is_over else 0)
+        code = program.wait(self._patience if program.is_over else 0)
         return failure(self._translator, code, program.errors)
 
     @property
@@ -135,10 +132,10 @@ class ClaudeSession:
         self._confirm = deny_all  # who interrupts a turn is asked nothing more about it
         program.write(control.INTERRUPT)
         program.close_input()
-        for line in program.lines(_LEAVING):
+        for line in program.lines(self._patience):
             yield from self._hear(program, line)
         program.signal(signal.SIGINT)
-        for line in program.lines(_LEAVING):
+        for line in program.lines(self._patience):
             yield from self._hear(program, line)
         yield from self._translator.end()
 

@@ -42,8 +42,6 @@ _MOST = 8 * 1024 * 1024
 _TEMPORARY = "/tmp"  # noqa: S108, where no other is named
 _LOOK = 0.1
 """Seconds between looks at the chat file."""
-_LEAVING = 10.0
-"""Seconds that a client has between its answer, or an interrupt, and its end."""
 
 
 class GeminiSession:
@@ -51,12 +49,11 @@ class GeminiSession:
 
     Args:
         is_known: the client has the session's chat file, so it is resumed.
-        patience: seconds that the client has between its result and its end.
     """
 
-    def __init__(self, spec: SessionSpec, *, is_known: bool, patience: float = _LEAVING) -> None:
+    def __init__(self, spec: SessionSpec, *, is_known: bool) -> None:
         self._spec = spec
-        self._patience = patience
+        self._patience = spec.host.patience
         self._is_known = is_known
         self._program: Program | None = None
         self._turn: JoinedTurn | None = None
@@ -132,7 +129,7 @@ class GeminiSession:
                     yield from self._hear(turn, line)
                 break
         yield from self._note(turn.end())
-        code = program.wait(_LEAVING if program.is_over else 0)
+        code = program.wait(self._patience if program.is_over else 0)
         return failure(turn, code, program.errors)
 
     def _hear(self, turn: JoinedTurn, line: bytes) -> Iterator[StreamEvent]:
@@ -169,7 +166,7 @@ class GeminiSession:
         if program is None or turn is None:
             return
         program.signal(signal.SIGINT)
-        for line in program.lines(_LEAVING):
+        for line in program.lines(self._patience):
             yield from self._hear(turn, line)
         yield from self._note(turn.end())
         yield from self._tell_prompt()

@@ -12,7 +12,6 @@ import pytest
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.claude.provider import ClaudeProvider
-from agentsdir.adapters.claude.running import ClaudeSession
 from agentsdir.adapters.contract import Decision, Host, Process, SessionSpec
 from agentsdir.adapters.sides import ProviderSession
 from agentsdir.formats.errors import ProviderError
@@ -20,6 +19,8 @@ from agentsdir.formats.reading.source import Source
 
 SESSION = "6f1b2f4e-93a7-4f0e-a0b5-0a4d6f3c1e02"
 PROMPT = "11111111-2222-4333-8444-555555555555"
+SHORT = 0.2
+"""Seconds of patience in a test in which it runs out."""
 
 # It writes down its arguments and surroundings, and then does what a test wants.
 CLIENT = """\
@@ -232,9 +233,10 @@ while True:
 def test_a_client_that_has_given_its_result_and_goes_on_talking_is_ended(bench: Bench) -> None:
     """What it says does not move the end of its patience; the turn has succeeded."""
     begun: list[Process] = []
+    bench.host = bench.host._replace(patience=SHORT)
     spec = bench.spec(TALKS_ON)
     spec = spec._replace(host=spec.host._replace(began=begun.append))
-    told = run(ClaudeSession(spec, "--session-id", patience=0.2))
+    told = run(create(spec))
     assert told[0]["block"]["type"] == "user_message"
     assert not processes.is_alive(begun[0])
 
@@ -284,11 +286,12 @@ def test_a_client_that_ends_in_the_middle_is_cut(bench: Bench) -> None:
 
 def test_a_client_that_has_answered_and_stays_is_not_waited_for(bench: Bench) -> None:
     """After its answer it has some seconds; a task that it told of has as long as it takes."""
+    bench.host = bench.host._replace(patience=SHORT)
     begun: list[Process] = []
     spec = bench.spec("done()\ntime.sleep(600)")
     run(create(spec._replace(host=spec.host._replace(began=begun.append))))
     assert not processes.is_alive(begun[0])
-    told = "say(type='system', subtype='task_started', task_id='t')\ndone()\ntime.sleep(11)\n"
+    told = "say(type='system', subtype='task_started', task_id='t')\ndone()\ntime.sleep(1)\n"
     run(create(bench.spec(told + "open('stayed', 'w')")))
     assert (bench.folder / "stayed").exists()
 

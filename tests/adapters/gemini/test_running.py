@@ -16,7 +16,6 @@ import pytest
 from agentsdir.adapters import processes
 from agentsdir.adapters.contract import Host, Process, SessionSpec
 from agentsdir.adapters.gemini.provider import GeminiProvider
-from agentsdir.adapters.gemini.running.session import GeminiSession
 from agentsdir.adapters.sides import ProviderSession
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.reading.reducer import Reducer
@@ -25,6 +24,8 @@ from agentsdir.formats.reading.source import Source
 SESSION = "6f1b2f4e-93a7-4f0e-a0b5-0a4d6f3c1e02"
 OTHER = "11111111-2222-4333-8444-555555555555"
 TIME = "2026-01-02T03:04:05.000Z"
+SHORT = 0.2
+"""Seconds of patience in a test in which it runs out."""
 
 # It writes down what it was given, and then does what a test wants. `chat` appends rows to the
 # session's chat file as the client does, `part` says a piece of the answer.
@@ -346,15 +347,17 @@ TALKS_ON = (
 def test_a_client_that_has_given_its_result_and_goes_on_talking_is_ended(bench: Bench) -> None:
     """What it says does not move the end of its patience; its answer is the turn's."""
     begun: list[Process] = []
+    bench.host = bench.host._replace(patience=SHORT)
     spec = bench.spec(TURN + TALKS_ON)
     spec = spec._replace(host=spec.host._replace(began=begun.append))
-    told = run(GeminiSession(spec, is_known=False, patience=0.2))
+    told = run(create(spec))
     assert [one[1] for one in blocks(told)][:2] == ["user_message", "assistant_text"]
     assert not processes.is_alive(begun[0])
 
 
 def test_a_client_that_has_answered_and_stays_is_not_waited_for(bench: Bench) -> None:
     """After its result it has some seconds."""
+    bench.host = bench.host._replace(patience=SHORT)
     begun: list[Process] = []
     spec = bench.spec(TURN + "\ntime.sleep(600)")
     told = run(create(spec._replace(host=spec.host._replace(began=begun.append))))
@@ -390,6 +393,7 @@ def test_a_mode_that_the_client_has_not_is_refused_before_anything_runs(bench: B
 
 def test_output_that_another_process_holds_open_is_not_waited_for(bench: Bench) -> None:
     """Whether the client gave its answer before it went, or not."""
+    bench.host = bench.host._replace(patience=SHORT)
     holds = "import subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\n"
     told = run(create(bench.spec(holds + TURN)))
     assert [one[1] for one in blocks(told)] == ["user_message", "assistant_text"]
