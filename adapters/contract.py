@@ -1,4 +1,4 @@
-"""What is handed to an agent architecture, and what it returns (SPEC.md, "Adapters").
+"""What is handed to an agent architecture, and what it returns (docs/adapters.md, "Adapters").
 
 Its two sides, `TranscriptReader` and `Provider`, are described in `agentsdir.adapters.sides`.
 Third parties publish an `Architecture` under the entry-point group ``agentsdir.adapters``.

@@ -1,4 +1,6 @@
-"""What an agent architecture must offer (seed session-type-system, section 5; SPEC.md, "Adapters").
+"""What an agent architecture must offer.
+
+See seed session-type-system, section 5; docs/adapters.md, "Adapters".
 
 There are two sides, and an adapter may have one or both:
 

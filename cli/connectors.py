@@ -1,4 +1,4 @@
-"""Handing texts to the user's `outgoing` hook (SPEC.md, "The outbox"; decision D34)."""
+"""Handing texts to the user's `outgoing` hook (docs/behaviour.md, "The outbox"; decision D34)."""
 
 from __future__ import annotations
 

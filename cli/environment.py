@@ -279,7 +279,7 @@ class Environment:
     def is_private(self, path: Path) -> bool:
         """Tell whether a path is where settings are kept, or in an agents directory.
 
-        SPEC.md, "Trust", says which places these are.
+        docs/behaviour.md, "Trust", says which places these are.
         """
         from agentsdir.cli.trust import is_private
 

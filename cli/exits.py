@@ -1,4 +1,4 @@
-"""Exit codes, and the one place that maps errors to them (SPEC.md, "Exit codes")."""
+"""Exit codes, and the one place that maps errors to them (docs/commands.md, "Exit codes")."""
 
 from __future__ import annotations
 

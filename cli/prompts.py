@@ -27,7 +27,7 @@ _PIECE = 64 * 1024
 def read_prompt(
     env: Environment, argument: str, *, no_stdin: bool = False, add_stdin: bool = False
 ) -> list[dict[str, Any]]:
-    """Return the prompt as content parts (SPEC.md, "The prompt").
+    """Return the prompt as content parts (docs/behaviour.md, "The prompt").
 
     Args:
         argument: the prompt, or `-` for what stands on standard input.

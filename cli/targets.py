@@ -1,4 +1,4 @@
-"""Whom a message is for, as a command line says it (SPEC.md, "Routing"; decision D27)."""
+"""Whom a message is for, as a command line says it (docs/behaviour.md, "Routing"; decision D27)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ class TargetOptions(NamedTuple):
         return agent, (rest or ["-"])[0]
 
     def _check_foreign(self, env: Environment) -> None:
-        """Refuse a stranger's words where they could be taken for options (SPEC.md, "Routing")."""
+        """Refuse a stranger's words where they could be taken for options.
+
+        See docs/behaviour.md, "Routing".
+        """
         dashed = env.arguments[-len(self.words) - 1 :] == ("--", *self.words)
         if self.foreign and self.words and not dashed:
             raise UsageError(

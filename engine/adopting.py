@@ -1,4 +1,7 @@
-"""An agent that goes on with a session of the real client (SPEC.md, "Adopting a session")."""
+"""An agent that goes on with a session of the real client.
+
+See docs/behaviour.md, "Adopting a session".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who is told how a turn ended (decisions D18, D19, D25 and D28; SPEC.md, "After a turn").
+"""Who is told how a turn ended.
+
+See decisions D18, D19, D25 and D28; docs/behaviour.md, "After a turn".
 
 Used by the turn itself, and by whoever finds it open: every record has an id that follows from the
 turn or the message, so that what was done once can be left out the second time.

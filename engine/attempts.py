@@ -97,7 +97,7 @@ class Attempt:
             ear: hears when the turn is to end.
 
         Raises `ProviderError` when it does not, kind ``max-ticks`` where it only called tools, and
-        what the provider's own metadata says of a failure (SPEC.md, "Failure").
+        what the provider's own metadata says of a failure (docs/behaviour.md, "Failure").
         """
         program = runner.provider.runs_program
         if self._record or program:

@@ -1,4 +1,4 @@
-"""Closing agents for good (decision D15; SPEC.md, "Closing").
+"""Closing agents for good (decision D15; docs/behaviour.md, "Closing").
 
 The agent first, so that nobody can be spawned below it any more; then, under the create lock, every
 agent below it, from above to below. None needs its `.turn`: a running turn is asked to end, and

@@ -1,6 +1,6 @@
 """Providers that stand in for an agent's own, when that gives no answer (decision D24).
 
-SPEC.md, "Fallback".
+docs/behaviour.md, "Fallback".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sessions read while somebody else writes them (SPEC.md, "Following")."""
+"""Sessions read while somebody else writes them (docs/reading.md, "Following")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What is run after a turn: children, messages it sent, and the answers to both (D17 to D19).
 
-SPEC.md, "After a turn". All of it is done when `.turn` is free again, so that one slot is enough.
+docs/behaviour.md, "After a turn". All of it is done when `.turn` is free again, so that one slot is
+enough.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A new agent that goes on from where another one is (SPEC.md, "Forks")."""
+"""A new agent that goes on from where another one is (docs/behaviour.md, "Forks")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the program of a turn asks for, which is done when the turn is over (decisions D18, D19).
 
-SPEC.md, "After a turn".
+docs/behaviour.md, "After a turn".
 """
 
 from __future__ import annotations

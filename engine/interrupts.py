@@ -1,4 +1,4 @@
-"""Asking running turns to end, from outside (decision D15; SPEC.md, "Interrupting")."""
+"""Asking running turns to end, from outside (decision D15; docs/behaviour.md, "Interrupting")."""
 
 from __future__ import annotations
 

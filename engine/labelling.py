@@ -1,4 +1,7 @@
-"""What people call an agent: its name and its tags (SPEC.md, "Names, tags and settings"; D27)."""
+"""What people call an agent: its name and its tags.
+
+See docs/behaviour.md, "Names, tags and settings"; D27.
+"""
 
 from __future__ import annotations
 

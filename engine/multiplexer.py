@@ -2,7 +2,7 @@
 
 A session in use has its log's word for it (`active`) and an entry in ROOT/slots. It is held while
 its `.turn` is; released, it stays in use until another one needs the slot: then the one that was
-released longest ago is suspended first. Decisions D12 and D26; SPEC.md, "Slots".
+released longest ago is suspended first. Decisions D12 and D26; docs/behaviour.md, "Slots".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sessions in the real clients' own stores: listing them, and finding one by its id.
 
-SPEC.md, "Native sessions".
+docs/reading.md, "Native sessions".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Transcripts in, blocks and a report out (design section 6; SPEC.md, "Reading transcripts")."""
+"""Transcripts in, blocks and a report out.
+
+See design section 6; docs/reading.md, "Reading transcripts".
+"""
 
 from __future__ import annotations
 

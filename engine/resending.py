@@ -1,4 +1,6 @@
-"""Messages that could not be put into another agent's inbox, when they can be (SPEC.md, "restore").
+"""Messages that could not be put into another agent's inbox, when they can be.
+
+See docs/behaviour.md, "restore".
 
 The log of the agent that tells has them as `message.unsent`. The next `restore` of either agent
 puts each into the inbox of the other, once, and settles it with `message.resent`.

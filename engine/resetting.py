@@ -1,4 +1,4 @@
-"""Beginning a session's history anew (decision D22; SPEC.md, "Sessions and turns")."""
+"""Beginning a session's history anew (decision D22; docs/behaviour.md, "Sessions and turns")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting the model calls of a turn (decision D28; SPEC.md, "Limits")."""
+"""Counting the model calls of a turn (decision D28; docs/behaviour.md, "Limits")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a native session has not been told, put before the next prompt (decision D24).
 
-SPEC.md, "Fallback". A session that stood in begins without the turns before it, and the agent's own
-goes on without those that another one ran. Both are given them as text: one JSON object a line, so
-that nothing which was said can pass for something else.
+docs/behaviour.md, "Fallback". A session that stood in begins without the turns before it, and the
+agent's own goes on without those that another one ran. Both are given them as text: one JSON object
+a line, so that nothing which was said can pass for something else.
 """
 
 from __future__ import annotations

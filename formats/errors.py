@@ -1,4 +1,6 @@
-"""The exception tree. `agentsdir.cli.exits` alone maps it to exit codes (SPEC.md, "Exit codes").
+"""The exception tree. `agentsdir.cli.exits` alone maps it to exit codes.
+
+See docs/commands.md, "Exit codes".
 
     AgentsdirError
     ├── UsageError            the command cannot mean anything

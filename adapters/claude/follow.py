@@ -1,4 +1,4 @@
-"""A session of Claude Code, read while the client writes it (SPEC.md, "Following").
+"""A session of Claude Code, read while the client writes it (docs/reading.md, "Following").
 
 The main transcript and the files of subagents, which appear beside it when they begin, are one
 session: their rows share calls and links. So when one file has to be read again, all are.

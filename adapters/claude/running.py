@@ -60,8 +60,9 @@ class ClaudeSession:
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn. Success is what the client's last result says, never its exit code.
 
-        Raises `ProviderError` of the kinds that SPEC.md, "Claude: running", has in its table, and
-        ``use-reset``, ``no-client``, ``no-folder`` and ``session-open`` before anything is started.
+        Raises `ProviderError` of the kinds that docs/clients/claude.md, "Claude: running", has in
+        its table, and ``use-reset``, ``no-client``, ``no-folder`` and ``session-open`` before
+        anything is started.
         """
         spec = self._spec
         if isinstance(content, str) and content.split()[:1] == ["/clear"]:

@@ -1,4 +1,6 @@
-"""What a script file says: stream events by turn, with pauses and failures (SPEC.md, "Scripts").
+"""What a script file says: stream events by turn, with pauses and failures.
+
+See docs/behaviour.md, "Scripts".
 
 A line is a stream event, or one of ours: ``{"type":"turn"}`` begins a turn,
 ``{"type":"sleep","seconds":S}`` pauses, ``{"type":"error","kind":K,"message":M}`` fails the turn.

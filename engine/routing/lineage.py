@@ -1,4 +1,6 @@
-"""The tree of agents: parents upwards, children downwards (SPEC.md, "Lineage"; decision D27).
+"""The tree of agents: parents upwards, children downwards.
+
+See docs/behaviour.md, "Lineage"; decision D27.
 
 The link stands in the child's descriptor alone. A parent that is gone and a chain that leads back
 to itself are refused by name; nothing here goes on for ever.

@@ -1,4 +1,6 @@
-"""Texts for people behind connectors: what waits, and handing it out (SPEC.md, "The outbox").
+"""Texts for people behind connectors: what waits, and handing it out.
+
+See docs/behaviour.md, "The outbox".
 
 A text waits from its `outgoing` record to its `outgoing.delivered`. It is handed out under the
 agent's `.turn`, so that no two processes hand out one text, in the order of the log, and no later

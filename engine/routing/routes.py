@@ -2,7 +2,7 @@
 
 A route names an agent, and that agent's own log says whether it is so. A route that is missing,
 stale, damaged or a link, or that names another agent, costs a look at every agent, and nothing
-else (SPEC.md, "Routes").
+else (docs/behaviour.md, "Routes").
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The two ways to name an agent by what it is: the seeds' fetch strategies (SPEC.md, "Strategies").
+"""The two ways to name an agent by what it is: the seeds' fetch strategies.
+
+See docs/behaviour.md, "Strategies".
 
 The order is complete, so that two readers of one directory never choose differently: the last turn
 decides, then the making, then the id. Reading, notices and restoring move neither time (D26).

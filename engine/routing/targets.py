@@ -1,4 +1,6 @@
-"""Finding the agent that a message is for, or making it (SPEC.md, "Routing"; decision D27).
+"""Finding the agent that a message is for, or making it.
+
+See docs/behaviour.md, "Routing"; decision D27.
 
 Two processes that look for the same key at the same time get one agent: whoever does not find it
 takes the create lock, and looks again before making it.

@@ -1,4 +1,4 @@
-"""Agent files: what a subagent is to be, in TOML, with props (SPEC.md, "Spawning").
+"""Agent files: what a subagent is to be, in TOML, with props (docs/behaviour.md, "Spawning").
 
 A placeholder ``{{name}}`` in any text of the file stands for the prop of that name. What a prop
 says is never looked through for placeholders.

@@ -1,4 +1,4 @@
-"""A subagent's answer, for whoever spawned it and waits (SPEC.md, "Spawning")."""
+"""A subagent's answer, for whoever spawned it and waits (docs/behaviour.md, "Spawning")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Making a subagent: its name, what it has of its parent, its first prompt (SPEC.md, "Spawning").
+"""Making a subagent: its name, what it has of its parent, its first prompt.
+
+See docs/behaviour.md, "Spawning".
 
 It appears whole, with its prompt in its inbox, before its parent's log names it; whoever dies in
 between leaves an agent that nobody was told of.

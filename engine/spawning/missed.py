@@ -1,7 +1,7 @@
 """What a parent's log lacks of its subagents, because it could not be told at the time.
 
 It was archived when one ended, or could not be written to; or one was removed before it ended.
-`restore` of either catches up with it (SPEC.md, "Spawning").
+`restore` of either catches up with it (docs/behaviour.md, "Spawning").
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`validate` in routes/ and slots/: derived from the agents' logs, and never believed.
 
-What is wrong there misleads nobody, but says that somebody else wrote it (SPEC.md, "Routes").
+What is wrong there misleads nobody, but says that somebody else wrote it (docs/behaviour.md,
+"Routes").
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Whether messages and turns follow each other as they must (SPEC.md, "Sessions and turns")."""
+"""Whether messages and turns follow each other as they must.
+
+See docs/behaviour.md, "Sessions and turns".
+"""
 
 from __future__ import annotations
 

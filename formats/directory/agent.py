@@ -210,7 +210,7 @@ def write_agent(
         disk: how this command makes its writes durable; every event by default.
         patient: wait for `.lock` for ever, as for what would be lost otherwise.
 
-    Raises `Busy` where another process keeps `.lock` for long (SPEC.md, section 13), what
+    Raises `Busy` where another process keeps `.lock` for long (docs/behaviour.md, "Waiting"), what
     `read_agent` raises (`whole` and `known` are its arguments), `Uncertain` once the
     disk would not confirm this agent, and `Invalid` (kind ``log-shorter``) when acknowledged
     records are gone: to write on would hide it. `restore`, which folds the whole log, says what is

@@ -1,4 +1,7 @@
-"""What a log may still hold once its session is terminated (decision D15; SPEC.md, "Closing")."""
+"""What a log may still hold once its session is terminated.
+
+See decision D15; docs/behaviour.md, "Closing".
+"""
 
 from __future__ import annotations
 

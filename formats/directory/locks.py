@@ -68,7 +68,7 @@ class Held(NamedTuple):
 
 
 class Waits:
-    """What one command may wait for locks, and what it has waited (SPEC.md, section 13).
+    """What one command may wait for locks, and what it has waited (docs/behaviour.md, "Waiting").
 
     Args:
         tell: is given a sentence when a wait gets long.

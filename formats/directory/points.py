@@ -1,4 +1,4 @@
-"""A point in a log, up to which it is read (SPEC.md, "Replay")."""
+"""A point in a log, up to which it is read (docs/commands.md, "Replay")."""
 
 from __future__ import annotations
 

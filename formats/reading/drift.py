@@ -1,4 +1,4 @@
-"""Kinds of rows and parts that a reader does not know: signs of a newer client (SPEC.md, 12)."""
+"""Kinds of rows and parts that a reader does not know: signs of a newer client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Bytes to physical lines. Only LF ends a line (SPEC.md, "Lines"), and no line is unbounded."""
+"""Bytes to physical lines. Only LF ends a line, and no line is unbounded.
+
+See docs/reading.md, "Lines".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling a session again without repeating what was told (SPEC.md, "Following")."""
+"""Telling a session again without repeating what was told (docs/reading.md, "Following")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Physical lines to decoded rows, with every line accounted for (SPEC.md, "Accounting")."""
+"""Physical lines to decoded rows, with every line accounted for (docs/reading.md, "Accounting")."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Row(NamedTuple):
     lossy: tuple[str, ...]
 
     def source(self, file: str) -> Source:
-        """Return where it stands, as blocks and findings say it (SPEC.md, section 8)."""
+        """Return where it stands, as blocks and findings say it (SPEC.md, "Blocks")."""
         return {"file": file, "line": self.line, "offset": self.offset, "length": self.length}
 
 

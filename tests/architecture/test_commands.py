@@ -1,4 +1,4 @@
-"""Every command explains itself, by example, and stands in the README."""
+"""Every command explains itself, by example, and stands in docs/commands.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from agentsdir.cli.command_line import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "docs/commands.md").read_text()
 
 
 def help_of(*arguments: str) -> str:
@@ -52,9 +52,9 @@ def test_a_command_leads_with_an_example(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_is_in_the_readme(command: str) -> None:
-    """The README's table has a row for it."""
-    assert re.search(rf"^\| `{command}[ `]", README, re.MULTILINE)
+def test_a_command_is_in_the_documents(command: str) -> None:
+    """The table of docs/commands.md has a row for it."""
+    assert re.search(rf"^\| `{command}[ `]", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,4 +1,7 @@
-"""What is piped in beside a prompt in words, and what is left alone (SPEC.md, "Routing")."""
+"""What is piped in beside a prompt in words, and what is left alone.
+
+See docs/behaviour.md, "Routing".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands whose lock another process keeps (SPEC.md, section 13): they say so, and give up."""
+"""Commands whose lock another process keeps: they say so, and give up."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What must be true of one agent, kept beside it by a test and computed from nothing of ours.
 
-`Model` knows what the caller was told and what SPEC.md, section 7, says that follows. `Seen` is
+`Model` knows what the caller was told and what docs/behaviour.md says that follows. `Seen` is
 what the log says, read line by line with Python's own json.
 """
 
@@ -84,7 +84,7 @@ class Session:
         """Text, turns and outcomes of every message, in order."""
         return [(m.text, m.starts, m.delivered) for m in self.messages.values()]
 
-    # What SPEC.md says that a verb does; the other half of the comparison.
+    # What docs/behaviour.md says that a verb does; the other half of the comparison.
 
     def close(self) -> None:
         """End a turn that a dead process left open."""

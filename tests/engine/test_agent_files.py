@@ -132,9 +132,9 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
         read_agent_file(tmp_path / "latin.toml", {})
 
 
-def test_the_agent_file_in_the_specification_is_one(write: Callable[[str], Path]) -> None:
+def test_the_agent_file_in_the_documents_is_one(write: Callable[[str], Path]) -> None:
     """As it stands there."""
-    text = (Path(__file__).parents[2] / "SPEC.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/behaviour.md").read_text()
     (shown,) = re.findall(r"```toml\n(provider.*?)```", text, re.DOTALL)
     read = read_agent_file(write(shown), {"topic": "foxes"})
     assert (read.system, read.prompt) == ("You look for sources about foxes.", "Find 3 of them.")

@@ -1,4 +1,4 @@
-"""Closing agents for good, whatever they are doing (SPEC.md, "Closing"; decision D15)."""
+"""Closing agents for good, whatever they are doing (docs/behaviour.md, "Closing"; decision D15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each way to damage an agents directory that SPEC.md lists is seen as it says there."""
+"""Each way to damage an agents directory that docs/operations.md lists is seen as it says there."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
 
-SPEC = (Path(__file__).parents[2] / "SPEC.md").read_text()
-SECTION = SPEC[SPEC.index("## 19 How to damage") : SPEC.index("## 20 Backups")]
+PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+SECTION = PAGE[PAGE.index("## How to damage") : PAGE.index("## Backups")]
 ROWS = [row.split("|")[1].strip() for row in SECTION.splitlines() if row.startswith("| ")][1:]
 
 Seen = set[str]
@@ -205,9 +205,11 @@ def stage_can_read(paths: AgentPaths) -> None:
     assert read_agent(paths, whole=True).state == read_agent(paths).state
 
 
-def test_a_backup_of_a_live_root_made_as_the_spec_says_is_sound(stage: Any, tmp_path: Path) -> None:
+def test_a_backup_of_a_live_root_made_as_the_document_says_is_sound(
+    stage: Any, tmp_path: Path
+) -> None:
     """Taken again and again while a writer works: each copy is a moment of the past."""
-    (script,) = re.findall(r"```sh\n(.*?)```", SPEC[SPEC.index("## 20 Backups") :], re.DOTALL)
+    (script,) = re.findall(r"```sh\n(.*?)```", PAGE[PAGE.index("## Backups") :], re.DOTALL)
     paths = stage.new()
     stage.send(paths, "hello")
     stop = threading.Event()

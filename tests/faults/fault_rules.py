@@ -190,7 +190,7 @@ def _refusal(case: Case) -> Iterator[str]:
 
 
 def _nothing_after(case: Case) -> Iterator[str]:
-    """When the disk refused, nothing more is written to that agent (SPEC.md, section 7)."""
+    """When the disk refused, nothing more is written to that agent."""
     decisive = decisive_call(case)
     if decisive is None or case.done.code == 0:
         return

@@ -113,7 +113,8 @@ def test_the_sdist_holds_specification_fixtures_and_tests(built: Any) -> None:
 
     documents = {"SPEC.md", "DECISIONS.md", "README.md", "CHANGELOG.md", "LICENSE"}
     documents |= {"pyproject.toml", "MANIFEST.in"}
-    expected = documents | set(files_below([*PACKAGES, "examples", "tests", "fixtures"]))
+    folders = [*PACKAGES, "docs", "examples", "tests", "fixtures"]
+    expected = documents | set(files_below(folders))
     assert expected - found == set()
     generated = {name for name in found - expected if "egg-info" not in name}
     assert generated == {"PKG-INFO", "setup.cfg"}

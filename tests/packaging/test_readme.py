@@ -137,16 +137,6 @@ def test_it_opens_with_the_two_commands() -> None:
     assert "pytest" in tests
 
 
-def test_its_table_of_exit_codes_is_complete() -> None:
-    """Every exit code that the program has is explained."""
-    from agentsdir.cli.exits import Exit
-
-    table = README.partition("| exit code |")[2].partition("\n\n")[0]
-    listed = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
-              for code in row.split(",")}  # fmt: skip
-    assert listed == {int(code) for code in Exit}
-
-
 def test_every_file_it_links_to_exists() -> None:
     """No link into the repository is dead."""
     for target in re.findall(r"\]\(([^)#]+)\)", README):

@@ -1,4 +1,4 @@
-"""SPEC.md is law: what it shows validates, and what it lists is what the code has."""
+"""SPEC.md is law: what it shows validates, and what it lists is what the code has. So do docs/."""
 
 from __future__ import annotations
 
@@ -19,16 +19,30 @@ from agentsdir.formats.reading.blocks import BLOCK_TYPES
 from agentsdir.formats.reading.findings import KINDS as FINDINGS
 from agentsdir.formats.reading.stream import EVENT_TYPES
 
-SPEC = (Path(__file__).parents[2] / "SPEC.md").read_text(encoding="utf-8")
-FENCES = re.findall(r"^```([^\n]*)\n(.*?)^```$", SPEC, re.MULTILINE | re.DOTALL)
-EXAMPLES = [
-    (info.partition("schema=")[2], body) for info, body in FENCES if info.startswith("json")
+ROOT = Path(__file__).parents[2]
+SPEC = (ROOT / "SPEC.md").read_text(encoding="utf-8")
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+}
+
+
+def _examples(text: str) -> list[tuple[str, str]]:
+    fences = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(info.partition("schema=")[2], body) for info, body in fences if info[:4] == "json"]
+
+
+EXAMPLES = _examples(SPEC)
+SHOWN = [
+    pytest.param(kind, text, id=f"{name}-{number}-{kind}")
+    for name, page in {"SPEC.md": SPEC, **PAGES}.items()
+    for number, (kind, text) in enumerate(_examples(page))
 ]
 
 
 @pytest.mark.feature("C-15", "C-09")
-@pytest.mark.parametrize(("kind", "text"), EXAMPLES)
-def test_every_example_in_the_spec_is_valid(kind: str, text: str) -> None:
+@pytest.mark.parametrize(("kind", "text"), SHOWN)
+def test_every_example_in_the_documents_is_valid(kind: str, text: str) -> None:
     """A JSON fence names its schema, and its content validates against it."""
     assert kind, f"a JSON fence without schema=: {text[:60]}"
     assert schemas.check(kind, orjson.loads(text)) == []
@@ -36,9 +50,9 @@ def test_every_example_in_the_spec_is_valid(kind: str, text: str) -> None:
 
 @pytest.mark.feature("C-15")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_in_the_spec(command: str) -> None:
+def test_every_command_is_in_the_documents(command: str) -> None:
     """By its name, as code."""
-    assert re.search(rf"`(agentsdir )?{command}[ `]", SPEC)
+    assert re.search(rf"`(agentsdir )?{command}[ `]", "".join(PAGES.values()))
 
 
 @pytest.mark.feature("C-15")
@@ -83,7 +97,7 @@ def test_the_problems_table_is_what_validate_can_say() -> None:
 
 def test_the_exit_code_table_is_the_enum() -> None:
     """Exit codes and their names are those of the code, each once."""
-    section = SPEC.split("**Exit codes**")[1]
+    section = PAGES["docs/commands.md"].split("**Exit codes**")[1]
     rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", section, re.MULTILINE)
     assert [(int(code), name) for code, name in rows] == [(int(e), e.name) for e in Exit]
     assert len({int(e) for e in Exit}) == len(Exit)
@@ -118,22 +132,44 @@ def test_the_layout_has_an_entry_for_each_path() -> None:
 
 
 def test_every_section_that_code_names_exists() -> None:
-    """A docstring that points into SPEC.md points at a heading or a bold lead that is there."""
-    root = Path(__file__).parents[2]
-    places = re.findall(r"^#+ (.*)$|\*\*([^*]+)\*\*", SPEC, re.MULTILINE)
-    known = " · ".join(heading + bold for heading, bold in places).lower()
-    for folder in ("cli", "engine", "adapters", "formats", "schemas"):
-        for path in sorted((root / folder).rglob("*.py")):
-            for name in re.findall(r'SPEC\.md,\s+"([^"]+)"', path.read_text(encoding="utf-8")):
-                assert name.lower() in known, f"{path}: SPEC.md has no {name!r}"
+    """A docstring that points into a document points at a heading or a bold lead that is there."""
+    known = {name: _places(text) for name, text in {"SPEC.md": SPEC, **PAGES}.items()}
+    cited = re.compile(r'\b(SPEC\.md|docs/[a-z/]+\.md),\s+"([^"]+)"')
+    for folder in ("cli", "engine", "adapters", "formats", "schemas", "tests"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for page, name in cited.findall(path.read_text(encoding="utf-8")):
+                assert " ".join(name.lower().split()) in known[page], (
+                    f"{path}: {page} has no {name!r}"
+                )
+
+
+def _places(text: str) -> str:
+    places = re.findall(r"^#+ (.*)$|\*\*([^*]+)\*\*", text, re.MULTILINE)
+    return " · ".join(heading + bold for heading, bold in places).lower()
+
+
+def _anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_in_the_documents_leads_somewhere() -> None:
+    """To a file that is there and, with a `#`, to one of its headings."""
+    documents = [ROOT / "README.md", ROOT / "SPEC.md", ROOT / "DECISIONS.md"]
+    for path in [*documents, *(ROOT / name for name in PAGES)]:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]+))?\)", path.read_text("utf-8")):
+            if "://" in target:
+                continue
+            page = (path.parent / target) if target else path
+            assert page.exists(), f"{path}: {target}"
+            assert not anchor or anchor in _anchors(page.read_text("utf-8")), f"{path}: {anchor}"
 
 
 def test_every_decision_that_code_cites_is_written_down() -> None:
     """A reader who meets D23 finds out what it says."""
-    root = Path(__file__).parents[2]
-    table = (root / "DECISIONS.md").read_text(encoding="utf-8")
+    table = (ROOT / "DECISIONS.md").read_text(encoding="utf-8")
     written = set(re.findall(r"^\| (D\d+) \|", table, re.MULTILINE))
     for folder in ("cli", "engine", "adapters", "formats", "schemas"):
-        for path in sorted((root / folder).rglob("*.py")):
+        for path in sorted((ROOT / folder).rglob("*.py")):
             cited = set(re.findall(r"\bD\d{1,2}\b", path.read_text(encoding="utf-8")))
             assert cited <= written, path

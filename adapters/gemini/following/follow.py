@@ -1,4 +1,4 @@
-"""A session of Gemini CLI, read while the client writes it (SPEC.md, "Following").
+"""A session of Gemini CLI, read while the client writes it (docs/reading.md, "Following").
 
 Each file is a thread of its own: a log is read on from where it was read to, a document is read
 again whenever it was rewritten. What ties them, a call and the thread that it started, is worked

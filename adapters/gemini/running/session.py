@@ -65,9 +65,9 @@ class GeminiSession:
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn. Success is what the client's result says, never its exit code.
 
-        Raises `ProviderError` of the kinds that SPEC.md, "Gemini: running", has in its table, and
-        ``text-only``, ``prompt-too-long``, ``permission-mode``, ``no-client``, ``no-folder`` and
-        ``session-open`` before anything is started.
+        Raises `ProviderError` of the kinds that docs/clients/gemini.md, "Gemini: running", has in
+        its table, and ``text-only``, ``prompt-too-long``, ``permission-mode``, ``no-client``,
+        ``no-folder`` and ``session-open`` before anything is started.
         """
         check_closed(self._spec)
         prompt = _typed(content)

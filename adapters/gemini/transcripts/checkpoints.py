@@ -34,7 +34,10 @@ _GIVEN = ("Got it. Thanks for the context!", GIVEN_ANSWER)
 
 
 def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
-    """Read a saved chat; ids come from what the turns say (SPEC.md, "Gemini: last resorts")."""
+    """Read a saved chat; ids come from what the turns say.
+
+    See docs/clients/gemini.md, "Gemini: last resorts".
+    """
     source, tally = transcript.source, sink.tally
     document = ListDocument(source.document())
     session = session_of(document.around)

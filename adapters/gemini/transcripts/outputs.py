@@ -1,7 +1,8 @@
 """Outputs that the client put into files of their own, read only in the session's own folders.
 
 A text says where such a file is, and may say anything. Of what it says, only the last name counts,
-and that is looked for beside the session's chats; no link is followed (SPEC.md, "Gemini: outputs").
+and that is looked for beside the session's chats; no link is followed (docs/clients/gemini.md,
+"Gemini: outputs").
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 What stands simply there is read: prompts, answers, thoughts, calls, results, tokens. Rows of any
 other kind are kept, hidden. A rewind is a branch, so what the last row does not descend from is
-superseded (SPEC.md, "Gemini: forks"). What ``/export`` writes is the same conversation flattened.
+superseded (docs/clients/gemini.md, "Gemini: forks"). What ``/export`` writes is the same
+conversation flattened.
 """
 
 from __future__ import annotations

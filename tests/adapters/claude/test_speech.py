@@ -1,4 +1,4 @@
-"""Who speaks in a `user` row: each form of SPEC's table, and what a person types like one."""
+"""Who speaks in a `user` row: each form that docs/clients/claude.md lists, and words like one."""
 
 import re
 from pathlib import Path
@@ -104,8 +104,8 @@ def test_a_teammate_that_only_says_that_it_waits_shows_nothing() -> None:
 
 
 def _table() -> list[str]:
-    spec = (Path(__file__).resolve().parents[3] / "SPEC.md").read_text("utf-8")
-    found = re.search("<!-- claude-speech: begin -->(.*?)<!-- claude-speech: end -->", spec, re.S)
+    page = (Path(__file__).resolve().parents[3] / "docs/clients/claude.md").read_text("utf-8")
+    found = re.search("<!-- claude-speech: begin -->(.*?)<!-- claude-speech: end -->", page, re.S)
     assert found is not None
     return [line.split(" | ")[0].removeprefix("| ") for line in found[1].strip().split("\n")[2:]]
 

@@ -1,4 +1,4 @@
-"""Small inputs in which a shape was read wrongly once, each with what is right (SPEC.md, 11)."""
+"""Small inputs in which a shape was read wrongly once, each with what is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who wrote a text of a user turn (SPEC.md, "Gemini: who speaks")."""
+"""Who wrote a text of a user turn (docs/clients/gemini.md, "Gemini: who speaks")."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentsdir.adapters.gemini.transcripts import qwen
 from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
 
 TABLE = re.compile(r"<!-- gemini-speakers: begin -->(.*?)<!-- gemini-speakers: end -->", re.DOTALL)
-SPEC = Path(__file__).parents[3] / "SPEC.md"
+PAGE = Path(__file__).parents[3] / "docs/clients/gemini.md"
 STEERED = (
     "<user_input>\n{}\n</user_input>\n\nInternal instruction: Re-evaluate the active plan using "
     "this user steering update. Classify it as ADD_TASK, MODIFY_TASK, CANCEL_TASK, or "
@@ -62,8 +62,8 @@ TYPED = {"rewound-context": "use green", "steering": "use green", "hints": "use 
 
 
 def test_the_table_has_the_forms_that_are_known() -> None:
-    """SPEC's table and the module name the same forms, each with an input here."""
-    table = TABLE.search(SPEC.read_text(encoding="utf-8"))
+    """The table and the module name the same forms, each with an input here."""
+    table = TABLE.search(PAGE.read_text(encoding="utf-8"))
     assert table is not None
     assert re.findall(r"^\| `([a-z-]+)`", table[1], re.MULTILINE) == list(FORMS)
     rows = [row.split(" | ") for row in table[1].strip().splitlines()[2:]]
@@ -74,7 +74,7 @@ def test_the_table_has_the_forms_that_are_known() -> None:
 
 def test_the_table_has_what_qwen_says_of_who_speaks() -> None:
     """Its rows say it in fields, and the one form in tags is known to the module."""
-    table = TABLE.search(SPEC.read_text(encoding="utf-8"))
+    table = TABLE.search(PAGE.read_text(encoding="utf-8"))
     assert table is not None
     by, kinds, tags, _ = re.findall(r"^\| (.*?) \| Qwen Code", table[1], re.MULTILINE)
     assert re.findall("`(.*?)`", by) == list(qwen.CLIENTS)
