@@ -118,7 +118,7 @@ def deeper_than(value: Any, limit: int) -> bool:
     else:
         return limit < 1  # as most are
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         if not level:
             return False
         level = [

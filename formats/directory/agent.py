@@ -98,7 +98,7 @@ def read_agent(
             if line.record is not None:
                 if state is None and line.record.event != "session.created":
                     state, rebuilt = _begin_without(paths, line.record, findings)
-                state = _take(state, line.record, findings, paths, line.number, line.offset)
+                state = _take(state, line.record, findings, paths, line)
             start = line.after
             if state is not None:
                 state.position = start
@@ -178,8 +178,7 @@ def _take(
     record: Record,
     findings: list[Finding],
     paths: AgentPaths,
-    number: int,
-    offset: int,
+    line: LogLine,
 ) -> AgentState | None:
     try:
         if state is None:
@@ -191,7 +190,9 @@ def _take(
         state.history_size += len(derived.history_line(record))
     except fold.BROKEN as error:
         message = f"a {record.event} record lacks or mistypes {error}"
-        findings.append(flaw("bad-data", str(paths.log), number, offset, None, message))
+        findings.append(
+            flaw("bad-data", str(paths.log), line.number, line.offset, line.length, message)
+        )
     return state
 
 

@@ -49,7 +49,7 @@ _NESTED = {
     "system": ("metadata",),
 }
 _LATE = frozenset({"output", "metadata"})
-_DEEPEST = jsontext.MAX_DEPTH - 2
+_DEEPEST = jsontext.MAX_DEPTH - 1  # the block itself is a level
 
 
 class Link(NamedTuple):

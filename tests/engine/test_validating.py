@@ -274,6 +274,20 @@ def test_no_damage_to_any_file_raises(data: Any) -> None:
             assert check("problem", problem.as_json()) == []
 
 
+@pytest.mark.parametrize(("lists", "found"), [(125, []), (126, ["too-deep"])])
+def test_a_record_may_nest_128_levels_its_own_braces_counted(
+    agent: AgentPaths, root: Path, lists: int, found: list[str]
+) -> None:
+    """The record, its data and the block stand around what is nested here."""
+    first, *rest = agent.log.read_bytes().splitlines(keepends=True)
+    at = next(index for index, line in enumerate(rest) if b'"user_message"' in line)
+    nested = b"[" * lists + b"]" * lists
+    rest[at] = rest[at].replace(b'"source":null', b'"source":null,"extra":' + nested)
+    agent.log.write_bytes(b"".join([first, *rest]))
+
+    assert [kind for kind, _ in problems_of(root) if kind == "too-deep"] == found
+
+
 @pytest.mark.parametrize("depth", [200, 400, 1000])
 def test_a_record_nested_too_deep_is_a_problem_and_no_crash(
     agent: AgentPaths, root: Path, depth: int

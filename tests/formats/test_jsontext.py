@@ -175,4 +175,4 @@ def test_depth_is_counted_in_levels_of_lists_and_objects(kind: str, levels: int)
     """A value of n levels is deeper than n - 1, and not deeper than n."""
     value = nested(levels, kind)
     assert not jsontext.deeper_than(value, levels)
-    assert jsontext.deeper_than(value, levels - 2)
+    assert jsontext.deeper_than(value, levels - 1)

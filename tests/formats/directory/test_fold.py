@@ -250,7 +250,8 @@ def test_malformed_data_gives_a_finding_and_no_exception(
     append_record(paths.log, position, event, data, TS, agents.session, Disk())
     tail = read_agent(paths)
     whole = read_agent(paths, whole=True)
-    assert [(f.id, f.line) for f in whole.findings] == [("bad-data", position.lines + 1)]
+    place = (position.lines + 1, position.size, paths.log.stat().st_size - position.size)
+    assert [(f.id, f.line, f.offset, f.length) for f in whole.findings] == [("bad-data", *place)]
     assert [f.id for f in tail.findings] == ["bad-data"]
     assert derived.state_document(tail.state) == derived.state_document(whole.state)
     agents.append(paths, "history.reset", {})
