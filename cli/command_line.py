@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from agentsdir.cli.environment import Environment
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.undisturbed import undisturbed
 from agentsdir.formats.version import VERSION
 
 # Each command is a module of its own, imported when it is called; the text is for --help.
@@ -59,19 +60,28 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import and build one command."""
         del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(f"agentsdir.cli.commands.{cmd_name.replace('-', '_')}")
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(
-            cmd_name,
-            short_help=COMMANDS[cmd_name],
-            cls=getattr(module, "Command", None),
-            context_settings=getattr(module, "CONTEXT", _HELP),
-        )(module.run)
-        command = typer.main.get_command(app)
-        command.name = cmd_name
-        return command
+        return _command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the table of commands, for which none of them is imported."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _command(name: str) -> Any:
+    # A signal in the middle of an import can find a library half made, and crash in it.
+    with undisturbed():
+        module = import_module(f"agentsdir.cli.commands.{name.replace('-', '_')}")
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(
+        name,
+        cls=getattr(module, "Command", None),
+        context_settings=getattr(module, "CONTEXT", _HELP),
+    )(module.run)
+    command = typer.main.get_command(app)
+    command.name = name
+    return command
 
 
 def _root_options(

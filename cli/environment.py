@@ -6,15 +6,20 @@ Everything below `cli` is handed what it needs from here; tests hand in their ow
 from __future__ import annotations
 
 import os
+import secrets
+import string
 import sys
 import time
+import uuid
 from contextlib import suppress
+from datetime import UTC, datetime
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
 from agentsdir.formats.directory.layout import ROOT_NAME, Layout
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.times import to_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +34,8 @@ HOOK_OF = "AGENTSDIR_HOOK"
 """Which agents wait for the hook that this process belongs to."""
 
 
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_CHARACTERS = _LETTERS + "0123456789"
+_LETTERS = string.ascii_lowercase
+_CHARACTERS = _LETTERS + string.digits
 
 
 class FreshIds:
@@ -38,28 +43,17 @@ class FreshIds:
 
     def agent(self) -> str:
         """Return a new one: a letter, and 23 letters and digits, 123 bits of chance."""
-        chance = int.from_bytes(os.urandom(20), "big")
-        chance, first = divmod(chance, len(_LETTERS))
-        made = _LETTERS[first]
-        for _ in range(23):
-            chance, one = divmod(chance, len(_CHARACTERS))
-            made += _CHARACTERS[one]
-        return made
+        rest = (secrets.choice(_CHARACTERS) for _ in range(23))
+        return secrets.choice(_LETTERS) + "".join(rest)
 
     def session(self) -> str:
         """Return a new uuid4 in 32 hex digits."""
-        import uuid
-
         return uuid.uuid4().hex
 
 
 def now() -> str:
     """Return the time in RFC 3339, to the microsecond."""
-    seconds, rest = divmod(time.time_ns(), 10**9)
-    # The calendar of `datetime` takes a start a millisecond.
-    year, month, day, hour, minute, second = time.gmtime(seconds)[:6]
-    date = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
-    return f"{date}.{rest // 1000:06}Z"
+    return to_text(datetime.now(UTC))
 
 
 class FoundRoot(NamedTuple):

@@ -1,4 +1,4 @@
-"""The entry point: find the command, run it, turn what it raises into an exit code."""
+"""The entry point of a process: signals while it starts, the command line, the exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """End a command that Ctrl-C broke off while its modules were imported, without a traceback."""
+    """End without a traceback when Ctrl-C comes while this module is imported."""
     if issubclass(kind, KeyboardInterrupt):
         os._exit(130)
     sys.__excepthook__(kind, error, trace)
@@ -20,7 +20,7 @@ import gc  # noqa: E402
 import signal  # noqa: E402
 from typing import TYPE_CHECKING, Any, NoReturn  # noqa: E402
 
-from agentsdir.formats.version import VERSION  # noqa: E402
+from agentsdir.formats.errors import Terminated  # noqa: E402
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -30,22 +30,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def main() -> NoReturn:
     """Run the command line of this process."""
-    if sys.argv[1:] in (["--version"], ["-V"]):
-        # Asked by every installer and prompt: answered before anything heavy is imported.
-        _print_version()
     # Importing makes tens of thousands of objects that live to the end: nothing to collect.
     gc.set_threshold(100_000)
     try:
         # A signal in the middle of an import can find a library half made, and crash in it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        from agentsdir.cli.loading import load_pathlib, load_sooner
-
-        load_sooner()
-        load_pathlib()
         from agentsdir.cli.environment import Environment
-        from agentsdir.cli.invocation import prepare, run
-
-        prepare(sys.argv[1:])
+        from agentsdir.cli.invocation import run
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
@@ -64,18 +55,6 @@ def main() -> NoReturn:
     _leave(code)
 
 
-def _print_version() -> NoReturn:
-    try:
-        os.write(1, f"agentsdir {VERSION}\n".encode())
-    except BrokenPipeError:
-        os._exit(128 + signal.SIGPIPE)
-    except OSError as error:
-        sys.stderr.write(f"agentsdir: standard output: {error.strerror}\n")
-        sys.stderr.flush()
-        os._exit(1)
-    os._exit(0)
-
-
 def _say(text: str) -> None:
     try:
         os.write(2, text.encode(errors="replace"))
@@ -84,8 +63,6 @@ def _say(text: str) -> None:
 
 
 def _terminated(number: int, _frame: Any) -> NoReturn:
-    from agentsdir.formats.errors import Terminated  # loaded with the first module of ours
-
     raise Terminated(128 + number)
 
 

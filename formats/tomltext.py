@@ -6,6 +6,7 @@ half a minute.
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 MAX_DOTS = 1000
@@ -29,8 +30,6 @@ def decode(data: bytes, most: int) -> dict[str, Any]:
         raise ValueError(f"is not TOML: {error}") from error
     if any(line.count(".") > MAX_DOTS for line in text.split("\n")):
         raise ValueError(f"has over {MAX_DOTS} dots in one line")
-    import tomllib
-
     try:
         found = tomllib.loads(text)
         str(found)  # hexadecimal integers may be longer than Python shows

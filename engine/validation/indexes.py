@@ -15,11 +15,11 @@ from agentsdir.engine.validation.agents import check_entry
 from agentsdir.engine.validation.derived import read_document
 from agentsdir.engine.validation.problems import Problem
 from agentsdir.engine.validation.values import NOTHING, breaches, decode
-from agentsdir.formats import times
 from agentsdir.formats.directory import ids
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.layout import TEMPORARY
 from agentsdir.formats.errors import AgentsdirError, Invalid
+from agentsdir.schemas.rfc3339 import is_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,7 +94,7 @@ def _slot(_layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Prob
         return
     tally.files += 1
     said = piece.data.decode(errors="replace").strip()
-    if said and not times.is_rfc3339(said):  # empty while the session has not been released yet
+    if said and not is_rfc3339(said):  # empty while the session has not been released yet
         yield Problem("derived-differs", name, "it holds no time")
 
 

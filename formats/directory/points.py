@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.formats import times
 from agentsdir.formats.errors import UsageError
+from agentsdir.schemas.rfc3339 import is_rfc3339
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -57,7 +58,7 @@ def parse_point(text: str) -> Point:
 
 
 def _moment(text: str) -> datetime | None:
-    if not times.is_rfc3339(text):
+    if not is_rfc3339(text):
         return None
     try:
         return times.from_text(text.upper())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.formats import tomltext
 from agentsdir.formats.directory.durability import Durability
 from agentsdir.formats.directory.layout import read_bytes
 from agentsdir.formats.errors import Invalid
@@ -63,7 +64,7 @@ def read_settings(layout: Layout) -> Settings:
     except FileNotFoundError:
         return Settings()
     try:
-        found = _decoded(data)
+        found = tomltext.decode(data, MAX_SIZE)
     except ValueError as error:
         raise _refused(layout, str(error)) from error
     durability = found.get("durability", Durability.ALWAYS)
@@ -90,41 +91,6 @@ def _number(layout: Layout, found: dict[str, Any], key: str, default: int) -> in
     if type(number) is not int or number < 1:
         raise _refused(layout, f"says {key} = {number!r}; it is a whole number from 1 on")
     return number
-
-
-def _decoded(data: bytes) -> dict[str, Any]:
-    """Return what a TOML document says. Raises `ValueError` with the reason."""
-    if len(data) <= MAX_SIZE and data.isascii():
-        found = plain_settings(data.decode())
-        if found is not None:
-            return found
-    from agentsdir.formats import tomltext
-
-    return tomltext.decode(data, MAX_SIZE)
-
-
-def plain_settings(text: str) -> dict[str, str | int] | None:
-    """Return what lines of ``name = "text"`` or ``name = 4`` say, comments between them.
-
-    None for anything else in TOML: loading its library takes longer than a small command.
-    """
-    found: dict[str, str | int] = {}
-    for line in text.split("\n"):
-        name, equals, value = (part.strip(" ") for part in line.partition("="))
-        inside = value[1:-1]
-        if not (line.isascii() and line.isprintable()):
-            return None
-        if name.startswith("#") or not (name or equals):
-            continue
-        if not name.isidentifier() or name in found:
-            return None
-        if value == f'"{inside}"' and not {'"', "\\"} & set(inside):
-            found[name] = inside
-        elif value.isdigit() and len(value) < 16 and (value[0] != "0" or value == "0"):
-            found[name] = int(value)
-        else:
-            return None
-    return found
 
 
 def _refused(layout: Layout, reason: str) -> Invalid:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypeAlias, TypedDic
 
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.usage import as_usage
-from agentsdir.formats.times import is_rfc3339
+from agentsdir.schemas.rfc3339 import is_rfc3339
 
 MAIN = "main"
 

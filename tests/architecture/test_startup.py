@@ -1,4 +1,4 @@
-"""A command imports what it needs and nothing else: that is most of its running time."""
+"""A command imports no other command, and none of the heavy libraries that it can do without."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 
 from agentsdir.cli.command_line import COMMANDS
-from agentsdir.formats.version import VERSION
 
 # Packages that cost more than a whole small command, and who may pay for them.
 HEAVY = (
@@ -61,33 +60,6 @@ ALLOWED: dict[str, set[str]] = {
     "trust": set(),
 }
 
-# What a plain `send` does without.
-SLOW_FOR_ONE_TURN = {
-    "dataclasses",
-    "datetime",
-    "hashlib",
-    "importlib",
-    "inspect",
-    "json",
-    "orjson",
-    "subprocess",
-    "tempfile",
-    "tomllib",
-    "typer",
-    "typing",
-    "urllib.parse",
-    "uuid",
-}
-MOST_OF_OURS = 67
-# What a plain `parse` does without.
-SLOW_FOR_ONE_TRANSCRIPT = {
-    "agentsdir.adapters.sides",
-    "agentsdir.cli.command_line",
-    "agentsdir.engine.native",
-    "typer",
-    "typing",
-}
-
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "claude" / "hello-2.1.98.jsonl"
 PROBE = """
 import json, os, sys
@@ -101,30 +73,6 @@ except SystemExit as done:
     code = done.code or 0
 new = sorted(set(sys.modules) - before)
 sys.stderr.write("\\n" + json.dumps({"code": code, "modules": new}))
-"""
-# Loads nothing itself.
-BARE_PROBE = """
-import os, sys
-os._exit = sys.exit
-before = set(sys.modules)
-sys.argv[0] = "agentsdir"
-from agentsdir.cli.main import main
-try:
-    main()
-except SystemExit as done:
-    assert not done.code, done.code
-sys.stderr.write(" ".join(set(sys.modules) - before))
-"""
-# Says whose finders of modules there are at the end.
-FINDERS_PROBE = """
-import os, sys
-os._exit = sys.exit
-sys.argv[0] = "agentsdir"
-from agentsdir.cli.main import main
-try:
-    main()
-except SystemExit:
-    sys.stderr.write(" ".join(finder.__module__ for finder in sys.meta_path))
 """
 
 
@@ -221,27 +169,14 @@ def test_a_command_imports_nothing_heavy(command: str, prepared: Prepared, tmp_p
     assert heavy_ones(modules_of(command, prepared, tmp_path)) <= ALLOWED[command]
 
 
-@pytest.mark.parametrize("flag", ["--version", "-V"])
-def test_the_version_is_answered_without_the_command_line_library(
-    flag: str, tmp_path: Path
-) -> None:
-    """`agentsdir --version` imports neither typer nor orjson, nor any other package."""
-    code, output, modules = run([flag], tmp_path)
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_an_option_of_the_program_imports_no_command(option: str, tmp_path: Path) -> None:
+    """The table of commands has their one-line descriptions, so that none of them is loaded."""
+    code, output, modules = run([option], tmp_path)
 
-    packages = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
-    assert (code, output) == (0, f"agentsdir {VERSION}\n")
-    assert packages == {"agentsdir"}
-
-
-def test_a_command_has_its_modules_loaded_sooner(tmp_path: Path) -> None:
-    """It asks for that before it imports them."""
-    done = subprocess.run(
-        [sys.executable, "-c", FINDERS_PROBE, "list"],
-        cwd=tmp_path, env={"HOME": str(tmp_path)},
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
-
-    assert "agentsdir.cli.loading" in done.stderr.split()
+    assert (code, bool(output)) == (0, True)
+    assert heavy_ones(modules) == set()
+    assert {name for name in modules if name.startswith("agentsdir.cli.commands.")} == set()
 
 
 def test_late_imports_are_seen_by_the_probe(tmp_path: Path) -> None:

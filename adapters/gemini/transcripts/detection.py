@@ -11,7 +11,7 @@ import orjson
 from agentsdir.adapters.gemini.transcripts.documents import CLOSE, OPEN, TOKEN
 from agentsdir.adapters.gemini.transcripts.prompt_log import is_prompt
 from agentsdir.adapters.gemini.transcripts.shapes import MODEL_TYPES, part_kind, parts_of
-from agentsdir.formats import times
+from agentsdir.schemas.rfc3339 import is_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +139,7 @@ def _hints_of(row: dict[str, Any]) -> set[str]:
     change = row.get("$set")
     if isinstance(change, dict):
         touched = change.get("lastUpdated")
-        return {"touch"} if isinstance(touched, str) and times.is_rfc3339(touched) else set()
+        return {"touch"} if isinstance(touched, str) and is_rfc3339(touched) else set()
     content = row.get("content")
     if row.get("type") == "user" and isinstance(content, list) and _is_message(row):
         known = any(part_kind(part) != "other" for part in parts_of(content))
@@ -210,7 +210,7 @@ def _family_of_row(row: dict[str, Any]) -> str | None:
     kind, timestamp = row.get("type"), row.get("timestamp")
     if not isinstance(kind, str) or not isinstance(timestamp, str):
         return None
-    if not times.is_rfc3339(timestamp):
+    if not is_rfc3339(timestamp):
         return None
     if "id" not in row:
         wanted = _STREAM_FIELDS.get(kind)
@@ -224,9 +224,7 @@ def _is_message(row: dict[str, Any]) -> bool:
     timestamp = row.get("timestamp")
     # Claude's rows have a uuid, and our own blocks name their conversation.
     foreign = "uuid" in row or "message" in row or "conversationId" in row or "sessionId" in row
-    return (
-        not foreign and _is_told(row) and isinstance(timestamp, str) and times.is_rfc3339(timestamp)
-    )
+    return not foreign and _is_told(row) and isinstance(timestamp, str) and is_rfc3339(timestamp)
 
 
 def _is_told(row: dict[str, Any]) -> bool:
