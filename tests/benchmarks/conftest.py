@@ -18,10 +18,10 @@ FIGURES = pytest.StashKey[list[str]]()
 
 
 class Figure(NamedTuple):
-    """What one command took: the median ratio to its floor, median milliseconds, peak MiB."""
+    """What one command took: the median ratio to its floor, median ms of CPU, peak MiB."""
 
     ratio: float
-    wall: float
+    cpu: float
     peak: float
 
 
@@ -56,7 +56,7 @@ class Bench:
         for name, figure in best.items():
             self._figures.append(
                 f"{name:<24} {figure.ratio:6.2f} x   (bar {bars[name]:g})"
-                f"   {figure.wall:8.1f} ms   {figure.peak:6.1f} MiB"
+                f"   {figure.cpu:8.1f} ms   {figure.peak:6.1f} MiB"
             )
         return best
 
@@ -80,12 +80,12 @@ def _measure(
     )
     assert done.returncode == 0, done.stderr
     samples: dict[str, list[list[Any]]] = json.loads(done.stdout)
-    walls = {name: [wall for wall, _ in runs] for name, runs in samples.items()}
+    times = {name: [cpu for cpu, _ in runs] for name, runs in samples.items()}
     # Within a round, command and floor met the same machine: their ratio is what is stable.
     return {
         name: Figure(
-            statistics.median(map(operator.truediv, walls[name], walls[""])),
-            statistics.median(walls[name]) * 1000,
+            statistics.median(map(operator.truediv, times[name], times[""])),
+            statistics.median(times[name]) * 1000,
             max(peak for _, peak in samples[name]) / 1024,
         )
         for name in commands
