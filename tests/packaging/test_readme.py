@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""What the README and the pages in docs/ show is what happens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+PAGES = ["README.md", "docs/tour.md"]
 END = "\x1e"
 
 # What differs from run to run, and from machine to machine.
@@ -28,7 +28,7 @@ CHANGING = (
 
 
 class Example(NamedTuple):
-    """One command of the README and what it is said to print."""
+    """One command of a page and what it is said to print."""
 
     command: str
     output: str
@@ -39,15 +39,16 @@ class Example(NamedTuple):
         return "jq " in self.command
 
 
-def fences(language: str) -> list[str]:
-    """Return the fenced pieces of the README in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def fences(page: str, language: str) -> list[str]:
+    """Return the fenced pieces of a page in one language."""
+    text = (ROOT / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def examples() -> list[Example]:
+def examples(page: str) -> list[Example]:
     """Return the commands of every `console` fence, in order."""
     found = []
-    for fence in fences("console"):
+    for fence in fences(page, "console"):
         for piece in re.split(r"^\$ ", fence, flags=re.MULTILINE)[1:]:
             command, _, output = piece.partition("\n")
             found.append(Example(command, output))
@@ -89,7 +90,7 @@ def normal(text: str, home: Path) -> str:
 
 
 def check(chosen: list[Example], home: Path) -> None:
-    """Run examples, and compare what they print with what the README says."""
+    """Run examples, and compare what they print with what the page says."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {"HOME": str(home), "USER": "me", "PATH": path, "LC_ALL": "C.UTF-8", "TERM": "dumb"}
     printed = on_a_terminal([example.command for example in chosen], env)
@@ -97,25 +98,27 @@ def check(chosen: list[Example], home: Path) -> None:
     shown = "".join(f"$ {one.command}\n{normal(one.output, home)}" for one in chosen)
     pairs = zip(chosen, printed, strict=True)
     seen = "".join(f"$ {one.command}\n{normal(text, home)}" for one, text in pairs)
-    lines = (shown.splitlines(), seen.splitlines(), "README.md", "what happens")
+    lines = (shown.splitlines(), seen.splitlines(), "the page", "what happens")
     difference = "\n".join(difflib.unified_diff(*lines, n=2, lineterm=""))
     assert not difference, difference
 
 
 @pytest.mark.feature("C-01", "C-02", "C-03", "C-04", "C-05", "C-06", "C-07", "C-08")
-def test_the_tour_prints_what_it_shows(tmp_path: Path) -> None:
-    """Every example that needs nothing but agentsdir prints exactly what the README says."""
-    chosen = [example for example in examples() if not example.needs_jq]
+@pytest.mark.parametrize(("page", "at_least"), [("README.md", 9), ("docs/tour.md", 20)])
+def test_the_tour_prints_what_it_shows(tmp_path: Path, page: str, at_least: int) -> None:
+    """Every example that needs nothing but agentsdir prints exactly what the page says."""
+    chosen = [example for example in examples(page) if not example.needs_jq]
 
-    assert len(chosen) >= 15
+    assert len(chosen) >= at_least
     check(chosen, tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.feature("C-07", "C-12")
-def test_the_examples_with_jq_print_what_they_show(tmp_path: Path) -> None:
-    """With jq, every example prints exactly what the README says, pipes included."""
-    chosen = examples()
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_with_jq_print_what_they_show(tmp_path: Path, page: str) -> None:
+    """With jq, every example prints exactly what the page says, pipes included."""
+    chosen = examples(page)
 
     assert any(example.needs_jq for example in chosen)
     check(chosen, tmp_path)
@@ -129,7 +132,7 @@ def test_a_wrong_example_is_noticed(tmp_path: Path) -> None:
 
 def test_it_opens_with_the_two_commands() -> None:
     """The first two shell pieces are one line each: run the main job, run the tests."""
-    main_job, tests = fences("sh")[:2]
+    main_job, tests = fences("README.md", "sh")[:2]
 
     assert (main_job.count("\n"), tests.count("\n")) == (1, 1)
     for word in ("new", "send", "suspend", "resume", "replay", "parse fixtures/"):
@@ -137,16 +140,16 @@ def test_it_opens_with_the_two_commands() -> None:
     assert "pytest" in tests
 
 
-def test_every_file_it_links_to_exists() -> None:
-    """No link into the repository is dead."""
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert "://" in target or (ROOT / target).exists()
+def test_it_is_short() -> None:
+    """What it is for, two commands, a tour and links; the rest stands in docs/."""
+    assert (ROOT / "README.md").read_text().count("\n") <= 200
 
 
 @pytest.mark.feature("B-06", "C-10")
-def test_its_adapter_works_when_installed(tmp_path: Path) -> None:
-    """The README's adapter, published by its entry point, reads a chat and is listed."""
-    (code,), (published,) = fences("python"), fences("toml")
+def test_the_adapter_of_the_documents_works_when_installed(tmp_path: Path) -> None:
+    """The one of docs/adapters.md, published by its entry point, reads a chat and is listed."""
+    page = "docs/adapters.md"
+    (code,), (published,) = fences(page, "python"), fences(page, "toml")
     (tmp_path / "chat_adapter.py").write_text(code)
     information = tmp_path / "chat_adapter-1.dist-info"
     information.mkdir()
