@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +14,6 @@ from agentsdir.formats.directory import ids, locks
 from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, UnsafePath, UsageError
-
-HOSTILE = json.loads(
-    (Path(__file__).parents[1] / "formats" / "hostile_ids.json").read_text(encoding="utf-8")
-)
 
 
 def find(stage: Any, reference: str) -> str:
@@ -88,19 +82,6 @@ def test_fewer_than_four_characters_of_an_id_are_no_prefix(stage: Any, reference
     stage.new(kind="cron", cron="abcd" + "0" * 20)
     with pytest.raises(NoSuchAgent):
         find(stage, reference)
-
-
-@pytest.mark.parametrize("reference", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_reference_is_refused_before_it_reaches_the_disk(
-    stage: Any, reference: str
-) -> None:
-    """As a usage error or as nobody's name; in one printable line."""
-    stage.new()
-    before = sorted(stage.root.parent.rglob("*"))
-    with pytest.raises((UsageError, NoSuchAgent)) as refused:
-        find(stage, reference)
-    assert refused.value.message.isprintable()
-    assert sorted(stage.root.parent.rglob("*")) == before
 
 
 def test_a_link_in_place_of_an_agents_folder_is_never_followed(stage: Any) -> None:

@@ -14,7 +14,7 @@ from arena import Arena, Mould, Ran, rewritten, touched
 from agentsdir.formats.digest import short_hash
 from agentsdir.formats.directory.derived import encode_document
 
-# tests/cli asks every verb for all of the table; here, for what could name something.
+# tests/cli asks for all of the table; here, every verb for what could name something.
 CHOSEN = (
     "two dots", "traversal to a sibling", "traversal padded to length", "absolute", "a child",
     "a leading dot slash", "a newline after", "a space after", "full-width letters", "Cyrillic a",
@@ -91,10 +91,11 @@ OPTIONS: dict[str, list[str]] = {
 def test_a_hostile_option_is_text_or_refused(arena: Arena, option: str) -> None:
     """It makes no folder but the agent's own, whose name is an id whatever was said."""
     outside = arena.tree(arena.outside, arena.home, arena.work)
-    done = arena.run_all(
-        ["new", *OPTIONS[option], f"{option}={t}"] for t in list(TYPED.values())[::3]
-    )
-    for name, ran in zip(list(TYPED)[::3], done, strict=True):
+    # Names and task uids become part of a key, so they are given the whole table.
+    table = {**_TABLE, **TYPED} if option in ("--name", "--cron") else TYPED
+    typed = list(table.items())[:: 1 if table is not TYPED else 3]
+    done = arena.run_all(["new", *OPTIONS[option], f"{option}={text}"] for _, text in typed)
+    for (name, _), ran in zip(typed, done, strict=True):
         assert ran.tidy().code in (0, 1, 2, 12), (name, ran)
         assert escapes(ran, arena) == [], name
     assert arena.tree(arena.outside, arena.home, arena.work) == outside

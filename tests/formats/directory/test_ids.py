@@ -24,23 +24,17 @@ def test_the_table_of_hostile_ids_is_long_enough_to_mean_something() -> None:
     assert len(set(HOSTILE.values())) == len(HOSTILE) >= 40
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_id_is_none(text: str) -> None:
-    """The grammar refuses it, with a kind of its own and without echoing it raw."""
-    assert not ids.is_agent_id(text)
-    with pytest.raises(UsageError) as refused:
-        ids.check_agent_id(text)
-    assert refused.value.kind == "bad-id"
-    assert refused.value.message.isprintable()
-
-
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_id_makes_no_path(agents: Any, text: str) -> None:
-    """The layout refuses it before it looks at the disk; nothing is made."""
+def test_no_hostile_id_is_an_id_or_makes_a_path(agents: Any) -> None:
+    """The grammar refuses each, with a kind of its own, in printable text; nothing is made."""
     agents.publish()
     before = sorted(os.walk(agents.layout.root.parent))
-    with pytest.raises(UsageError):
-        agents.layout.agent(text)
+    for name, text in HOSTILE.items():
+        assert not ids.is_agent_id(text), name
+        for refuse in (ids.check_agent_id, agents.layout.agent):
+            with pytest.raises(UsageError) as refused:
+                refuse(text)
+            assert refused.value.kind == "bad-id", name
+            assert refused.value.message.isprintable(), name
     assert sorted(os.walk(agents.layout.root.parent)) == before
 
 
