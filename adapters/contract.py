@@ -181,10 +181,7 @@ class SessionSpec(NamedTuple):
 
 
 # Text and image parts of a prompt, as in UserMessageBlock.content.
-if TYPE_CHECKING:
-    Content: TypeAlias = str | list[dict[str, Any]]
-else:
-    Content = str | list
+Content: TypeAlias = str | list[dict[str, Any]]
 
 
 class Profile(NamedTuple):

@@ -200,13 +200,13 @@ class Program:
 
         Raises `ProviderError` (kind ``process-left``) for a process that nothing ends.
         """
-        family = processes.family([self.process])
+        started = processes.family([self.process])
         with suppress(subprocess.TimeoutExpired):
             if self._popen.poll() is None:
                 self._popen.terminate()  # it may have to end its own commands, and to write
                 self._popen.wait(_GRACE)
         self._popen.kill()
-        processes.end(marks, family)
+        processes.end(marks, started)
         self._popen.wait()
         self._over = True
         self._selector.close()

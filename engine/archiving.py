@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.engine.crashes import close_crashed_turn
 from agentsdir.engine.creation import check_unique, check_unused
-from agentsdir.engine.holding import close_crashed_turn
 from agentsdir.engine.identities import check_native
 from agentsdir.engine.removal import hold_agent
 from agentsdir.formats.directory import documents, locks

@@ -11,7 +11,8 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.aftermath import give_up_steps
-from agentsdir.engine.holding import close_crashed_turn, hold_turn
+from agentsdir.engine.crashes import close_crashed_turn
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.interrupts import nudge, request_end, running_turn, wait_for_ends
 from agentsdir.engine.routing.lineage import ancestors, descendants
 from agentsdir.engine.spawning.ephemeral import remove_spent

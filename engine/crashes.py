@@ -36,6 +36,20 @@ _CALLS = {
 }
 
 
+def close_crashed_turn(
+    world: World, paths: AgentPaths, known: AgentState | None = None
+) -> AgentState:
+    """Return an agent's state, once a turn whose holder died is ended, with its notices.
+
+    The caller holds `.turn`. Raises what `write_agent` raises (`known` is its argument).
+    """
+    with write_agent(paths, disk=world.disk, known=known) as writer:
+        state = writer.state
+    if state.open_turn is None and state.session.state is not SessionState.TERMINATED:
+        return state
+    return end_crashed_turn(world, paths, state)
+
+
 def end_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
     """End a turn that is open though nobody runs it, with its notices, and what waits if closed.
 

@@ -36,7 +36,7 @@ _FINAL = frozenset(
         "use-reset",
     }
 )
-MOST = 10
+MOST_STAND_INS = 10
 """How many providers stand in at most, whatever a list says."""
 # Nothing was tried: the provider is not there.
 _ABSENT = frozenset({"no-client", "no-provider"})
@@ -51,7 +51,7 @@ def stand_ins(world: World, state: AgentState) -> list[str]:
     """Return who stands in for an agent's provider, in order: its own list, else the root's."""
     names = state.fallbacks or world.settings.fallbacks
     others = [name for name in dict.fromkeys(names) if name != state.session.provider_name]
-    return others[:MOST]
+    return others[:MOST_STAND_INS]
 
 
 def worst(errors: list[AgentsdirError], name: str) -> AgentsdirError:

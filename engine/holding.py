@@ -7,15 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.states import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths
-    from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.directory.turn_notes import Started, TurnNote
 
 
@@ -38,22 +34,6 @@ def end_what_was_left(paths: AgentPaths, held: locks.Held) -> None:
     if note := read_note(paths):
         end_leftovers(paths, note)
         clear_note(held)
-
-
-def close_crashed_turn(
-    world: World, paths: AgentPaths, known: AgentState | None = None
-) -> AgentState:
-    """Return an agent's state, once a turn whose holder died is ended, with its notices.
-
-    The caller holds `.turn`. Raises what `write_agent` raises (`known` is its argument).
-    """
-    with write_agent(paths, disk=world.disk, known=known) as writer:
-        state = writer.state
-    if state.open_turn is None and state.session.state is not SessionState.TERMINATED:
-        return state
-    from agentsdir.engine.crashes import end_crashed_turn  # most turns end by themselves
-
-    return end_crashed_turn(world, paths, state)
 
 
 def turn_marks(paths: AgentPaths, turn_id: str) -> dict[str, str]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentsdir.engine.holding import close_crashed_turn, end_what_was_left
+from agentsdir.engine.crashes import close_crashed_turn
+from agentsdir.engine.holding import end_what_was_left
 from agentsdir.engine.provider_sessions import suspension_blob
 from agentsdir.formats import times
 from agentsdir.formats.directory import locks

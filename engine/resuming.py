@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentsdir.engine.holding import close_crashed_turn, hold_turn
+from agentsdir.engine.crashes import close_crashed_turn
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.multiplexer import SessionMultiplexer
 from agentsdir.engine.provider_sessions import find_provider, session_spec
 from agentsdir.engine.syncing import place_missing

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.engine.holding import close_crashed_turn, hold_turn
+from agentsdir.engine.crashes import close_crashed_turn
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.multiplexer import SessionMultiplexer
 from agentsdir.engine.running import Slot, Turn, check_can_run
 from agentsdir.formats.directory import locks

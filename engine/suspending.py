@@ -8,7 +8,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agentsdir.engine.holding import close_crashed_turn, hold_turn
+from agentsdir.engine.crashes import close_crashed_turn
+from agentsdir.engine.holding import hold_turn
 from agentsdir.engine.provider_sessions import (
     find_provider,
     open_provider,

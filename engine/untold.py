@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.directory.records import Record
     from agentsdir.formats.reading.blocks import Block
 
-MOST = 256 * 1024
+LARGEST_HANDOFF = 256 * 1024
 """Bytes of earlier conversation that go before a prompt; the oldest are left out."""
 _LONGEST = 16 * 1024
 """Characters of one text in it."""
@@ -136,7 +136,7 @@ class _Listener:
         line = _encoded(entry).replace(b"@", rb"\u0040")
         self._size += len(line) - len(self.lines.get(key, b""))
         self.lines[key] = line
-        while self._size > MOST:
+        while self._size > LARGEST_HANDOFF:
             self._drop(next(iter(self.lines)))
             self.left_out += 1
 

@@ -98,7 +98,7 @@ def read_card(path: Path) -> NativeSession | None:
         while not _is_chained(head) and (longer := next(beginnings, None)) is not None:
             head = longer
         tail = _end(descriptor, size)
-        if _is_child(head):
+        if _is_sidechain(head):
             return None
         if not (_is_chained(head) or _is_chained(tail)):
             _refuse_long(path, size)
@@ -161,7 +161,7 @@ def _refuse_long(path: Path, size: int) -> None:
         raise OSError(errno.EFBIG, "its first 64 MiB do not say what it is about", str(path))
 
 
-def _is_child(head: bytes) -> bool:
+def _is_sidechain(head: bytes) -> bool:
     """Tell whether the first row that says so belongs to a subagent."""
     found = _SIDECHAIN.search(head)
     while found is not None:

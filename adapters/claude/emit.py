@@ -9,7 +9,7 @@ from agentsdir.formats.reading.sink import DROPPED
 
 if TYPE_CHECKING:
     from agentsdir.formats.reading.block_sink import BlockSink
-    from agentsdir.formats.reading.blocks import Source
+    from agentsdir.formats.reading.blocks import BlockSource
 
 # What became of a row; the reader settles its line accordingly, once.
 PARSED, HIDDEN, FOLDED, LATER = range(4)
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     conversation: str
     session: str
     timestamp: str | None
-    source: Source
+    source: BlockSource
     lossy: tuple[str, ...]
 
 

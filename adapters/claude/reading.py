@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.claude.calls import Calls
     from agentsdir.adapters.claude.subagents import Subagents
     from agentsdir.formats.reading.block_sink import BlockSink
-    from agentsdir.formats.reading.blocks import Source as BlockSource
+    from agentsdir.formats.reading.blocks import BlockSource
     from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.source import Source
 

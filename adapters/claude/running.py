@@ -180,10 +180,10 @@ def storage_of(spec: SessionSpec) -> Path:
 
 def check_closed(spec: SessionSpec) -> None:
     """Raise `ProviderError` (kind ``session-open``) while another client has the session open."""
-    holder = open_sessions.holder(storage_of(spec), spec.native_id)
-    if holder is not None:
+    other = open_sessions.holder(storage_of(spec), spec.native_id)
+    if other is not None:
         raise ProviderError(
-            f"session {spec.native_id} is open in another client, process {holder.pid}",
+            f"session {spec.native_id} is open in another client, process {other.pid}",
             hint="end it there first; two clients would lose each other's answers",
             kind="session-open",
         )

@@ -33,7 +33,7 @@ _SPELLINGS = {
 }
 # The patch of a `task_updated` line may be the only word that a task is over.
 _OVER = frozenset({"completed", "failed", "killed", "stopped"})
-_ENVELOPE = frozenset({"type", "uuid", "session_id", "result"})
+_STDOUT_ENVELOPE = frozenset({"type", "uuid", "session_id", "result"})
 _UNDERSCORE = re.compile("_([a-z])")
 
 
@@ -113,7 +113,7 @@ def read_result(reading: Reading, value: dict[str, Any], place: Place) -> int:
         # `--output-format json` prints nothing but this line.
         reading.emitter.emit("assistant_text", place, 1, {"content": outcome.text})
     metadata = {"event": "result"}
-    metadata.update((name, item) for name, item in value.items() if name not in _ENVELOPE)
+    metadata.update((name, item) for name, item in value.items() if name not in _STDOUT_ENVELOPE)
     subtype = "error" if outcome.failed else "session_end"
     return reading.emitter.say(place, subtype, outcome.reason or "result", metadata)
 
@@ -121,7 +121,7 @@ def read_result(reading: Reading, value: dict[str, Any], place: Place) -> int:
 def read_auth_status(reading: Reading, value: dict[str, Any], place: Place) -> int:
     """Show that the client logs in, or failed to."""
     message = text(value.get("error")) or "Authentication"
-    metadata = {name: item for name, item in value.items() if name not in _ENVELOPE}
+    metadata = {name: item for name, item in value.items() if name not in _STDOUT_ENVELOPE}
     return reading.emitter.say(place, "auth_status", message, metadata)
 
 

@@ -56,7 +56,7 @@ def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
         found = names_in(folder, refuse)
         for name in found:
             path = folder / name
-            if (_is_session(name) or _is_child(name)) and _is_filled(path):
+            if (_is_session(name) or _is_child_file(name)) and _is_filled(path):
                 yield path
         for name in found:
             if _SESSION.fullmatch(name):
@@ -128,7 +128,7 @@ def beside(main: Path, names: Iterable[str]) -> Iterator[Path]:
             yield from _children(main.with_name(name), ignore)
     for name in names_in(main.parent, ignore):
         path = main.parent / name
-        if _is_child(name) and path != main and _is_filled(path):
+        if _is_child_file(name) and path != main and _is_filled(path):
             yield path
 
 
@@ -186,7 +186,7 @@ def _children(side: Path, refuse: Refuse) -> Iterator[Path]:
             path = folder / name
             if path.is_dir():
                 inner.append(path)
-            elif _is_child(name) and _is_filled(path):
+            elif _is_child_file(name) and _is_filled(path):
                 yield path
         pending += reversed(inner)
 
@@ -195,7 +195,7 @@ def _is_session(name: str) -> bool:
     return name.endswith(SUFFIX) and _SESSION.fullmatch(name.removesuffix(SUFFIX)) is not None
 
 
-def _is_child(name: str) -> bool:
+def _is_child_file(name: str) -> bool:
     return name.startswith("agent-") and name.endswith(SUFFIX)
 
 

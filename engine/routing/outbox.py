@@ -13,7 +13,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.engine.holding import close_crashed_turn, hold_turn
+from agentsdir.engine.crashes import close_crashed_turn
+from agentsdir.engine.holding import hold_turn
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.directory.log import read_records

@@ -76,30 +76,30 @@ def lost_creation(paths: AgentPaths, first: Record | None) -> Creation:
             hint="`agentsdir validate` shows what stands there; put either back from a copy",
         )
     session_id = str(session_id)
-    provider = _text(session, "provider_name") or _text(state, "provider")
+    provider = _string(session, "provider_name") or _string(state, "provider")
     native = {
-        "architecture": _text(state, "type") or provider,
+        "architecture": _string(state, "type") or provider,
         "id": ids.dashed(session_id),
-        "cwd": _text(state, "cwd"),
+        "cwd": _string(state, "cwd"),
     }
     data: dict[str, Any] = {
         "agent_id": paths.id,
         "descriptor": descriptor,
         "provider": provider,
-        "model": _text(session, "model") or _text(state, "model"),
+        "model": _string(session, "model") or _string(state, "model"),
         "system_prompt": "",
-        "profile": _text(state, "agentProfileReference"),
-        "cwd": _text(state, "cwd"),
+        "profile": _string(state, "agentProfileReference"),
+        "cwd": _string(state, "cwd"),
         "permission_mode": None,
         "limits": {},
         "options": {},
         "native": native,
     }
-    if name := _text(descriptor, "name") or _text(state, "name"):
+    if name := _string(descriptor, "name") or _string(state, "name"):
         data["name"] = name
-    if parent := _text(descriptor, "parentAgentId"):
+    if parent := _string(descriptor, "parentAgentId"):
         data["parentAgentId"] = parent
-    created_at = _text(session, "created_at") or _text(state, "createdAt")
+    created_at = _string(session, "created_at") or _string(state, "createdAt")
     ts = created_at or (first.ts if first else "")
     return Creation(Record(1, ts, "session.created", session_id, data, ""), logged=False)
 
@@ -111,6 +111,6 @@ def _document(paths: AgentPaths, name: str) -> dict[str, Any]:
         return {}
 
 
-def _text(document: dict[str, Any], name: str) -> str:
+def _string(document: dict[str, Any], name: str) -> str:
     value = document.get(name)
     return value if isinstance(value, str) else ""

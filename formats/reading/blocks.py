@@ -18,6 +18,9 @@ from agentsdir.formats.errors import Invalid
 from agentsdir.formats.reading.usage import as_usage
 from agentsdir.schemas.rfc3339 import is_rfc3339
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 MAIN = "main"
 
 BLOCK_TYPES = (
@@ -30,113 +33,115 @@ BLOCK_TYPES = (
     "subagent",
 )
 
+
+ToolStatus = Literal["pending", "running", "success", "error"]
+SystemSubtype = Literal[
+    "session_start", "session_end", "error", "status", "hook_response", "auth_status", "log"
+]
 TOOL_STATUSES: tuple[ToolStatus, ...] = ("pending", "running", "success", "error")
 SYSTEM_SUBTYPES: tuple[SystemSubtype, ...] = (
     "session_start", "session_end", "error", "status", "hook_response", "auth_status", "log",
 )  # fmt: skip
 
-# Only ever read: to make them would take each command a millisecond.
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    ToolStatus = Literal["pending", "running", "success", "error"]
-    SystemSubtype = Literal[
-        "session_start", "session_end", "error", "status", "hook_response", "auth_status", "log"
-    ]
+class BlockSource(TypedDict):
+    """Where the row stands from which a block was made; byte offset and length."""
 
-    class Source(TypedDict):
-        """Where the row stands from which a block was made; byte offset and length."""
+    file: str
+    line: int | None
+    offset: int | None
+    length: int | None
 
-        file: str
-        line: int | None
-        offset: int | None
-        length: int | None
 
-    class _Common(TypedDict):
-        id: str
-        conversationId: str
-        sessionId: str
-        timestamp: str | None
-        source: Source | None
-        messageId: NotRequired[str]
-        hidden: NotRequired[bool]
-        superseded: NotRequired[bool]
-        lossy: NotRequired[list[str]]
-        usage: NotRequired[dict[str, Any]]
+class _Common(TypedDict):
+    id: str
+    conversationId: str
+    sessionId: str
+    timestamp: str | None
+    source: BlockSource | None
+    messageId: NotRequired[str]
+    hidden: NotRequired[bool]
+    superseded: NotRequired[bool]
+    lossy: NotRequired[list[str]]
+    usage: NotRequired[dict[str, Any]]
 
-    class UserMessageBlock(_Common):
-        """What a person (or whoever plays that part) said: a string, or text and image parts."""
 
-        type: Literal["user_message"]
-        content: str | list[dict[str, Any]]
+class UserMessageBlock(_Common):
+    """What a person (or whoever plays that part) said: a string, or text and image parts."""
 
-    class AssistantTextBlock(_Common):
-        """Text the model wrote for the reader."""
+    type: Literal["user_message"]
+    content: str | list[dict[str, Any]]
 
-        type: Literal["assistant_text"]
-        content: str
-        model: NotRequired[str]
 
-    class ThinkingBlock(_Common):
-        """What the model thought, and its summary where the client keeps one."""
+class AssistantTextBlock(_Common):
+    """Text the model wrote for the reader."""
 
-        type: Literal["thinking"]
-        content: str
-        summary: NotRequired[str]
-        signature: NotRequired[str]
-        redacted: NotRequired[bool]
+    type: Literal["assistant_text"]
+    content: str
+    model: NotRequired[str]
 
-    class ToolUseBlock(_Common):
-        """A tool call. `status` is pending where no result is known."""
 
-        type: Literal["tool_use"]
-        toolName: str
-        toolUseId: str
-        input: Any
-        status: ToolStatus
-        displayName: NotRequired[str]
-        description: NotRequired[str]
+class ThinkingBlock(_Common):
+    """What the model thought, and its summary where the client keeps one."""
 
-    class ToolResultBlock(_Common):
-        """What a tool call gave, as the model saw it (`output`) and as the client showed it."""
+    type: Literal["thinking"]
+    content: str
+    summary: NotRequired[str]
+    signature: NotRequired[str]
+    redacted: NotRequired[bool]
 
-        type: Literal["tool_result"]
-        toolUseId: str
-        output: Any
-        isError: bool
-        durationMs: NotRequired[int]
-        display: NotRequired[Any]
-        overflow: NotRequired[dict[str, Any]]
-        synthetic: NotRequired[bool]
 
-    class SystemBlock(_Common):
-        """An event around the conversation: starts, ends, errors, notices, unknown rows."""
+class ToolUseBlock(_Common):
+    """A tool call. `status` is pending where no result is known."""
 
-        type: Literal["system"]
-        subtype: SystemSubtype
-        message: str
-        metadata: NotRequired[dict[str, Any]]
+    type: Literal["tool_use"]
+    toolName: str
+    toolUseId: str
+    input: Any
+    status: ToolStatus
+    displayName: NotRequired[str]
+    description: NotRequired[str]
 
-    class SubagentBlock(_Common):
-        """The reference to a subagent's own thread, at the place where it was called."""
 
-        type: Literal["subagent"]
-        subagentId: str | None
-        name: NotRequired[str]
-        input: str
-        status: ToolStatus
-        output: NotRequired[str]
-        display: NotRequired[Any]
-        durationMs: NotRequired[int]
-        toolUseId: NotRequired[str]
-        link: NotRequired[dict[str, str]]
+class ToolResultBlock(_Common):
+    """What a tool call gave, as the model saw it (`output`) and as the client showed it."""
+
+    type: Literal["tool_result"]
+    toolUseId: str
+    output: Any
+    isError: bool
+    durationMs: NotRequired[int]
+    display: NotRequired[Any]
+    overflow: NotRequired[dict[str, Any]]
+    synthetic: NotRequired[bool]
+
+
+class SystemBlock(_Common):
+    """An event around the conversation: starts, ends, errors, notices, unknown rows."""
+
+    type: Literal["system"]
+    subtype: SystemSubtype
+    message: str
+    metadata: NotRequired[dict[str, Any]]
+
+
+class SubagentBlock(_Common):
+    """The reference to a subagent's own thread, at the place where it was called."""
+
+    type: Literal["subagent"]
+    subagentId: str | None
+    name: NotRequired[str]
+    input: str
+    status: ToolStatus
+    output: NotRequired[str]
+    display: NotRequired[Any]
+    durationMs: NotRequired[int]
+    toolUseId: NotRequired[str]
+    link: NotRequired[dict[str, str]]
 
 
 # Built and passed around as a dict; one of the TypedDicts above in shape.
-if TYPE_CHECKING:
-    Block: TypeAlias = dict[str, Any]
-else:
-    Block = dict
+Block: TypeAlias = dict[str, Any]
 
 _TEXT: tuple[type, ...] = (str,)
 # What a writer insists on, by type: field → the JSON types it may have.
@@ -224,7 +229,7 @@ def make_block(
     conversation: str,
     session: str,
     timestamp: str | None,
-    source: Source | None,
+    source: BlockSource | None,
     **fields: Any,
 ) -> Block:
     """Return a block with the common fields first, then `fields`, then `source`."""

@@ -10,7 +10,7 @@ from agentsdir.formats.reading.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.formats.reading.blocks import Source
+    from agentsdir.formats.reading.blocks import BlockSource
 
 # A damaged or hostile file can have any number of kinds; a reader of the report can use a few.
 MAX_KINDS = 50
@@ -21,7 +21,7 @@ _OTHERS = "other kinds"
 @dataclass(slots=True)
 class _Kind:
     count: int
-    source: Source
+    source: BlockSource
     versions: set[str] = field(default_factory=set)
 
 
@@ -39,7 +39,7 @@ class Drifts:
     def __bool__(self) -> bool:
         return bool(self._kinds)
 
-    def note(self, what: str, name: str, source: Source, version: str | None) -> None:
+    def note(self, what: str, name: str, source: BlockSource, version: str | None) -> None:
         """Count one instance.
 
         Args:
@@ -55,7 +55,9 @@ class Drifts:
         for (what, name), kind in other._kinds.items():
             self._count(what, name, kind.count, kind.source, kind.versions)
 
-    def _count(self, what: str, name: str, count: int, source: Source, versions: set[str]) -> None:
+    def _count(
+        self, what: str, name: str, count: int, source: BlockSource, versions: set[str]
+    ) -> None:
         key = what, name
         if key not in self._kinds and len(self._kinds) >= MAX_KINDS:
             key = _OTHERS, ""

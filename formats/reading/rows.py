@@ -14,7 +14,7 @@ from agentsdir.formats.reading.salvage import salvage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agentsdir.formats.reading.blocks import Source
+    from agentsdir.formats.reading.blocks import BlockSource
 
 
 # Stands for the value of a line that says nothing (`read_rows`); no JSON text means it.
@@ -37,7 +37,7 @@ class Row(NamedTuple):
     salvaged: bool
     lossy: tuple[str, ...]
 
-    def source(self, file: str) -> Source:
+    def source(self, file: str) -> BlockSource:
         """Return where it stands, as blocks and findings say it (SPEC.md, "Blocks")."""
         return {"file": file, "line": self.line, "offset": self.offset, "length": self.length}
 

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from agentsdir.formats.reading.blocks import Block
 
-if TYPE_CHECKING:
-    StreamEvent: TypeAlias = dict[str, Any]
-else:
-    StreamEvent = dict
+StreamEvent: TypeAlias = dict[str, Any]
 
 EVENT_TYPES = ("block_start", "text_delta", "block_update", "block_complete", "metadata_update")
 

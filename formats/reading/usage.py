@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 # inputTokens excludes cache; outputTokens includes thinking; totalTokens = the first four summed.
 # `exact` is False where the transcript cannot know, so the numbers are "at least".
-if TYPE_CHECKING:
-    Usage: TypeAlias = dict[str, Any]
-else:
-    Usage = dict
+Usage: TypeAlias = dict[str, Any]
 
 # Sums of thousands of such counts are still written exactly.
 BELIEVABLE = 10**12

@@ -37,7 +37,7 @@ _NOT_INHERITED = frozenset({"GEMINI_CLI"})
 # A client that starts itself again would be out of reach of the signal that interrupts it.
 _OURS = {"GEMINI_CLI_NO_RELAUNCH": "true"}
 MODES = ("", "default", "auto_edit", "yolo", "plan")
-_MOST = 8 * 1024 * 1024
+_LONGEST_PROMPT = 8 * 1024 * 1024
 """Bytes of a prompt that the client reads; it drops what is beyond with a warning."""
 _TEMPORARY = "/tmp"  # noqa: S108, where no other is named
 _LOOK = 0.1
@@ -247,9 +247,9 @@ def _typed(content: Content) -> bytes:
             )
         content = "\n\n".join(str(part.get("text", "")) for part in content)
     prompt = content.encode("utf-8", "replace")
-    if len(prompt) > _MOST:
+    if len(prompt) > _LONGEST_PROMPT:
         raise ProviderError(
-            f"the prompt has {len(prompt)} bytes, and the client reads {_MOST}",
+            f"the prompt has {len(prompt)} bytes, and the client reads {_LONGEST_PROMPT}",
             hint="put it into a file in the workspace, and write @path/to/it in the prompt",
             kind="prompt-too-long",
         )
@@ -258,10 +258,10 @@ def _typed(content: Content) -> bytes:
 
 def check_closed(spec: SessionSpec) -> None:
     """Raise `ProviderError` (kind ``session-open``) while another client has the session open."""
-    holder = open_sessions.holder(host_storage(spec.host), spec.native_id)
-    if holder is not None:
+    other = open_sessions.holder(host_storage(spec.host), spec.native_id)
+    if other is not None:
         raise ProviderError(
-            f"session {spec.native_id} is open in another client, process {holder.pid}",
+            f"session {spec.native_id} is open in another client, process {other.pid}",
             hint="end it there first; two clients would lose each other's answers",
             kind="session-open",
         )

@@ -21,7 +21,7 @@ from agentsdir.formats.reading.sink import ParseSink
 if TYPE_CHECKING:
     from pathlib import Path
 
-_MOST = 1024 * 1024
+_LARGEST_STUB = 1024 * 1024
 """Bytes that a stub has at most: a header, and the context that the client sends itself."""
 _ANSWERS = frozenset({"assistant_text", "thinking", "tool_use", "subagent"})
 _CONTEXT = "<session_context>"
@@ -57,7 +57,7 @@ def is_stub(path: Path, native_id: str) -> bool:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(path, flags), "rb") as stream:
             status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_STUB:
                 return False
             rows = [orjson.loads(line) for line in stream.read().split(b"\n") if line.strip()]
     except (OSError, orjson.JSONDecodeError):

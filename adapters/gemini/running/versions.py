@@ -22,7 +22,7 @@ _TAKES_IDS = (0, 41)
 _NAMES_BY_SLUG = (0, 29)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _PATIENCE = 30
-_MOST = 1024 * 1024
+_LARGEST_PACKAGE = 1024 * 1024
 """Seconds that a program has to say its version."""
 
 
@@ -77,7 +77,7 @@ def _packaged(program: Path) -> str:
     for folder in folders:
         try:
             with (folder / "package.json").open("rb") as stream:
-                said = orjson.loads(stream.read(_MOST))
+                said = orjson.loads(stream.read(_LARGEST_PACKAGE))
         except (OSError, orjson.JSONDecodeError):
             continue
         if isinstance(said, dict) and said.get("name") == _PACKAGE:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.gemini.transcripts.outputs import is_cut
 from agentsdir.adapters.gemini.transcripts.shapes import (
+    CALL_STATUSES,
     answer_parts,
     as_text,
     bare_call_id,
@@ -28,22 +29,12 @@ if TYPE_CHECKING:
     from agentsdir.adapters.gemini.transcripts.outputs import Outputs
     from agentsdir.adapters.gemini.transcripts.shelf import Shelf
 
-# How a call ended, or stands, and what we say.
-STATUSES = {
-    "validating": "pending",
-    "scheduled": "pending",
-    "awaiting_approval": "pending",
-    "executing": "running",
-    "success": "success",
-    "error": "error",
-    "cancelled": "error",
-}
 _FINAL = ("success", "error")
 # A call's start stands only in ids that carry it: …_1795815018065_0, …-1757000000000-3fa….
 _STARTED = re.compile(r"[_-](\d{13})[_-][0-9a-f]+$")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_LONGEST = timedelta(days=1) // _MILLISECOND
+_LONGEST_CALL = timedelta(days=1) // _MILLISECOND
 _BODIES = ("originalContent", "newContent")
 _BODY_LIMIT = 2048
 
@@ -65,10 +56,10 @@ class CallRecord:
         self.record = record
         self.place = call.place
         self.answer_place = call.answer
-        self.result: Any = _answer(call, shelf) if call.answer else None
+        self.result: Any = _result(call, shelf) if call.answer else None
         # When the call was complete, where its record says so.
         self.ended = times.native(record.get("timestamp"))
-        self.status = STATUSES.get(text_of(record.get("status")), "pending")
+        self.status = CALL_STATUSES.get(text_of(record.get("status")), "pending")
         if field != "toolCalls" and call.answer:
             self.status = "error" if is_error_response(self.result) else "success"
 
@@ -129,7 +120,7 @@ class CallRecord:
             took = (datetime.fromisoformat(self.ended) - _EPOCH) // _MILLISECOND - int(started[1])
         except ValueError:  # a leap second
             return None
-        return took if 0 <= took < _LONGEST else None
+        return took if 0 <= took < _LONGEST_CALL else None
 
     def task(self) -> str:
         """Return what a subagent was asked."""
@@ -141,7 +132,7 @@ class CallRecord:
         return as_text(result_output(self.result)) if self.answer_place else None
 
 
-def _answer(call: Call, shelf: Shelf) -> Any:
+def _result(call: Call, shelf: Shelf) -> Any:
     assert call.answer is not None
     field, at = call.answer_spot
     message = shelf.message(call.answer)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.adapters.gemini.transcripts.calls import STATUSES
 from agentsdir.adapters.gemini.transcripts.messages import NONE, Call, Message
 from agentsdir.adapters.gemini.transcripts.shapes import (
+    CALL_STATUSES,
     MESSAGE_TYPES,
     answer_parts,
     bare_call_id,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.gemini.transcripts.shapes import (
         Part,
     )
-    from agentsdir.formats.reading.blocks import Source
+    from agentsdir.formats.reading.blocks import BlockSource
     from agentsdir.formats.reading.rows import Row
 
 _SAID = ("text", "thought")
@@ -123,7 +123,7 @@ class Index:
 
     def note(self, what: str, name: Any, number: int) -> None:
         """Count something in a row that is of no known kind."""
-        source: Source = {
+        source: BlockSource = {
             "file": self._file,
             "line": self.line[number],
             "offset": self.offset[number],
@@ -407,7 +407,7 @@ class Index:
         status = record.get("status")
         final = status in ("success", "error", "cancelled")
         richer = call.offer(1 + final * 2 + (record.get("resultDisplay") is not None), place, spot)
-        if richer and not final and status is not None and text_of(status) not in STATUSES:
+        if richer and not final and status is not None and text_of(status) not in CALL_STATUSES:
             self.note("status", status, place[0])
         if call.offer_answer(weight, place, spot) or richer or spawn != call.spawn:
             self.touch(message.id)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agentsdir.formats.reading.blocks import Source
+    from agentsdir.formats.reading.blocks import BlockSource
 
 # How an output begins that is cut or masked; anything else may merely quote one.
 _CUT = (
@@ -39,7 +39,7 @@ _POINTER = re.compile(
 _RESPONSE = "Full output available at"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 # What an output that is put back into a block may have; a longer one is only pointed to.
-_LONGEST = 64 * 1024 * 1024
+_LONGEST_OUTPUT = 64 * 1024 * 1024
 _PIECE = 1024 * 1024
 
 
@@ -81,7 +81,7 @@ class Outputs:
                     break
                 self._sessions.add(_folder_of(above.name))
 
-    def whole(self, output: str, source: Source) -> Whole | None:
+    def whole(self, output: str, source: BlockSource) -> Whole | None:
         """Return the file of an output that is cut or masked; None where it names none.
 
         Where the file is not the session's own, or cannot be read, that is remarked on.
@@ -109,7 +109,7 @@ class Outputs:
         if not output.startswith(MASKED) or kept is None:
             return Whole(overflow)
         text = kept.decode(errors="replace")
-        return Whole(overflow, _answer(text) if _RESPONSE in found[0] else text)
+        return Whole(overflow, _masked_output(text) if _RESPONSE in found[0] else text)
 
     def _read(self, inner: PurePosixPath) -> tuple[bytes | None, str, int]:
         """Return a file's bytes (None of a very long one), their SHA-256, and how many they are."""
@@ -122,9 +122,9 @@ class Outputs:
             while piece := stream.read(_PIECE):
                 digest.update(piece)
                 size += len(piece)
-                if size <= _LONGEST:
+                if size <= _LONGEST_OUTPUT:
                     pieces.append(piece)
-        return b"".join(pieces) if size <= _LONGEST else None, digest.hexdigest(), size
+        return b"".join(pieces) if size <= _LONGEST_OUTPUT else None, digest.hexdigest(), size
 
     def _inner(self, said: str) -> PurePosixPath:
         """Return the file's place in the project's folder. Raises `_Elsewhere`."""
@@ -169,7 +169,7 @@ def _open(project: Path, inner: PurePosixPath) -> int:
     return descriptor
 
 
-def _answer(text: str) -> Any:
+def _masked_output(text: str) -> Any:
     """Return the output in a response that was masked whole."""
     try:
         value = orjson.loads(text)

@@ -43,7 +43,7 @@ _VOID = -(2**62)
 class _OutputsLater(Outputs):
     """Before the end, no file beside the transcript is looked for."""
 
-    def whole(self, output: str, source: blocks.Source) -> None:
+    def whole(self, output: str, source: blocks.BlockSource) -> None:
         """Raise `Later` for an output that may stand in a file of its own."""
         raise Later
 

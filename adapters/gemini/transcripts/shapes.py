@@ -16,6 +16,17 @@ from agentsdir.formats.digest import short_hash
 if TYPE_CHECKING:
     from datetime import datetime
 
+# How a call ended, or stands, and what we say.
+CALL_STATUSES = {
+    "validating": "pending",
+    "scheduled": "pending",
+    "awaiting_approval": "pending",
+    "executing": "running",
+    "success": "success",
+    "error": "error",
+    "cancelled": "error",
+}
+
 Part: TypeAlias = "dict[str, Any]"
 
 MODEL_TYPES = ("gemini", "model", "bob-shell")

@@ -39,7 +39,7 @@ class Shelf:
         self._kept: dict[int, Any] = {}
         # The last row that a source was made for, and that source.
         self._sourced = -1
-        self._source: blocks.Source
+        self._source: blocks.BlockSource
 
     def hold(self, value: Any) -> None:
         """Keep the row that the index took last at hand, until `release`."""
@@ -97,7 +97,7 @@ class Shelf:
         value = self._kept.get(number) if at < 0 else None
         return value if type(value) is dict else dict_of(self.entry(place))
 
-    def source(self, place: Place) -> blocks.Source:
+    def source(self, place: Place) -> blocks.BlockSource:
         """Return the `source` of a block made from that place, to be left as it is."""
         number = place[0]
         if number != self._sourced:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.contract import Transcript
     from agentsdir.formats.reading.block_sink import BlockSink
-    from agentsdir.formats.reading.blocks import Block, Source
+    from agentsdir.formats.reading.blocks import Block, BlockSource
     from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.sink import ParseSink
 
@@ -231,7 +231,7 @@ def read_report(transcript: Transcript, sink: ParseSink) -> None:
         return
     tally.parsed += 1
     session = text_of(dict_of(value).get("session_id"))
-    place: Source = {"file": source.name, "line": 1, "offset": 0, "length": len(data)}
+    place: BlockSource = {"file": source.name, "line": 1, "offset": 0, "length": len(data)}
     mark = "#" + short_hash(data)
     for key in value:
         if key not in _REPORTED:
