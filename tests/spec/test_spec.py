@@ -18,6 +18,7 @@ from agentsdir.formats.directory.states import TRANSITIONS, SessionState
 from agentsdir.formats.reading.blocks import BLOCK_TYPES
 from agentsdir.formats.reading.findings import KINDS as FINDINGS
 from agentsdir.formats.reading.stream import EVENT_TYPES
+from agentsdir.schemas.catalogue import kinds
 
 ROOT = Path(__file__).parents[2]
 SPEC = (ROOT / "SPEC.md").read_text(encoding="utf-8")
@@ -97,10 +98,19 @@ def test_the_problems_table_is_what_validate_can_say() -> None:
 
 def test_the_exit_code_table_is_the_enum() -> None:
     """Exit codes and their names are those of the code, each once."""
-    section = PAGES["docs/commands.md"].split("**Exit codes**")[1]
+    section = PAGES["docs/commands.md"].split("## Exit codes")[1]
     rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", section, re.MULTILINE)
     assert [(int(code), name) for code, name in rows] == [(int(e), e.name) for e in Exit]
     assert len({int(e) for e in Exit}) == len(Exit)
+
+
+def test_every_json_output_names_a_schema() -> None:
+    """The table of outputs names schemas that are there."""
+    section = PAGES["docs/commands.md"].split("## JSON output")[1].split("```")[0]
+    rows = [row.strip("| ").split(" | ")[1] for row in section.splitlines() if row[:3] == "| `"]
+    named = [name for row in rows for name in re.findall(r"`([a-z-]+)`", row)]
+    assert len(named) > 20
+    assert set(named) <= set(kinds())
 
 
 @pytest.mark.feature("S-01")
