@@ -1,6 +1,6 @@
 """Who wrote a `user` row: a person, or the client in a person's place.
 
-See docs/clients/claude.md, "Claude: who speaks".
+See docs/clients/claude.md, "Who speaks".
 
 The structure decides first: what the client says of the row (`isMeta`, `isCompactSummary`,
 `planContent`, `origin`, `promptSource`, `permissionMode`) and the row that it hangs from. The text

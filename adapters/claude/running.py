@@ -60,7 +60,7 @@ class ClaudeSession:
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn. Success is what the client's last result says, never its exit code.
 
-        Raises `ProviderError` of the kinds that docs/clients/claude.md, "Claude: running", has in
+        Raises `ProviderError` of the kinds that docs/clients/claude.md, "Running", has in
         its table, and ``use-reset``, ``no-client``, ``no-folder`` and ``session-open`` before
         anything is started.
         """

@@ -1,4 +1,4 @@
-"""Standard output of one run, as stream events (docs/clients/claude.md, "Claude: stream and file").
+"""Standard output of one run, as stream events (docs/clients/claude.md, "Stream and file").
 
 The lines are read as the transcript is, by the same reading; what they say before a block is whole
 comes from the partial messages among them.

@@ -1,6 +1,6 @@
 """The chain of a main thread: which rows a rewind replaced.
 
-See docs/clients/claude.md, "Claude: branches".
+See docs/clients/claude.md, "Branches".
 
 Rows name their parent, but the result is no chain: parallel calls fork it, results close forks
 in any order, notices hang where they happened. None of that replaces anything. What does is a

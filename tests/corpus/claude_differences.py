@@ -1,6 +1,6 @@
 """What Claude Code itself says on stdout and in its files differently: the table, as data.
 
-docs/clients/claude.md, "Claude: stream and file", holds the same rows; nothing else is tolerated.
+docs/clients/claude.md, "Stream and file", holds the same rows; nothing else is tolerated.
 """
 
 from __future__ import annotations
