@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from agentsdir.cli.output import print_json
+from agentsdir.cli.terminal import inert
+
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.reading.stream import StreamEvent
@@ -38,8 +41,6 @@ class AnswerPrinter:
             return
         try:
             if self._events:
-                from agentsdir.cli.output import print_json
-
                 print_json(self._env, event)
             elif event["conversationId"] == "main" and "blockId" in event:
                 self._text(event)
@@ -75,8 +76,6 @@ class AnswerPrinter:
     def _for_reader(self, text: str) -> str:
         if not self._env.stdout.isatty():
             return text
-        from agentsdir.cli.terminal import inert
-
         return inert(text)
 
     def break_off(self) -> None:

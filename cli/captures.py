@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentsdir.cli.output import note
+from agentsdir.engine.capturing import capture_workspace
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
@@ -18,8 +19,6 @@ _NAMED = 20
 
 def capture_now(env: Environment, world: World, paths: AgentPaths, *, wait: float = 0) -> None:
     """Capture an agent's working directory, and name what was passed over."""
-    from agentsdir.engine.capturing import capture_workspace
-
     captured = capture_workspace(world, paths, wait=wait)
     for reason in captured.skipped:
         note(env, f"not captured: {reason}")

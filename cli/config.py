@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.formats import tomltext
 from agentsdir.formats.errors import Invalid
 
 if TYPE_CHECKING:
@@ -53,8 +54,6 @@ def provider_config(env: Environment, provider: str) -> ProviderConfig:
         data = _read(path, env.uid)
     except FileNotFoundError:
         return ProviderConfig()
-    from agentsdir.formats import tomltext
-
     try:
         found = tomltext.decode(data, MAX_SIZE)
     except ValueError as error:

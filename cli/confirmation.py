@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agentsdir.adapters.contract import Decision
+from agentsdir.cli.asking import ask
 from agentsdir.cli.hooks import find_hook, run_hook
 from agentsdir.cli.output import note
 from agentsdir.cli.terminal import one_line
@@ -79,8 +80,6 @@ class Confirmation:
             reason = "there is neither a tool-confirmation hook nor a terminal to ask at"
             self._tell_denied(request, reason)
             return Decision(allowed=False, reason=reason)
-        from agentsdir.cli.asking import ask
-
         state = self._state
         whose = (
             f"agent {_cut(state.name, _NAME)} ({state.agent_id})"

@@ -6,6 +6,7 @@ Everything below `cli` is handed what it needs from here; tests hand in their ow
 from __future__ import annotations
 
 import os
+import pwd
 import secrets
 import string
 import sys
@@ -17,21 +18,31 @@ from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
+from agentsdir.adapters.contract import Host
+from agentsdir.cli.config import provider_config
+from agentsdir.cli.confirmation import Confirmation
+from agentsdir.cli.connectors import hand_out
+from agentsdir.cli.hooks import HOOK_OF
+from agentsdir.cli.output import note
+from agentsdir.cli.starting import Starting
+from agentsdir.cli.trust import check_listed, is_private, trust_made
+from agentsdir.engine.world import Client, World
+from agentsdir.formats.directory import locks
+from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import ROOT_NAME, Layout
+from agentsdir.formats.directory.settings import read_settings
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.times import to_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentsdir.engine.world import Client, StartedTurn, World
+    from agentsdir.engine.world import StartedTurn
     from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.locks import Waits
     from agentsdir.formats.directory.states import AgentState
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
-HOOK_OF = "AGENTSDIR_HOOK"
-"""Which agents wait for the hook that this process belongs to."""
 
 
 _LETTERS = string.ascii_lowercase
@@ -186,10 +197,6 @@ class Environment:
     @property
     def world(self) -> World:
         """The engine's surroundings, with the real clock and real fresh ids."""
-        from agentsdir.engine.world import World
-        from agentsdir.formats.directory.durability import Disk
-        from agentsdir.formats.directory.settings import read_settings
-
         layout = self.layout
         settings = read_settings(layout)
         if settings.unknown and not self._named_settings:
@@ -218,8 +225,6 @@ class Environment:
         Args:
             limit: seconds that its waits may take together (`--wait`), if one was given.
         """
-        from agentsdir.formats.directory import locks
-
         if self._waits is None:
             self._waits = locks.Waits(self.tell)
         if limit is not None:
@@ -239,8 +244,6 @@ class Environment:
         if owner != self.uid:
             reason = "belongs to another user"
         if reason:
-            from agentsdir.cli.trust import check_listed
-
             check_listed(self, reason)
 
     def root_made(self) -> None:
@@ -248,26 +251,18 @@ class Environment:
         root = self.find_root().folder
         own = self.home / ROOT_NAME
         if root.name == ROOT_NAME and _real(root) != _real(own) and root.stat().st_uid == self.uid:
-            from agentsdir.cli.trust import trust_made
-
             trust_made(self, root)
 
     def tell(self, text: str) -> None:
         """Say something to the person at the terminal."""
-        from agentsdir.cli.output import note
-
         note(self, text)
 
     def start(self, paths: AgentPaths, message_id: str, *, alone: bool) -> StartedTurn:
         """Start a process of this program that runs an agent's message. Raises `OSError`."""
-        from agentsdir.cli.starting import Starting
-
         return Starting(self, paths.folder.parent.parent)(paths, message_id, alone=alone)
 
     def hand_out(self, document: dict[str, Any]) -> bool:
         """Give an outgoing text to the user's hook; tell whether there is one."""
-        from agentsdir.cli.connectors import hand_out
-
         return hand_out(self, document)
 
     def is_private(self, path: Path) -> bool:
@@ -275,17 +270,10 @@ class Environment:
 
         docs/behaviour.md, "Trust", says which places these are.
         """
-        from agentsdir.cli.trust import is_private
-
         return is_private(self, path)
 
     def client(self, state: AgentState) -> Client:
         """Return how this user runs the program behind an agent's provider (config.toml)."""
-        from agentsdir.adapters.contract import Host
-        from agentsdir.cli.config import provider_config
-        from agentsdir.cli.confirmation import Confirmation
-        from agentsdir.engine.world import Client
-
         said = provider_config(self, state.session.provider_name)
         host = Host(
             home=self.home,
@@ -306,8 +294,6 @@ def _real(path: Path) -> Path:
 
 
 def _login() -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container often knows its user by number only

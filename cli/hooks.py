@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import tempfile
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from agentsdir.adapters.programs import dying_with_parent
 from agentsdir.cli.config import config_home, foreign
-from agentsdir.cli.environment import HOOK_OF
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from agentsdir.cli.environment import Environment
 
+HOOK_OF = "AGENTSDIR_HOOK"
+"""The variable that names the agents whose turns wait for the hook of this process."""
 _SHOWN = 2000
 _READ = 16 * 1024 * 1024
 
@@ -83,9 +86,6 @@ def run_hook(
 
     Raises `HookFailed` when it cannot run, takes too long, or a signal ended it.
     """
-    import subprocess
-    import tempfile
-
     # Files, not pipes: what a hook leaves running behind it would keep a pipe open.
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
         given.write(jsontext.encode_as_is(document) + b"\n")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
 from agentsdir.engine.agents import list_row, unreadable_row
+from agentsdir.engine.native import list_native, native_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,8 +48,6 @@ def print_agents(env: Environment, agents: Iterable[Listed], *, as_json: bool) -
 
 def print_native(env: Environment, stores: Iterable[Store], *, as_json: bool) -> Exit:
     """Print a row for each session in the clients' stores; return the exit code."""
-    from agentsdir.engine.native import list_native, native_row
-
     refused: list[OSError] = []
 
     def refuse(error: OSError) -> None:

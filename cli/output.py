@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+import orjson
+
+from agentsdir.cli.exits import code_of
 from agentsdir.cli.terminal import inert, one_line
 from agentsdir.formats import jsontext
 
@@ -25,8 +28,6 @@ def wants_json(environment: Environment, asked: bool) -> bool:
 
 def json_text(value: Any, stream: TextIO | None, option: int = 0) -> str:
     """Return a value as JSON for `stream`, on a terminal without characters that drive it."""
-    import orjson
-
     try:
         text = orjson.dumps(value, option=option).decode()
     except TypeError:  # half of a surrogate pair, in a delta that a client cut there
@@ -49,8 +50,6 @@ def print_json(environment: Environment, value: Any) -> None:
 
 def print_document(environment: Environment, value: Any) -> None:
     """Print one JSON document, indented."""
-    import orjson
-
     text = json_text(value, environment.stdout, orjson.OPT_INDENT_2)
     environment.stdout.write(text + "\n")
 
@@ -97,8 +96,6 @@ def note_drifts(environment: Environment, findings: Iterable[Finding]) -> None:
 def print_error(environment: Environment, error: AgentsdirError, *, as_json: bool) -> None:
     """Say what went wrong: one line, or one JSON object for machines."""
     if as_json:
-        from agentsdir.cli.exits import code_of
-
         document = {
             "type": "error",
             "kind": error.kind,

@@ -8,13 +8,18 @@ import orjson
 
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import json_text, note, note_drifts, print_lines
+from agentsdir.engine.following import session_of_agent
+from agentsdir.engine.native import find_native, may_be_native, stores_of
+from agentsdir.engine.parsing import Found, ParseReport, find_sessions, parse_all, recognises, walk
+from agentsdir.formats.directory import ids
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
+from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentsdir.cli.environment import Environment
-    from agentsdir.engine.parsing import Found, ParseReport
     from agentsdir.formats.reading.sink import View
 
 
@@ -32,8 +37,6 @@ def parse(env: Environment, paths: Sequence[str], manner: Manner) -> int:
 
     Raises `UsageError` for a path that is nothing, and `NotATranscript` where there is none.
     """
-    from agentsdir.engine.parsing import ParseReport, parse_all
-
     summary = ParseReport(manner.view)
     found, failed = _find(env, paths, manner.adapter, summary)
     print_lines(env, parse_all(found, summary, hidden=manner.hidden))
@@ -48,10 +51,6 @@ def _find(
     env: Environment, operands: Sequence[str], adapter: str, summary: ParseReport
 ) -> tuple[list[Found], bool]:
     """Find the sessions of every operand; one bad file among several does not stop the others."""
-    from agentsdir.engine.parsing import find_sessions, walk
-    from agentsdir.formats.reading.findings import Finding
-    from agentsdir.formats.reading.source import Source
-
     rejected: list[NotATranscript] = []
 
     def remark(error: NotATranscript) -> None:
@@ -92,11 +91,6 @@ def _find(
 
 def _native(env: Environment, operand: str) -> Found:
     """Return the session that an operand names which is no path: by its id, or by its agent."""
-    from agentsdir.engine.following import session_of_agent
-    from agentsdir.engine.native import find_native, may_be_native, stores_of
-    from agentsdir.engine.parsing import Found
-    from agentsdir.formats.directory import ids
-
     stores = stores_of(env.home, env.cwd, env.variables)
     missing: AgentsdirError | None = None
     if may_be_native(operand):
@@ -126,8 +120,6 @@ def _native(env: Environment, operand: str) -> Found:
 
 def _check_adapter(found: list[Found], adapter: str) -> None:
     """Refuse an adapter that was forced on files it does not know, and found nothing in them."""
-    from agentsdir.engine.parsing import recognises
-
     for one in found:
         source = one.files.transcripts[0].source
         if not recognises(adapter, source):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import stat
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -96,8 +97,6 @@ def _piped(env: Environment) -> str:
 
 def _comes(descriptor: int, wait: float | None) -> bool:
     """Wait until there is something to read, or the end of input."""
-    import select
-
     return bool(select.select([descriptor], [], [], wait)[0])
 
 

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.adapters.contract import RECORDABLE_MODES
+from agentsdir.cli.answers import AnswerPrinter
+from agentsdir.cli.output import print_document, print_json, print_text
+from agentsdir.cli.prompts import read_messages, read_prompt
+from agentsdir.cli.starting import Starting
+from agentsdir.cli.targets import find_target
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.in_turn import queue_from_turn, send_from_turn
+from agentsdir.engine.inbox import Message, enqueue, retry_of
+from agentsdir.engine.running import Sender
+from agentsdir.engine.turns import Waiting, catch_up_to, render, say
 from agentsdir.formats.directory import locks
 from agentsdir.formats.errors import Busy, UsageError
 
@@ -13,8 +24,6 @@ if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
     from agentsdir.cli.targets import TargetOptions
     from agentsdir.engine.endings import TurnResult
-    from agentsdir.engine.inbox import Message
-    from agentsdir.engine.turns import Waiting
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.layout import AgentPaths
 
@@ -32,8 +41,6 @@ class Manner(NamedTuple):
 
     def waiting_in(self, env: Environment) -> Waiting:
         """A turn and a slot are waited for: for ever, or, together, as long as `--wait` says."""
-        from agentsdir.engine.turns import Waiting
-
         if self.wait is None:
             # The slots may be held by turns that wait for the very hook that runs this.
             return Waiting(locks.FOREVER, 0 if env.hook_of else locks.FOREVER)
@@ -41,8 +48,6 @@ class Manner(NamedTuple):
 
     def told_with(self, message: Message) -> Message:
         """Return a message that says in which mode it is to be run, where a log may ask for it."""
-        from agentsdir.adapters.contract import RECORDABLE_MODES
-
         if self.permission_mode not in RECORDABLE_MODES:
             return message  # it goes for the turn that this command runs, and for no other
         return message._replace(permission_mode=self.permission_mode)
@@ -67,10 +72,6 @@ def send(env: Environment, asked: Sending) -> None:
 
     Raises `UsageError` for what does not go together, and what finding the agent and the turn do.
     """
-    from agentsdir.cli.targets import find_target
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.inbox import Message, retry_of
-
     target, retry, turn = asked.target, asked.retry, env.turn
     if asked.no_message and turn is not None:
         raise UsageError("--no-message runs turns, and within a turn none is: it would wait for it")
@@ -115,8 +116,6 @@ def send(env: Environment, asked: Sending) -> None:
 
 
 def _content(env: Environment, prompt: str, asked: Sending) -> list[dict[str, Any]]:
-    from agentsdir.cli.prompts import read_messages, read_prompt
-
     if asked.messages is not None:
         return read_messages(env, asked.messages)
     by_program = asked.target.foreign or asked.target.cron or asked.target.heartbeat
@@ -125,8 +124,6 @@ def _content(env: Environment, prompt: str, asked: Sending) -> list[dict[str, An
 
 def check_unwatched(manner: Manner) -> None:
     """Refuse what nobody would heed of a turn that this command does not run itself."""
-    from agentsdir.adapters.contract import RECORDABLE_MODES
-
     watched = {
         "--timeout": manner.timeout,
         "--events": manner.events,
@@ -145,8 +142,6 @@ def print_message(
     env: Environment, world: World, paths: AgentPaths, message_id: str, *, as_json: bool
 ) -> None:
     """Say which message now waits in an inbox."""
-    from agentsdir.cli.output import print_json, print_text
-
     if as_json:
         durability = world.disk.durability
         said = {"type": "message", "agentId": paths.id, "messageId": message_id}
@@ -157,8 +152,6 @@ def print_message(
 
 def send_in_turn(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
     """Send from the turn that this command runs in; return the message's id."""
-    from agentsdir.engine.in_turn import send_from_turn
-
     assert env.turn is not None
     sender = world.layout.agent(env.turn.agent_id)
     return send_from_turn(
@@ -168,8 +161,6 @@ def send_in_turn(env: Environment, world: World, paths: AgentPaths, message: Mes
 
 def queue_in_turn(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
     """Queue from the turn that this command runs in; return the message's id."""
-    from agentsdir.engine.in_turn import queue_from_turn
-
     assert env.turn is not None
     sender = world.layout.agent(env.turn.agent_id)
     return queue_from_turn(
@@ -179,8 +170,6 @@ def queue_in_turn(env: Environment, world: World, paths: AgentPaths, message: Me
 
 def send_away(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
     """Have a process of its own run a message, and return the message's id at once."""
-    from agentsdir.engine.inbox import enqueue
-
     world.check_trust()
     with world.disk.settled():
         message_id = enqueue(world, paths, message)
@@ -190,8 +179,6 @@ def send_away(env: Environment, world: World, paths: AgentPaths, message: Messag
 
 def start_away(env: Environment, world: World, paths: AgentPaths, message_id: str) -> None:
     """Start a process that runs a message, and outlives this one."""
-    from agentsdir.cli.starting import Starting
-
     Starting(env, world.layout.root)(paths, message_id, alone=False)
 
 
@@ -199,8 +186,6 @@ def send_and_wait(
     env: Environment, world: World, paths: AgentPaths, message: Message, manner: Manner
 ) -> None:
     """Run a message's turn and print its answer, and those of the agent's turns that follow."""
-    from agentsdir.engine.turns import say
-
     with Answer(env, manner) as answer:
         sender = answer.sender
         result = say(world, paths, message, sender, manner.waiting_in(env), alone=manner.alone)
@@ -213,8 +198,6 @@ def run_waiting(
     env: Environment, world: World, paths: AgentPaths, message_id: str, manner: Manner
 ) -> None:
     """Run what waits in an inbox, up to a message if one is named, and print the answers."""
-    from agentsdir.engine.turns import catch_up_to, render
-
     with Answer(env, manner) as answer:
         if message_id:
             one = catch_up_to(
@@ -230,9 +213,6 @@ class Answer:
     """Prints what a command is answered, and breaks off what it is not."""
 
     def __init__(self, env: Environment, manner: Manner) -> None:
-        from agentsdir.cli.answers import AnswerPrinter
-        from agentsdir.engine.running import Sender
-
         self._env = env
         self._manner = manner
         self._printer = AnswerPrinter(env, events=manner.events, silent=manner.as_json)
@@ -252,8 +232,6 @@ class Answer:
         if not self._manner.as_json:
             self._printer.finish(done[-1].response)
             return
-        from agentsdir.cli.output import print_document, print_json
-
         durability = world.disk.durability
         print_one = print_document if len(done) == 1 else print_json
         for result in done:

@@ -10,6 +10,7 @@ from agentsdir.cli.pairs import read_pairs
 from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.spawning.agent_files import AgentFile, read_agent_file
+from agentsdir.engine.spawning.awaiting import run_child
 from agentsdir.engine.spawning.children import BASE_NAME, Wanted, make_child
 from agentsdir.formats.errors import UsageError
 
@@ -82,8 +83,6 @@ def spawn(env: Environment, asked: Asked) -> None:
 
 
 def _run(env: Environment, world: World, parent: AgentPaths, wanted: Wanted, asked: Asked) -> None:
-    from agentsdir.engine.spawning.awaiting import run_child
-
     manner = sending.Manner(
         asked.events, timeout=asked.timeout, wait=asked.wait, as_json=asked.as_json
     )

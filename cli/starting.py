@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -32,8 +33,6 @@ class Starting:
             alone: somebody waits for it here, and looks after what follows; else it outlives this
                 process, its terminal, and whatever is said to both.
         """
-        import subprocess
-
         program = "from agentsdir.cli.main import main; main()"
         given = ["--root", str(self._root.resolve()), "send", paths.id, "--no-message"]
         given += ["--message-id", message_id, "--wait", "-1", *(["--alone"] if alone else [])]

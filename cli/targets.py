@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agentsdir.cli.pairs import read_pairs
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.creation import NewAgent, create_agent
+from agentsdir.engine.routing.targets import default_target, find_or_create
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,8 +92,6 @@ def find_target(env: Environment, world: World, options: TargetOptions) -> Agent
     Raises `UsageError` where nobody is named, or in two ways; else what `find_agent`,
     `find_or_create` and `default_target` raise.
     """
-    from agentsdir.engine.agents import find_agent
-
     agent, _ = options.agent_and_prompt(env)
     _check_ways(options, agent)
     if options.makes:
@@ -99,8 +101,6 @@ def find_target(env: Environment, world: World, options: TargetOptions) -> Agent
     sender = options.sender or (env.turn.agent_id if env.turn else "")
     if not sender:
         raise _nobody()
-    from agentsdir.engine.routing.targets import default_target
-
     return default_target(world, find_agent(world.layout, sender))
 
 
@@ -133,10 +133,6 @@ def _check_ways(options: TargetOptions, agent: str) -> None:
 def _find_or_create(
     env: Environment, world: World, options: TargetOptions, name: str
 ) -> AgentPaths:
-    from agentsdir.cli.pairs import read_pairs
-    from agentsdir.engine.creation import NewAgent, create_agent
-    from agentsdir.engine.routing.targets import find_or_create
-
     world.check_trust()  # before an agent is made that could run no turn
     wanted = NewAgent(
         kind="cron" if options.cron else "heartbeat" if options.heartbeat else "user",

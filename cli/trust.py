@@ -7,9 +7,12 @@ before the person at the keyboard has listed it. The list is the person's, and i
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentsdir.cli.config import config_home
+from agentsdir.cli.output import note
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.derived import encode_document
 from agentsdir.formats.directory.durability import Disk
@@ -35,8 +38,6 @@ def check_listed(env: Environment, reason: str) -> None:
             return
     except Invalid as error:
         damage = f"; and {error.message}, so it trusts nothing"
-    import shlex
-
     raise ProviderError(
         f"{root} starts no provider: it {reason}{damage}",
         hint=f"`agentsdir trust {shlex.quote(root)}` allows it, if you know who made it",
@@ -80,8 +81,6 @@ def real_path(folder: Path) -> str:
 
 def list_path(env: Environment) -> Path:
     """Return where the list stands."""
-    from agentsdir.cli.config import config_home
-
     return config_home(env) / "trusted.json"
 
 
@@ -119,8 +118,6 @@ def trust(env: Environment, root: str) -> None:
 
 def trust_made(env: Environment, root: Path) -> None:
     """List a root that this command has made; a list that cannot be written is a note."""
-    from agentsdir.cli.output import note
-
     try:
         trust(env, real_path(root))
     except AgentsdirError as error:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from agentsdir.adapters import registry
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json, print_text, wants_json
 
@@ -22,8 +23,6 @@ def run(
 
     Others are found by the entry-point group `agentsdir.adapters`, and imported only when named.
     """
-    from agentsdir.adapters import registry
-
     env: Environment = ctx.obj
     rows: list[dict[str, Any]] = [
         {

@@ -8,7 +8,11 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.listing import print_agents
 from agentsdir.cli.output import note, print_json
+from agentsdir.cli.refusals import Refusals
+from agentsdir.engine.agents import each_agent, find_agents
+from agentsdir.engine.archiving import archive_agent, unarchive_agent
 from agentsdir.formats.errors import UsageError
 
 
@@ -34,11 +38,6 @@ def run(
     name or key is taken by now is not brought back (exit 1). Damaged agents are moved as they are,
     and named (exit 3).
     """
-    from agentsdir.cli.listing import print_agents
-    from agentsdir.cli.refusals import Refusals
-    from agentsdir.engine.agents import each_agent, find_agents
-    from agentsdir.engine.archiving import archive_agent, unarchive_agent
-
     env: Environment = ctx.obj
     layout = env.layout
     if show:

@@ -8,6 +8,8 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.interrupts import clear_abort
 
 
 def run(
@@ -24,9 +26,6 @@ def run(
 
     Where there is nothing to take back, nothing is recorded. The agents below are asked still.
     """
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.interrupts import clear_abort
-
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)

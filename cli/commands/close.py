@@ -9,6 +9,8 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.closing import close, wait_until_over
 
 
 def run(
@@ -30,9 +32,6 @@ def run(
     and no messages; it can still be read, replayed, exported, archived and removed. One that is
     closed already is left as it is.
     """
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.closing import close, wait_until_over
-
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)

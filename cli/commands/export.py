@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli.captures import capture_now
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.exporting import export_bundle, export_transcripts
+from agentsdir.formats.directory import bundles
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,9 +41,6 @@ def run(
     .tgz is a tar, and so is standard output (-). No credentials and no settings leave: only what
     the log names.
     """
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.exporting import export_bundle, export_transcripts
-
     del as_json
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
@@ -47,8 +48,6 @@ def run(
     if dest != "-" and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise UsageError(f"{dest} is there already", hint="name a new file, or an empty folder")
     if workspace:
-        from agentsdir.cli.captures import capture_now
-
         env.layout.check_version(writing=True)
         capture_now(env, env.world, paths)
     exported = export_bundle(paths) if bundle or workspace else export_transcripts(paths)
@@ -60,8 +59,6 @@ def run(
 
 
 def _write(env: Environment, exported: Exported, dest: str) -> None:
-    from agentsdir.formats.directory import bundles
-
     target = env.cwd / dest
     if dest == "-":
         if env.stdout.isatty():

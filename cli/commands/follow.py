@@ -8,8 +8,11 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.following import GrowthPrinter
 from agentsdir.cli.output import note, wants_json
 from agentsdir.cli.seconds import check_seconds
+from agentsdir.engine.following import find_followed, follow, live_translator, translate
+from agentsdir.engine.native import stores_of
 from agentsdir.formats.errors import UsageError
 
 
@@ -43,10 +46,6 @@ def run(
     call that is answered, is printed again: the last line of an id stands. - is a client's output
     or a stream of events.
     """
-    from agentsdir.cli.following import GrowthPrinter
-    from agentsdir.engine.following import find_followed, follow, live_translator, translate
-    from agentsdir.engine.native import stores_of
-
     env: Environment = ctx.obj
     plain = not wants_json(env, as_json)
     if session == "-":

@@ -8,6 +8,8 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.made import print_made
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.forking import fork_agent
 
 
 def run(
@@ -27,9 +29,6 @@ def run(
     fork is a user's agent of its own, and of a subagent another subagent. Damaged lines of a
     transcript are left out of the copy, and named (exit 3).
     """
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.forking import fork_agent
-
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     world = env.world

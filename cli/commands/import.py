@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import typer
 
+from agentsdir.cli.captures import note_put_back
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.made import print_made
 from agentsdir.cli.output import note
+from agentsdir.engine.importing import import_agent, unpacked
+from agentsdir.engine.native import stores_of
 from agentsdir.formats.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def run(
@@ -38,12 +40,6 @@ def run(
     where the client finds them. It works in this folder, in --cwd or in --workspace, never in one
     that the bundle names. --workspace says what it writes, and never writes over another file.
     """
-    from tempfile import TemporaryDirectory
-
-    from agentsdir.cli.captures import note_put_back
-    from agentsdir.engine.importing import import_agent
-    from agentsdir.engine.native import stores_of
-
     env: Environment = ctx.obj
     if cwd and workspace:
         raise UsageError("--workspace names the working directory, too; give one of them")
@@ -73,10 +69,6 @@ def run(
 
 
 def _opened(env: Environment, bundle: str, scratch: str) -> Path:
-    from pathlib import Path
-
-    from agentsdir.engine.importing import unpacked
-
     path = env.cwd / bundle
     if bundle == "-":
         return unpacked(env.stdin, Path(scratch))

@@ -9,6 +9,10 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_document, print_text, wants_json
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.inspecting import inspection
+from agentsdir.engine.session_data import runtime_session, saved_session
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import UsageError
 
 _WIDE = 48
@@ -33,18 +37,12 @@ def run(
       agentsdir inspect $id --json | jq .state
       agentsdir inspect $id --runtime | jq '.blocks[].type'
     """
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.inspecting import inspection
-    from agentsdir.formats.directory.agent import read_agent
-
     env: Environment = ctx.obj
     if saved and runtime:
         raise UsageError("--saved and --runtime exclude each other")
     paths = find_agent(env.layout, agent)
     if saved or runtime:
         reading = read_agent(paths)
-        from agentsdir.engine.session_data import runtime_session, saved_session
-
         print_document(env, (saved_session if saved else runtime_session)(paths, reading.state))
         return Exit.OK
     # All of the log, so that what is damaged in its middle is named.

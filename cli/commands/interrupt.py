@@ -9,6 +9,9 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
+from agentsdir.cli.prompts import check_text, read_prompt
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.interrupts import interrupt, wait_for_ends
 
 
 def run(
@@ -32,10 +35,6 @@ def run(
     What the turns have said so far is kept. Returns when they have ended. Where none runs, a
     MESSAGE is left all the same, and without one it exits 13.
     """
-    from agentsdir.cli.prompts import check_text, read_prompt
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.interrupts import interrupt, wait_for_ends
-
     env: Environment = ctx.obj
     check_text(reason, "reason")
     paths = find_agent(env.layout, agent)

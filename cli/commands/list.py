@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.listing import print_agents, print_native
+from agentsdir.engine.agents import each_agent
+from agentsdir.engine.native import stores_at, stores_of
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,9 +41,6 @@ def run(
     --native lists the sessions that Claude Code keeps below ~/.claude (or $CLAUDE_CONFIG_DIR) and
     Gemini CLI below ~/.gemini (or $GEMINI_CLI_HOME/.gemini): the one written last comes first.
     """
-    from agentsdir.cli.listing import print_agents, print_native
-    from agentsdir.engine.agents import each_agent
-
     env: Environment = ctx.obj
     if native:
         return print_native(env, _stores(env, folder), as_json=as_json)
@@ -56,8 +56,6 @@ def _is_ephemeral(listed: Listed) -> bool:
 
 
 def _stores(env: Environment, folder: str) -> list[Store]:
-    from agentsdir.engine.native import stores_at, stores_of
-
     if not folder:
         return stores_of(env.home, env.cwd, env.variables)
     if not (env.cwd / folder).is_dir():

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.made import print_made
+from agentsdir.cli.pairs import read_pairs
+from agentsdir.engine.adopting import adopt
+from agentsdir.engine.creation import Made, NewAgent, create_agent
+from agentsdir.engine.native import stores_of
+from agentsdir.engine.routing.targets import find_or_create
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agentsdir.engine.creation import Made, NewAgent
     from agentsdir.engine.world import World
 
 
@@ -78,10 +83,6 @@ def run(
     agent's each. With --get, the agent that has it is found and left as it is; else the second is
     refused.
     """
-    from agentsdir.cli.made import print_made
-    from agentsdir.cli.pairs import read_pairs
-    from agentsdir.engine.creation import NewAgent
-
     env: Environment = ctx.obj
     folder = env.cwd / cwd
     if not folder.is_dir():
@@ -113,19 +114,12 @@ def run(
 
 
 def _make(world: World, wanted: NewAgent, *, get: bool) -> Made:
-    from agentsdir.engine.creation import Made, create_agent
-
     if not get:
         return Made(create_agent(world, wanted), [])
-    from agentsdir.engine.routing.targets import find_or_create
-
     return Made(find_or_create(world, wanted).paths.id, [])
 
 
 def _adopt(env: Environment, world: World, wanted: NewAgent, origin: str, *, get: bool) -> Made:
-    from agentsdir.engine.adopting import adopt
-    from agentsdir.engine.native import stores_of
-
     path = env.cwd / origin
     there: Path | str = path if path.exists() else origin
     stores = stores_of(env.home, env.cwd, env.variables)

@@ -9,6 +9,9 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
+from agentsdir.engine.agents import Listed, each_agent, find_agent
+from agentsdir.engine.routing.outbox import deliver, settle, settle_all, undelivered
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import (
     AgentsdirError,
     Busy,
@@ -21,7 +24,6 @@ from agentsdir.formats.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.engine.agents import Listed
     from agentsdir.engine.routing.outbox import Undelivered
 
 
@@ -70,9 +72,6 @@ def run(
 
 
 def _chosen(env: Environment, agent: str) -> Iterator[Listed]:
-    from agentsdir.engine.agents import Listed, each_agent, find_agent
-    from agentsdir.formats.directory.agent import read_agent
-
     if agent:
         paths = find_agent(env.layout, agent)
         yield Listed(paths, read_agent(paths), None)
@@ -82,9 +81,6 @@ def _chosen(env: Environment, agent: str) -> Iterator[Listed]:
 
 
 def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.routing.outbox import settle, settle_all
-
     if "all" not in message_ids:
         if not agent:
             raise UsageError("--done MSG goes with an AGENT; --done all needs none")
@@ -112,8 +108,6 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
 
 
 def _deliver(env: Environment, agent: str) -> Exit:
-    from agentsdir.engine.routing.outbox import deliver
-
     world, code, nobody = env.world, Exit.OK, False
     world.check_trust()  # whoever brought the root along would speak as the user's connectors
     for listed in _chosen(env, agent):
@@ -140,8 +134,6 @@ def _deliver(env: Environment, agent: str) -> Exit:
 
 
 def _show(env: Environment, agent: str, *, as_json: bool) -> tuple[int, bool]:
-    from agentsdir.engine.routing.outbox import undelivered
-
     shown, damaged = 0, False
     plain = not wants_json(env, as_json)
     for listed in _chosen(env, agent):

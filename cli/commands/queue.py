@@ -9,6 +9,10 @@ import typer
 
 from agentsdir.cli import target_options
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.prompts import read_messages, read_prompt
+from agentsdir.cli.sending import print_message, queue_in_turn
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.formats.errors import UsageError
 
 
@@ -37,11 +41,6 @@ def run(
 
     The next `send` runs what waits before its own message; `send --no-message` runs all of it.
     """
-    from agentsdir.cli.prompts import read_messages, read_prompt
-    from agentsdir.cli.sending import print_message, queue_in_turn
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.inbox import Message, enqueue
-
     env: Environment = ctx.obj
     if messages is not None and prompt != "-":
         raise UsageError("give a prompt or --messages, not both")

@@ -8,6 +8,8 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
+from agentsdir.engine.agents import find_agent, list_row
+from agentsdir.engine.labelling import rename
 
 
 def run(
@@ -25,9 +27,6 @@ def run(
 
     A name that a live sibling has is refused (exit 1); so is a closed agent (exit 13).
     """
-    from agentsdir.engine.agents import find_agent, list_row
-    from agentsdir.engine.labelling import rename
-
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)

@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli.conversation import render_event
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_document, print_json, print_text, wants_json
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.replaying import replay, state_at
+from agentsdir.engine.validation.comparison import compare_derived
+from agentsdir.formats.directory.points import END, parse_point
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,9 +51,6 @@ def run(
     --check says of each derived file whether it is what the log says (same), or was once (stale),
     and exits 1 when one is neither.
     """
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.formats.directory.points import END, parse_point
-
     env: Environment = ctx.obj
     if check and (at is not None or events or state):
         raise UsageError("--check is about the whole log and goes with no other option but --json")
@@ -64,9 +66,6 @@ def run(
 
 
 def _play(env: Environment, paths: AgentPaths, until: Point, *, events: bool) -> int:
-    from agentsdir.cli.conversation import render_event
-    from agentsdir.engine.replaying import replay
-
     found: list[Finding] = []
     for event in replay(paths, found.append, until, streams=events, settled=not events):
         if events:
@@ -77,16 +76,12 @@ def _play(env: Environment, paths: AgentPaths, until: Point, *, events: bool) ->
 
 
 def _state(env: Environment, paths: AgentPaths, until: Point) -> int:
-    from agentsdir.engine.replaying import state_at
-
     document, found = state_at(paths, until)
     print_document(env, document)
     return Exit.PARTIAL if _damaged(env, found) else Exit.OK
 
 
 def _check(env: Environment, paths: AgentPaths, *, as_json: bool) -> int:
-    from agentsdir.engine.validation.comparison import compare_derived
-
     compared, found = compare_derived(paths)
     as_json = wants_json(env, as_json)
     for one in compared:

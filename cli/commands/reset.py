@@ -8,6 +8,9 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
+from agentsdir.cli.prompts import check_text
+from agentsdir.engine.agents import find_agent, list_row
+from agentsdir.engine.resetting import reset
 
 
 def run(
@@ -28,10 +31,6 @@ def run(
 
     Nothing is deleted: `replay` and `inspect` still show what was.
     """
-    from agentsdir.cli.prompts import check_text
-    from agentsdir.engine.agents import find_agent, list_row
-    from agentsdir.engine.resetting import reset
-
     env: Environment = ctx.obj
     check_text(message, "message")
     paths = find_agent(env.layout, agent)

@@ -9,6 +9,9 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
+from agentsdir.engine.agents import list_row
+from agentsdir.engine.routing.strategies import resolve
+from agentsdir.formats.directory.agent import read_agent
 
 
 def run(
@@ -29,10 +32,6 @@ def run(
     last; where that is the same, the one that was made last. Exits 10 when there is none, and 3
     when an agent that cannot be read was passed over.
     """
-    from agentsdir.engine.agents import list_row
-    from agentsdir.engine.routing.strategies import resolve
-    from agentsdir.formats.directory.agent import read_agent
-
     env: Environment = ctx.obj
     found = resolve(env.layout, strategy)
     if as_json:

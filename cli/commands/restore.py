@@ -9,6 +9,8 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
+from agentsdir.engine.agents import find_agent
+from agentsdir.engine.restoring import restore_all, sweep_root
 from agentsdir.formats.errors import NotRecorded, Uncertain
 
 if TYPE_CHECKING:
@@ -37,9 +39,6 @@ def run(
     holds, rebuilds derived files, removes leftovers. The log is only ever appended to. One line for
     each agent; exits 3 where something was lost.
     """
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.engine.restoring import restore_all, sweep_root
-
     env: Environment = ctx.obj
     layout = env.layout
     layout.check_version(writing=not dry_run)

@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli.captures import note_put_back
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
+from agentsdir.engine.agents import find_agent, list_row
+from agentsdir.engine.capturing import put_back_workspace
+from agentsdir.engine.resuming import resume
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import UsageError
 
 
@@ -38,10 +43,6 @@ def run(
     if the command runs there, or into --into DIR; it names on stderr what it writes, and never
     writes over a file that is another.
     """
-    from agentsdir.engine.agents import find_agent, list_row
-    from agentsdir.engine.resuming import resume
-    from agentsdir.formats.directory.agent import read_agent
-
     env: Environment = ctx.obj
     if into and not workspace:
         raise UsageError("--into goes with --workspace")
@@ -52,9 +53,6 @@ def run(
     world = env.world
     if workspace:
         world.check_trust()
-        from agentsdir.cli.captures import note_put_back
-        from agentsdir.engine.capturing import put_back_workspace
-
         folder = _folder(env, read_agent(paths).state.cwd, into)
         note_put_back(env, put_back_workspace(world, paths, folder))
     env.count_waits(wait or None)

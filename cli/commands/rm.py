@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli.asking import ask
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
+from agentsdir.cli.refusals import Refusals
+from agentsdir.engine.agents import find_agents
+from agentsdir.engine.removal import remove_agent
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 
 if TYPE_CHECKING:
@@ -34,10 +39,6 @@ def run(
     Subagents of a removed agent stay, and go on naming it as their parent. A damaged agent is
     removed by its whole id.
     """
-    from agentsdir.cli.refusals import Refusals
-    from agentsdir.engine.agents import find_agents
-    from agentsdir.engine.removal import remove_agent
-
     env: Environment = ctx.obj
     if not yes and not env.stdin.isatty():
         raise UsageError("nobody is at the terminal to be asked", hint="--yes removes unasked")
@@ -57,8 +58,6 @@ def run(
 
 
 def _confirmed(env: Environment, chosen: list[AgentPaths]) -> bool:
-    from agentsdir.cli.asking import ask
-
     what = "this agent" if len(chosen) == 1 else f"these {len(chosen)} agents"
     lines = [_line(paths) for paths in chosen]
     prompt = f"Remove {what} for good? [y/N] "
@@ -71,8 +70,6 @@ def _confirmed(env: Environment, chosen: list[AgentPaths]) -> bool:
 
 
 def _line(paths: AgentPaths) -> str:
-    from agentsdir.formats.directory.agent import read_agent
-
     try:
         state = read_agent(paths).state
     except Invalid as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_json, print_text
 from agentsdir.formats.errors import UsageError
+from agentsdir.schemas import catalogue
 
 
 def run(
@@ -26,8 +28,6 @@ def run(
 
     A schema refers to others by their names, as they stand here.
     """
-    from agentsdir.schemas import catalogue
-
     env: Environment = ctx.obj
     if kind:
         check_kind(kind)
@@ -44,12 +44,8 @@ def run(
 
 def check_kind(kind: str) -> None:
     """Raise `UsageError` naming what is close, unless there is a schema of this kind."""
-    from agentsdir.schemas import catalogue
-
     if kind in catalogue.kinds():
         return
-    from difflib import get_close_matches
-
     close = get_close_matches(kind, catalogue.kinds(), cutoff=0.5)
     hint = f"did you mean {', '.join(close)}?" if close else "`agentsdir schema` lists them"
     raise UsageError(f"there is no schema {kind!r}", hint=hint, kind="no-such-schema")

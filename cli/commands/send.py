@@ -9,6 +9,8 @@ import typer
 
 from agentsdir.cli import target_options
 from agentsdir.cli.seconds import check_seconds
+from agentsdir.cli.sending import Manner, Sending, send
+from agentsdir.cli.targets import TargetOptions
 
 Words = Annotated[
     list[str] | None,
@@ -93,9 +95,6 @@ def run(
     When it exits 0, the turn is on disk. In a turn of an agent it is that agent who sends: the
     message's id is printed, and the message is looked at when the turn is over.
     """
-    from agentsdir.cli.sending import Manner, Sending, send
-    from agentsdir.cli.targets import TargetOptions
-
     target = TargetOptions(
         words=tuple(words or ()), to=to, sender=sender, connector=connector, user=user,
         channel=channel, cron=cron, heartbeat=heartbeat, create=create, ephemeral=ephemeral,

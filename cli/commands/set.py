@@ -8,6 +8,9 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
+from agentsdir.cli.pairs import read_pairs
+from agentsdir.engine.agents import find_agent, list_row
+from agentsdir.engine.settings import set_folder
 from agentsdir.formats.errors import SessionStateError, UsageError
 
 KEYS = ("cwd",)
@@ -33,10 +36,6 @@ def run(
     it puts the transcripts where the client looks for those of that folder. A turn cannot change
     settings (exit 13).
     """
-    from agentsdir.cli.pairs import read_pairs
-    from agentsdir.engine.agents import find_agent, list_row
-    from agentsdir.engine.settings import set_folder
-
     env: Environment = ctx.obj
     given = read_pairs("set", values)
     if unknown := sorted(set(given) - set(KEYS)):

@@ -10,6 +10,7 @@ import typer
 from agentsdir.cli import target_options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.seconds import check_seconds
+from agentsdir.cli.spawning import Asked, spawn
 
 
 def run(
@@ -75,8 +76,6 @@ def run(
     An agent file is TOML: provider, model, system, prompt, profile, max_ticks, and a table props
     with what {{NAME}} in these texts stands for where --prop does not say.
     """
-    from agentsdir.cli.spawning import Asked, spawn
-
     env: Environment = ctx.obj
     asked = Asked(
         prompt=prompt,

@@ -6,8 +6,13 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli.captures import capture_now
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_json
+from agentsdir.engine.agents import find_agent, list_row
+from agentsdir.engine.multiplexer import SessionMultiplexer
+from agentsdir.engine.suspending import suspend
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import UsageError
 
 _LONGEST = 10.0**9  # seconds; some thirty years
@@ -41,9 +46,6 @@ def run(
     --idle prints the ids of the agents whose sessions it suspended (with --json their rows). Who
     runs a turn is not among them. Without SECONDS, idle_timeout in settings.toml says how long.
     """
-    from agentsdir.engine.agents import find_agent, list_row
-    from agentsdir.engine.suspending import suspend
-
     env: Environment = ctx.obj
     if idle:
         if capture or wait:
@@ -58,8 +60,6 @@ def run(
     env.count_waits(wait or None)
     state = suspend(world, paths, wait=wait)
     if capture:
-        from agentsdir.cli.captures import capture_now
-
         capture_now(env, world, paths, wait=wait)
     if as_json:
         durability = world.disk.durability
@@ -67,10 +67,6 @@ def run(
 
 
 def _suspend_idle(env: Environment, given: str, *, as_json: bool) -> None:
-    from agentsdir.engine.agents import list_row
-    from agentsdir.engine.multiplexer import SessionMultiplexer
-    from agentsdir.formats.directory.agent import read_agent
-
     env.layout.check_version(writing=True)
     world = env.world
     seconds = _seconds(given) if given else world.settings.idle_timeout

@@ -9,6 +9,9 @@ from typer.core import TyperCommand
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_text
+from agentsdir.engine.agents import find_agent, list_row
+from agentsdir.engine.labelling import tag
+from agentsdir.formats.directory.agent import read_agent
 
 # A tag to remove begins as an option does, and one such as -hot with -h.
 CONTEXT = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
@@ -41,10 +44,6 @@ def run(
 
     Tags are for people and scripts; agentsdir does nothing with them.
     """
-    from agentsdir.engine.agents import find_agent, list_row
-    from agentsdir.engine.labelling import tag
-    from agentsdir.formats.directory.agent import read_agent
-
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     given = tags or []

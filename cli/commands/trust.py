@@ -9,7 +9,8 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json, print_text, wants_json
-from agentsdir.formats.directory.layout import ROOT_NAME
+from agentsdir.cli.trust import distrust, real_path, trust, trusted_roots
+from agentsdir.formats.directory.layout import ROOT_NAME, Layout
 from agentsdir.formats.errors import UsageError
 
 
@@ -34,8 +35,6 @@ def run(
     it is trusted, `send` starts nothing there (exit 14). Reading needs no trust, and what --root or
     $AGENTSDIR_ROOT names is trusted where it is your own.
     """
-    from agentsdir.cli.trust import distrust, real_path, trust, trusted_roots
-
     env: Environment = ctx.obj
     if show:
         if folder or remove:
@@ -60,8 +59,6 @@ def run(
 
 
 def _check_is_root(path: Path) -> None:
-    from agentsdir.formats.directory.layout import Layout
-
     if not (path.is_dir() and Layout(path).check_version(writing=False)):
         inner = path / ROOT_NAME
         hint = f"did you mean {inner}?" if inner.is_dir() else "`agentsdir new` makes one"

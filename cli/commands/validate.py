@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli.commands.schema import check_kind
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
+from agentsdir.engine.validation.paths import (
+    NothingToValidate,
+    Tally,
+    validate_path,
+    validate_source,
+)
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.engine.validation.paths import Tally
     from agentsdir.engine.validation.problems import Problem
 
 
@@ -45,8 +52,6 @@ def run(
     Nothing is changed. Exits 1 when a problem is more than a remark. Without a PATH, the agents
     directory in force is checked.
     """
-    from agentsdir.engine.validation.paths import NothingToValidate, Tally
-
     env: Environment = ctx.obj
     operands = paths or [str(env.layout.root)]
     _check_operands(env, operands, kind, given=bool(paths))
@@ -76,9 +81,6 @@ def run(
 def _problems(
     env: Environment, operand: str, tally: Tally, kind: str, *, modes: bool
 ) -> Iterator[Problem]:
-    from agentsdir.engine.validation.paths import validate_path, validate_source
-    from agentsdir.formats.reading.source import Source
-
     if operand == "-":
         return validate_source(Source.from_stream("-", env.stdin), tally, kind=kind)
     path = env.cwd / operand
@@ -88,8 +90,6 @@ def _problems(
 
 
 def _check_operands(env: Environment, operands: list[str], kind: str, *, given: bool) -> None:
-    from agentsdir.engine.validation.paths import NothingToValidate
-
     for operand in operands:
         path = env.cwd / operand
         if operand == "-" or path.exists():
@@ -103,6 +103,4 @@ def _check_operands(env: Environment, operands: list[str], kind: str, *, given: 
                 hint="`agentsdir new` makes one; --root DIR or a PATH names another",
             )
     if kind:
-        from agentsdir.cli.commands.schema import check_kind
-
         check_kind(kind)

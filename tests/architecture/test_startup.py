@@ -19,10 +19,12 @@ HEAVY = (
     "importlib.metadata",
     "jsonschema",
     "jsonschema_rs",
+    "multiprocessing",
     "prompt_toolkit",
     "pydantic",
     "referencing",
     "rich",
+    "sqlite3",
 )
 VALIDATING = {"jsonschema", "jsonschema_rs", "referencing"}
 ALLOWED: dict[str, set[str]] = {
