@@ -7,64 +7,25 @@ from __future__ import annotations
 
 import os
 import pwd
-import secrets
-import string
 import sys
-import time
-import uuid
 from contextlib import suppress
-from datetime import UTC, datetime
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 
-from agentsdir.adapters.contract import Host
-from agentsdir.cli.config import provider_config
-from agentsdir.cli.confirmation import Confirmation
-from agentsdir.cli.connectors import hand_out
-from agentsdir.cli.hooks import HOOK_OF
 from agentsdir.cli.output import note
-from agentsdir.cli.starting import Starting
-from agentsdir.cli.trust import check_listed, is_private, trust_made
-from agentsdir.engine.world import Client, World
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import ROOT_NAME, Layout
-from agentsdir.formats.directory.settings import read_settings
 from agentsdir.formats.errors import UsageError
-from agentsdir.formats.times import to_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentsdir.engine.world import StartedTurn
-    from agentsdir.formats.directory.layout import AgentPaths
     from agentsdir.formats.directory.locks import Waits
-    from agentsdir.formats.directory.states import AgentState
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
-
-
-_LETTERS = string.ascii_lowercase
-_CHARACTERS = _LETTERS + string.digits
-
-
-class FreshIds:
-    """Random ids: of the form of a cuid2 for agents, messages and turns, uuid4 for sessions."""
-
-    def agent(self) -> str:
-        """Return a new one: a letter, and 23 letters and digits, 123 bits of chance."""
-        rest = (secrets.choice(_CHARACTERS) for _ in range(23))
-        return secrets.choice(_LETTERS) + "".join(rest)
-
-    def session(self) -> str:
-        """Return a new uuid4 in 32 hex digits."""
-        return uuid.uuid4().hex
-
-
-def now() -> str:
-    """Return the time in RFC 3339, to the microsecond."""
-    return to_text(datetime.now(UTC))
+HOOK_OF = "AGENTSDIR_HOOK"
+"""The variable that names the agents whose turns wait for the hook of this process."""
 
 
 class FoundRoot(NamedTuple):
@@ -115,7 +76,7 @@ class Environment:
         self._waits: Waits | None = None
         self._found: FoundRoot | None = None
         self._layout: Layout | None = None
-        self._named_settings = False
+        self.named_settings = False
 
     @classmethod
     def of_process(cls) -> Environment:
@@ -164,14 +125,14 @@ class Environment:
         for folder in (self.cwd, *self.cwd.parents):
             found = folder / ROOT_NAME
             if (found / "agentsdir.json").is_file():
-                return FoundRoot(found, searched=found != own and _real(found) != _real(own))
+                return FoundRoot(found, searched=found != own and resolved(found) != resolved(own))
         return FoundRoot(own, searched=False)
 
     @property
     def layout(self) -> Layout:
         """The agents directory that `find_root` finds; the way to it may lead through links."""
         if self._layout is None:
-            self._layout = Layout(_real(self.find_root().folder))
+            self._layout = Layout(resolved(self.find_root().folder))
         return self._layout
 
     @property
@@ -194,31 +155,6 @@ class Environment:
         """The agents whose turns wait for the hook that this process was started by."""
         return self.variables.get(HOOK_OF, "").split()
 
-    @property
-    def world(self) -> World:
-        """The engine's surroundings, with the real clock and real fresh ids."""
-        layout = self.layout
-        settings = read_settings(layout)
-        if settings.unknown and not self._named_settings:
-            self._named_settings = True
-            self.tell(f"{layout.settings} {settings.says_unknown}")
-        self.count_waits()
-        return World(
-            layout,
-            now,
-            time.sleep,
-            FreshIds(),
-            Disk(settings.durability),
-            self.check_trust,
-            self.client,
-            self.tell,
-            settings,
-            self.start,
-            self.hand_out,
-            self.is_private,
-            self.root_made,
-        )
-
     def count_waits(self, limit: float | None = None) -> None:
         """Count what this command waits for locks, and say on stderr when a wait gets long.
 
@@ -231,62 +167,13 @@ class Environment:
             self._waits.limit = limit
         locks.count_on(self._waits)
 
-    def check_trust(self) -> None:
-        """Raise `ProviderError` where the root in force may start no provider (decision D33)."""
-        found = self.find_root()
-        reason = ""
-        if found.searched:
-            reason = "was found in or above the working directory, and not named"
-        try:
-            owner = found.folder.stat().st_uid
-        except FileNotFoundError:
-            owner = self.uid
-        if owner != self.uid:
-            reason = "belongs to another user"
-        if reason:
-            check_listed(self, reason)
-
-    def root_made(self) -> None:
-        """List the root in force as trusted, because this command has made it."""
-        root = self.find_root().folder
-        own = self.home / ROOT_NAME
-        if root.name == ROOT_NAME and _real(root) != _real(own) and root.stat().st_uid == self.uid:
-            trust_made(self, root)
-
     def tell(self, text: str) -> None:
         """Say something to the person at the terminal."""
         note(self, text)
 
-    def start(self, paths: AgentPaths, message_id: str, *, alone: bool) -> StartedTurn:
-        """Start a process of this program that runs an agent's message. Raises `OSError`."""
-        return Starting(self, paths.folder.parent.parent)(paths, message_id, alone=alone)
 
-    def hand_out(self, document: dict[str, Any]) -> bool:
-        """Give an outgoing text to the user's hook; tell whether there is one."""
-        return hand_out(self, document)
-
-    def is_private(self, path: Path) -> bool:
-        """Tell whether a path is where settings are kept, or in an agents directory.
-
-        docs/behaviour.md, "Trust", says which places these are.
-        """
-        return is_private(self, path)
-
-    def client(self, state: AgentState) -> Client:
-        """Return how this user runs the program behind an agent's provider (config.toml)."""
-        said = provider_config(self, state.session.provider_name)
-        host = Host(
-            home=self.home,
-            variables=self.variables,
-            command=said.command,
-            environment=said.environment,
-            permission_mode=said.permission_mode,
-            confirm=Confirmation(self, state),
-        )
-        return Client(host, said.model)
-
-
-def _real(path: Path) -> Path:
+def resolved(path: Path) -> Path:
+    """Return a path without links. Raises `UsageError` where they go round."""
     try:
         return path.resolve()
     except RuntimeError as error:  # until Python 3.13

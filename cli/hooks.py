@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from agentsdir.adapters.programs import dying_with_parent
 from agentsdir.cli.config import config_home, foreign
+from agentsdir.cli.environment import HOOK_OF
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from agentsdir.cli.environment import Environment
 
-HOOK_OF = "AGENTSDIR_HOOK"
-"""The variable that names the agents whose turns wait for the hook of this process."""
 _SHOWN = 2000
 _READ = 16 * 1024 * 1024
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import json_text, note, note_drifts, print_lines
+from agentsdir.cli.trust import check_trust
 from agentsdir.engine.following import session_of_agent
 from agentsdir.engine.native import find_native, may_be_native, stores_of
 from agentsdir.engine.parsing import Found, ParseReport, find_sessions, parse_all, recognises, walk
@@ -106,7 +108,7 @@ def _native(env: Environment, operand: str) -> Found:
                 stores=stores,
                 home=env.home,
                 variables=env.variables,
-                check_trust=env.check_trust,
+                check_trust=partial(check_trust, env),
             )
             return Found(architecture, reader.files(main))
         except NoSuchAgent as error:

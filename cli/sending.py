@@ -8,7 +8,8 @@ from agentsdir.adapters.contract import RECORDABLE_MODES
 from agentsdir.cli.answers import AnswerPrinter
 from agentsdir.cli.output import print_document, print_json, print_text
 from agentsdir.cli.prompts import read_messages, read_prompt
-from agentsdir.cli.starting import Starting
+from agentsdir.cli.services import world_of
+from agentsdir.cli.starting import start_turn
 from agentsdir.cli.targets import find_target
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.in_turn import queue_from_turn, send_from_turn
@@ -89,7 +90,7 @@ def send(env: Environment, asked: Sending) -> None:
     from_agent = find_agent(env.layout, target.sender).id if target.sender else ""
     if turn is not None and from_agent not in ("", turn.agent_id):
         raise UsageError(f"in a turn of agent {turn.agent_id} it is that agent who sends")
-    world = env.world
+    world = world_of(env)
     env.count_waits(asked.manner.wait)
     paths = find_target(env, world, target)
     world.layout.check_version(writing=True)
@@ -173,13 +174,8 @@ def send_away(env: Environment, world: World, paths: AgentPaths, message: Messag
     world.check_trust()
     with world.disk.settled():
         message_id = enqueue(world, paths, message)
-    start_away(env, world, paths, message_id)
+    start_turn(env, paths, message_id, alone=False)
     return message_id
-
-
-def start_away(env: Environment, world: World, paths: AgentPaths, message_id: str) -> None:
-    """Start a process that runs a message, and outlives this one."""
-    Starting(env, world.layout.root)(paths, message_id, alone=False)
 
 
 def send_and_wait(

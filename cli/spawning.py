@@ -8,6 +8,8 @@ from agentsdir.cli import sending
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.pairs import read_pairs
 from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
+from agentsdir.cli.services import world_of
+from agentsdir.cli.starting import start_turn
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.spawning.agent_files import AgentFile, read_agent_file
 from agentsdir.engine.spawning.awaiting import run_child
@@ -67,7 +69,7 @@ def spawn(env: Environment, asked: Asked) -> None:
             f"a turn of agent {turn.agent_id} spawns subagents of its own, and none of {parent.id}"
         )
     wanted = wanted_of(env, asked)
-    world = env.world
+    world = world_of(env)
     world.check_trust()
     if not later:
         _run(env, world, parent, wanted, asked)
@@ -75,7 +77,7 @@ def spawn(env: Environment, asked: Asked) -> None:
     with world.disk.settled():
         child = make_child(world, parent, wanted, turn_id=turn.turn_id if turn else None, sync=True)
     if turn is None:
-        sending.start_away(env, world, child.paths, child.message_id)
+        start_turn(env, child.paths, child.message_id, alone=False)
     if asked.as_json:
         _print(env, world, child, "pending" if turn else "running", None)
     else:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from subprocess import Popen
 
     from agentsdir.cli.environment import Environment
@@ -19,32 +18,28 @@ if TYPE_CHECKING:
 MARKS = ("AGENTSDIR_AGENT", "AGENTSDIR_TURN")
 
 
-class Starting:
-    """Starts `agentsdir send` for messages that wait in an inbox."""
+def start_turn(
+    env: Environment, paths: AgentPaths, message_id: str, *, alone: bool
+) -> StartedProcess:
+    """Start a process of this program that runs an agent's message. Raises `OSError`.
 
-    def __init__(self, env: Environment, root: Path) -> None:
-        self._env = env
-        self._root = root
-
-    def __call__(self, paths: AgentPaths, message_id: str, *, alone: bool) -> StartedProcess:
-        """Start one. Raises `OSError`.
-
-        Args:
-            alone: somebody waits for it here, and looks after what follows; else it outlives this
-                process, its terminal, and whatever is said to both.
-        """
-        program = "from agentsdir.cli.main import main; main()"
-        given = ["--root", str(self._root.resolve()), "send", paths.id, "--no-message"]
-        given += ["--message-id", message_id, "--wait", "-1", *(["--alone"] if alone else [])]
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, *given],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=None if alone else subprocess.DEVNULL,
-            env={k: v for k, v in self._env.variables.items() if k not in MARKS},
-            start_new_session=not alone,
-        )
-        return StartedProcess(process)
+    Args:
+        alone: the caller waits for it, and looks after what follows; else it outlives this process,
+            its terminal, and whatever is said to both.
+    """
+    program = "from agentsdir.cli.main import main; main()"
+    root = paths.folder.parent.parent
+    given = ["--root", str(root.resolve()), "send", paths.id, "--no-message"]
+    given += ["--message-id", message_id, "--wait", "-1", *(["--alone"] if alone else [])]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *given],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=None if alone else subprocess.DEVNULL,
+        env={k: v for k, v in env.variables.items() if k not in MARKS},
+        start_new_session=not alone,
+    )
+    return StartedProcess(process)
 
 
 class StartedProcess:

@@ -12,18 +12,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.cli.config import config_home
+from agentsdir.cli.environment import resolved
 from agentsdir.cli.output import note
 from agentsdir.formats.directory import documents, locks
 from agentsdir.formats.directory.derived import encode_document
 from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import read_json
+from agentsdir.formats.directory.layout import ROOT_NAME, read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
 
 
-def check_listed(env: Environment, reason: str) -> None:
+def check_trust(env: Environment) -> None:
+    """Raise `ProviderError` where the root in force may start no provider (decision D33)."""
+    found = env.find_root()
+    reason = ""
+    if found.searched:
+        reason = "was found in or above the working directory, and not named"
+    try:
+        owner = found.folder.stat().st_uid
+    except FileNotFoundError:
+        owner = env.uid
+    if owner != env.uid:
+        reason = "belongs to another user"
+    if reason:
+        _check_listed(env, reason)
+
+
+def _check_listed(env: Environment, reason: str) -> None:
     """Raise `ProviderError` (kind ``untrusted-root``) unless the root in force is listed.
 
     A damaged list trusts nothing, which the message says.
@@ -116,8 +133,15 @@ def trust(env: Environment, root: str) -> None:
     _change(env, root, listed=True)
 
 
-def trust_made(env: Environment, root: Path) -> None:
-    """List a root that this command has made; a list that cannot be written is a note."""
+def trust_made(env: Environment) -> None:
+    """List the root in force, because this command has made it.
+
+    The one at home needs no list, and a list that cannot be written is a note.
+    """
+    root = env.find_root().folder
+    own = env.home / ROOT_NAME
+    if root.name != ROOT_NAME or resolved(root) == resolved(own) or root.stat().st_uid != env.uid:
+        return
     try:
         trust(env, real_path(root))
     except AgentsdirError as error:

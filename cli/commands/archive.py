@@ -11,6 +11,7 @@ from agentsdir.cli.exits import Exit
 from agentsdir.cli.listing import print_agents
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.refusals import Refusals
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import each_agent, find_agents
 from agentsdir.engine.archiving import archive_agent, unarchive_agent
 from agentsdir.formats.errors import UsageError
@@ -49,7 +50,7 @@ def run(
         raise UsageError("no agent is named", hint="`agentsdir archive --list` shows archived ones")
     chosen = find_agents(layout, agents, archived=undo)
     layout.check_version(writing=True)
-    world = env.world
+    world = world_of(env)
     refusals = Refusals(env, as_json=as_json)
     damaged = False
     for paths in chosen:

@@ -8,6 +8,7 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.interrupts import clear_abort
 
@@ -29,7 +30,7 @@ def run(
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = env.world
+    world = world_of(env)
     with world.disk.settled():
         turn_id = clear_abort(world, paths)
     if as_json:

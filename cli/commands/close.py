@@ -9,6 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.closing import close, wait_until_over
 
@@ -35,7 +36,7 @@ def run(
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = env.world
+    world = world_of(env)
     done = close(world, paths)
     ours = env.turn  # what closes its own agent is ended with its turn
     turns = [one.turn for one in done.closed if one.turn is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.following import GrowthPrinter
 from agentsdir.cli.output import note, wants_json
 from agentsdir.cli.seconds import check_seconds
+from agentsdir.cli.trust import check_trust
 from agentsdir.engine.following import find_followed, follow, live_translator, translate
 from agentsdir.engine.native import stores_of
 from agentsdir.formats.errors import UsageError
@@ -61,7 +63,7 @@ def run(
         cwd=env.cwd,
         home=env.home,
         variables=env.variables,
-        check_trust=env.check_trust,
+        check_trust=partial(check_trust, env),
     )
     if not followed.place.exists():
         note(env, f"{session} is not there yet; waiting for {followed.place}")

@@ -8,6 +8,7 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.made import print_made
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.forking import fork_agent
 
@@ -31,6 +32,6 @@ def run(
     """
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
-    world = env.world
+    world = world_of(env)
     made = fork_agent(world, paths, name=name, login=env.login)
     return print_made(env, world, made, as_json=as_json)

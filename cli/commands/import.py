@@ -12,6 +12,7 @@ from agentsdir.cli.captures import note_put_back
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.made import print_made
 from agentsdir.cli.output import note
+from agentsdir.cli.services import world_of
 from agentsdir.engine.importing import import_agent, unpacked
 from agentsdir.engine.native import stores_of
 from agentsdir.formats.errors import UsageError
@@ -45,7 +46,7 @@ def run(
         raise UsageError("--workspace names the working directory, too; give one of them")
     if cwd and not (env.cwd / cwd).is_dir():
         raise UsageError(f"--cwd {cwd} is no folder")
-    world = env.world
+    world = world_of(env)
     with TemporaryDirectory(prefix="agentsdir-") as scratch:
         done = import_agent(
             world,

@@ -10,6 +10,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.prompts import check_text, read_prompt
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.interrupts import interrupt, wait_for_ends
 
@@ -40,7 +41,7 @@ def run(
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
     content = read_prompt(env, message) if message else None
-    world = env.world
+    world = world_of(env)
     with world.disk.settled():
         sender = env.turn.agent_id if env.turn else "cli"
         done = interrupt(world, paths, reason, content, sender)

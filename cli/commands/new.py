@@ -9,6 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.made import print_made
 from agentsdir.cli.pairs import read_pairs
+from agentsdir.cli.services import world_of
 from agentsdir.engine.adopting import adopt
 from agentsdir.engine.creation import Made, NewAgent, create_agent
 from agentsdir.engine.native import stores_of
@@ -89,7 +90,7 @@ def run(
         raise UsageError(f"--cwd {folder} is no folder")
     if origin and provider:
         raise UsageError("--from takes the provider of the session; --provider does not go with it")
-    world = env.world
+    world = world_of(env)
     wanted = NewAgent(
         kind=kind,
         provider=provider or world.settings.provider,

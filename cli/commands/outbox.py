@@ -9,6 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import Listed, each_agent, find_agent
 from agentsdir.engine.routing.outbox import deliver, settle, settle_all, undelivered
 from agentsdir.formats.directory.agent import read_agent
@@ -86,12 +87,12 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
             raise UsageError("--done MSG goes with an AGENT; --done all needs none")
         paths = find_agent(env.layout, agent)
         env.layout.check_version(writing=True)
-        settle(env.world, paths, *message_ids)
+        settle(world_of(env), paths, *message_ids)
         return Exit.OK
     if len(message_ids) > 1:
         raise UsageError("--done all is for all that wait, and no other --done goes with it")
     env.layout.check_version(writing=True)
-    world, code, count = env.world, Exit.OK, 0
+    world, code, count = world_of(env), Exit.OK, 0
     for listed in _chosen(env, agent):
         try:
             if listed.reading is None:
@@ -108,7 +109,7 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
 
 
 def _deliver(env: Environment, agent: str) -> Exit:
-    world, code, nobody = env.world, Exit.OK, False
+    world, code, nobody = world_of(env), Exit.OK, False
     world.check_trust()  # whoever brought the root along would speak as the user's connectors
     for listed in _chosen(env, agent):
         if listed.reading is None or not listed.reading.state.undelivered:

@@ -11,6 +11,7 @@ from agentsdir.cli import target_options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.prompts import read_messages, read_prompt
 from agentsdir.cli.sending import print_message, queue_in_turn
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.formats.errors import UsageError
@@ -50,7 +51,7 @@ def run(
         content = read_messages(env, messages)
     else:
         content = read_prompt(env, prompt, no_stdin=no_stdin, add_stdin=True)
-    world = env.world
+    world = world_of(env)
     with world.disk.settled():
         message = Message(content, id=message_id)
         if env.turn is None:

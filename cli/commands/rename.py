@@ -8,6 +8,7 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent, list_row
 from agentsdir.engine.labelling import rename
 
@@ -30,7 +31,7 @@ def run(
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = env.world
+    world = world_of(env)
     state = rename(world, paths, name)
     if as_json:
         durability = world.disk.durability

@@ -9,6 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.prompts import check_text
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent, list_row
 from agentsdir.engine.resetting import reset
 
@@ -35,7 +36,7 @@ def run(
     check_text(message, "message")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = env.world
+    world = world_of(env)
     env.count_waits(wait or None)
     state = reset(world, paths, message, wait=wait)
     if as_json:

@@ -9,6 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.restoring import restore_all, sweep_root
 from agentsdir.formats.errors import NotRecorded, Uncertain
@@ -42,7 +43,7 @@ def run(
     env: Environment = ctx.obj
     layout = env.layout
     layout.check_version(writing=not dry_run)
-    world = env.world
+    world = world_of(env)
     if agents:
         chosen = [find_agent(layout, reference) for reference in agents]
     else:

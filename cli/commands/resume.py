@@ -10,6 +10,7 @@ import typer
 from agentsdir.cli.captures import note_put_back
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent, list_row
 from agentsdir.engine.capturing import put_back_workspace
 from agentsdir.engine.resuming import resume
@@ -50,7 +51,7 @@ def run(
         raise UsageError(f"--into {into} is no folder")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = env.world
+    world = world_of(env)
     if workspace:
         world.check_trust()
         folder = _folder(env, read_agent(paths).state.cwd, into)

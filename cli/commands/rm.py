@@ -10,6 +10,7 @@ from agentsdir.cli.asking import ask
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
 from agentsdir.cli.refusals import Refusals
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agents
 from agentsdir.engine.removal import remove_agent
 from agentsdir.formats.directory.agent import read_agent
@@ -44,7 +45,7 @@ def run(
         raise UsageError("nobody is at the terminal to be asked", hint="--yes removes unasked")
     chosen = find_agents(env.layout, agents)
     env.layout.check_version(writing=True)
-    world = env.world
+    world = world_of(env)
     if not (yes or _confirmed(env, chosen)):
         raise AgentsdirError("nothing was removed", kind="declined")
     refusals = Refusals(env, as_json=as_json)

@@ -9,6 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.pairs import read_pairs
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent, list_row
 from agentsdir.engine.settings import set_folder
 from agentsdir.formats.errors import SessionStateError, UsageError
@@ -47,7 +48,7 @@ def run(
         raise UsageError(f"cwd={given['cwd']} is no folder")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = env.world
+    world = world_of(env)
     env.count_waits(wait or None)
     state = set_folder(world, paths, str(folder.resolve()), wait=wait)
     if as_json:

@@ -9,6 +9,7 @@ import typer
 from agentsdir.cli.captures import capture_now
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_json
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent, list_row
 from agentsdir.engine.multiplexer import SessionMultiplexer
 from agentsdir.engine.suspending import suspend
@@ -56,7 +57,7 @@ def run(
         raise UsageError("name an agent, or give --idle")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = env.world
+    world = world_of(env)
     env.count_waits(wait or None)
     state = suspend(world, paths, wait=wait)
     if capture:
@@ -68,7 +69,7 @@ def run(
 
 def _suspend_idle(env: Environment, given: str, *, as_json: bool) -> None:
     env.layout.check_version(writing=True)
-    world = env.world
+    world = world_of(env)
     seconds = _seconds(given) if given else world.settings.idle_timeout
     if not given and not seconds:
         raise UsageError("how long? give SECONDS, or set idle_timeout in settings.toml")

@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_text
+from agentsdir.cli.services import world_of
 from agentsdir.engine.agents import find_agent, list_row
 from agentsdir.engine.labelling import tag
 from agentsdir.formats.directory.agent import read_agent
@@ -49,7 +50,7 @@ def run(
     given = tags or []
     if given:
         env.layout.check_version(writing=True)
-        world = env.world
+        world = world_of(env)
         add = [one.removeprefix("+") for one in given if not one.startswith("-")]
         remove = [one.removeprefix("-") for one in given if one.startswith("-")]
         state = tag(world, paths, add, remove)

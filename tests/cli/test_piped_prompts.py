@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from agentsdir.cli import prompts
-from agentsdir.cli.hooks import HOOK_OF
+from agentsdir.cli.environment import HOOK_OF
 
 DIFF = b"-old\n+new\n"
 ADDED = "explain this\n\n-old\n+new"

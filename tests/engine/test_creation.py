@@ -167,7 +167,7 @@ def test_every_subagent_gets_an_id_of_its_own(stage: Any) -> None:
 @pytest.mark.feature("G-05")
 def test_the_ids_of_the_command_line_are_fresh_cuids_and_uuids() -> None:
     """A thousand of them, all different, all in the grammar."""
-    from agentsdir.cli.environment import FreshIds
+    from agentsdir.cli.services import FreshIds
     from agentsdir.formats.directory import ids
 
     fresh = FreshIds()

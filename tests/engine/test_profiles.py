@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from agentsdir.adapters.claude.provider import ClaudeProvider
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.trust import is_private
 from agentsdir.engine.profiles import apply_profile
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 
@@ -149,7 +151,7 @@ def test_in_a_home_a_profile_is_no_setting_of_the_user(
     folder.mkdir(parents=True)
     env = Environment(BytesIO(), StringIO(), StringIO(), {}, folder, home)
     paths = stage.new(provider="claude", profile="good", cwd=str(folder))
-    world = stage.world._replace(is_private=env.is_private)
+    world = stage.world._replace(is_private=partial(is_private, env))
 
     with pytest.raises(Invalid, match="is where settings are kept") as refused:
         apply_profile(world, paths, stage.state(paths), ClaudeProvider())

@@ -11,7 +11,7 @@ import pytest
 from console import Console
 from fleet import Job, work_together, working
 
-from agentsdir.cli.environment import now
+from agentsdir.cli.services import now
 from agentsdir.engine.inspecting import inspection
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.agent import history_bytes, read_agent, write_agent

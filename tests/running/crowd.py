@@ -19,6 +19,7 @@ from typing import Any
 from indoors import agentsdir, drain, surroundings
 
 from agentsdir.cli.exits import code_of
+from agentsdir.cli.services import world_of
 from agentsdir.engine.creation import NewAgent, create_agent
 from agentsdir.engine.inbox import Message, enqueue, text_message
 from agentsdir.engine.running import Sender
@@ -33,7 +34,7 @@ WAITS = {"patient": Waiting(100, 100), "hasty": Waiting(locks.FOREVER, 0)}
 
 def settle(script: str, count: int) -> list[str]:
     """Make the agents."""
-    world, options = surroundings().world, {"file": script}
+    world, options = world_of(surroundings()), {"file": script}
     wanted = NewAgent(login="me", cwd=str(Path.cwd()), provider="counted", options=options)
     return [create_agent(world, wanted) for _ in range(count)]
 
@@ -59,7 +60,7 @@ def send(job: dict[str, Any], agents: list[str], worker: int) -> None:
 
 def say_one(agent: str, message: str, way: str) -> tuple[int, str]:
     """Do what the command `send`, or `queue`, does; return its exit code and its complaint."""
-    world = surroundings().world
+    world = world_of(surroundings())
     paths, said = world.layout.agent(agent), Message(text_message(message), id=message)
     try:
         if way == "queued":

@@ -1,0 +1,93 @@
+"""What the engine is handed by this program: the clock, fresh ids, a disk, the user's own programs.
+
+Apart from `environment`, so that a command that only reads does not load what runs a turn.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+import time
+import uuid
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agentsdir.adapters.contract import Host
+from agentsdir.cli.config import provider_config
+from agentsdir.cli.confirmation import Confirmation
+from agentsdir.cli.connectors import hand_out
+from agentsdir.cli.starting import start_turn
+from agentsdir.cli.trust import check_trust, is_private, trust_made
+from agentsdir.engine.world import Client, World
+from agentsdir.formats.directory.durability import Disk
+from agentsdir.formats.directory.settings import read_settings
+from agentsdir.formats.times import to_text
+
+if TYPE_CHECKING:
+    from agentsdir.cli.environment import Environment
+    from agentsdir.formats.directory.states import AgentState
+
+_LETTERS = string.ascii_lowercase
+_CHARACTERS = _LETTERS + string.digits
+
+
+class FreshIds:
+    """Random ids: of the form of a cuid2 for agents, messages and turns, uuid4 for sessions."""
+
+    def agent(self) -> str:
+        """Return a new one: a letter, and 23 letters and digits, 123 bits of chance."""
+        rest = (secrets.choice(_CHARACTERS) for _ in range(23))
+        return secrets.choice(_LETTERS) + "".join(rest)
+
+    def session(self) -> str:
+        """Return a new uuid4 in 32 hex digits."""
+        return uuid.uuid4().hex
+
+
+def now() -> str:
+    """Return the time in RFC 3339, to the microsecond."""
+    return to_text(datetime.now(UTC))
+
+
+def world_of(env: Environment) -> World:
+    """Return the engine's surroundings, with the real clock and real fresh ids.
+
+    Names settings that this program does not know on stderr, once. Raises `Invalid` (kind
+    ``bad-settings``), and `UsageError` for a root whose links go round.
+    """
+    layout = env.layout
+    settings = read_settings(layout)
+    if settings.unknown and not env.named_settings:
+        env.named_settings = True
+        env.tell(f"{layout.settings} {settings.says_unknown}")
+    env.count_waits()
+    return World(
+        layout,
+        now,
+        time.sleep,
+        FreshIds(),
+        Disk(settings.durability),
+        partial(check_trust, env),
+        partial(_client, env),
+        env.tell,
+        settings,
+        partial(start_turn, env),
+        partial(hand_out, env),
+        partial(is_private, env),
+        partial(trust_made, env),
+    )
+
+
+def _client(env: Environment, state: AgentState) -> Client:
+    """Return how this user runs the program behind an agent's provider (config.toml)."""
+    said = provider_config(env, state.session.provider_name)
+    host = Host(
+        home=env.home,
+        variables=env.variables,
+        command=said.command,
+        environment=said.environment,
+        permission_mode=said.permission_mode,
+        confirm=Confirmation(env, state),
+    )
+    return Client(host, said.model)
