@@ -1,6 +1,6 @@
 """What Gemini CLI itself says on stdout and in its files differently: the table, as data.
 
-docs/clients/gemini.md, "Gemini: stream and file", holds the same rows; nothing else is tolerated.
+docs/clients/gemini.md, "Stream and file", holds the same rows; nothing else is tolerated.
 """
 
 from __future__ import annotations

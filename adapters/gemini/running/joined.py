@@ -1,6 +1,6 @@
 """One turn from both its sources: stdout as it comes, and the chat file.
 
-docs/clients/gemini.md, "Gemini: stream and file". The file's blocks are the ones that stay, with
+docs/clients/gemini.md, "Stream and file". The file's blocks are the ones that stay, with
 their ids. Stdout gives them an early life: text as it is said, calls before they are over. What the
 file never shows is completed from stdout at the end, so that nothing that was seen is lost.
 """

@@ -65,7 +65,7 @@ class GeminiSession:
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn. Success is what the client's result says, never its exit code.
 
-        Raises `ProviderError` of the kinds that docs/clients/gemini.md, "Gemini: running", has in
+        Raises `ProviderError` of the kinds that docs/clients/gemini.md, "Running", has in
         its table, and ``text-only``, ``prompt-too-long``, ``permission-mode``, ``no-client``,
         ``no-folder`` and ``session-open`` before anything is started.
         """

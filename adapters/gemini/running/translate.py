@@ -1,4 +1,4 @@
-"""Standard output of one run, as stream events (docs/clients/gemini.md, "Gemini: stream and file").
+"""Standard output of one run, as stream events (docs/clients/gemini.md, "Stream and file").
 
 The lines are read as a recording of them is, by the same reading. They leave out what the chat
 file has: `joined` puts both together.

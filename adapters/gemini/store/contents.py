@@ -1,6 +1,6 @@
 """The client's own store: which files in it are transcripts, and which session is where.
 
-docs/clients/gemini.md, "Gemini: store". What a session is stands in its file, and not in the file's
+docs/clients/gemini.md, "Its store". What a session is stands in its file, and not in the file's
 name, which holds 8 characters of the id. Several files can bear one id: each resume by a newer
 client leaves a stub behind, a session of an older client that went on in a newer one stands in a
 document and in a log, and some clients give all their sessions the same id. So the id alone chooses

@@ -1,6 +1,6 @@
 """Putting a saved session where the real client finds it (seed: setupSessionTranscripts).
 
-docs/clients/gemini.md, "Gemini: placing". A client looks for sessions in the folder of its working
+docs/clients/gemini.md, "Placing". A client looks for sessions in the folder of its working
 directory alone, so that is where one goes, wherever else it may stand. What stands in the client's
 store is the client's: files are made, and never changed, not even its registry: it registers a
 folder that it finds marked. Files get their names in one step, the main transcript last, so that a

@@ -36,7 +36,7 @@ _GIVEN = ("Got it. Thanks for the context!", GIVEN_ANSWER)
 def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
     """Read a saved chat; ids come from what the turns say.
 
-    See docs/clients/gemini.md, "Gemini: last resorts".
+    See docs/clients/gemini.md, "Last resorts".
     """
     source, tally = transcript.source, sink.tally
     document = ListDocument(source.document())

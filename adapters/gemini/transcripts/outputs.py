@@ -2,7 +2,7 @@
 
 A text says where such a file is, and may say anything. Of what it says, only the last name counts,
 and that is looked for beside the session's chats; no link is followed (docs/clients/gemini.md,
-"Gemini: outputs").
+"Outputs").
 """
 
 from __future__ import annotations

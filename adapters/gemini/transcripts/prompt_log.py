@@ -27,7 +27,7 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
     `told` has the ids of sessions, and of single entries what `content_id` makes of them. Prompts
     that a rewind took out of their session's file (`Transcript.rewound`) are superseded.
 
-    Each block says the session it belongs to (docs/clients/gemini.md, "Gemini: last resorts").
+    Each block says the session it belongs to (docs/clients/gemini.md, "Last resorts").
     """
     source, tally = transcript.source, sink.tally
     writer = TurnWriter(sink, source.name, "")

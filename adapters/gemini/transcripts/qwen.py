@@ -2,7 +2,7 @@
 
 What stands simply there is read: prompts, answers, thoughts, calls, results, tokens. Rows of any
 other kind are kept, hidden. A rewind is a branch, so what the last row does not descend from is
-superseded (docs/clients/gemini.md, "Gemini: forks"). What ``/export`` writes is the same
+superseded (docs/clients/gemini.md, "Forks"). What ``/export`` writes is the same
 conversation flattened.
 """
 

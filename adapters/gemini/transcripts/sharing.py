@@ -1,7 +1,7 @@
 """Files that bear one session's id: twins, copies and stubs, told apart and named.
 
 Each is read as a session of its own, because the id does not tell which file has what; who counts
-sessions must know all the same (docs/clients/gemini.md, "Gemini: one id, several files").
+sessions must know all the same (docs/clients/gemini.md, "One id, several files").
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who wrote a text of a user turn: a person, or the client.
 
-See docs/clients/gemini.md, "Gemini: who speaks".
+See docs/clients/gemini.md, "Who speaks".
 
 A text is the client's only if the whole of it has a form that a version of the client writes.
 A text that only begins like one is a person's.

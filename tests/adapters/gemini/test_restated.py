@@ -1,4 +1,4 @@
-"""A history that is written anew under new ids (docs/clients/gemini.md, "Gemini: the fold").
+"""A history that is written anew under new ids (docs/clients/gemini.md, "The fold").
 
 The rows are laid out as a declined tool, ``/chat resume`` and ``/restore`` of 0.61.0 write them.
 """

@@ -1,4 +1,4 @@
-"""Who wrote a text of a user turn (docs/clients/gemini.md, "Gemini: who speaks")."""
+"""Who wrote a text of a user turn (docs/clients/gemini.md, "Who speaks")."""
 
 from __future__ import annotations
 
