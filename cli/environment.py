@@ -11,7 +11,8 @@ import sys
 from contextlib import suppress
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
 from agentsdir.cli.output import note
 from agentsdir.formats.directory import locks
@@ -46,11 +47,13 @@ class Environment:
     """One invocation's surroundings.
 
     `root` is what `--root` said, or empty; `uid` is the user that files should belong to.
-    `terminal` is where questions are asked, `arguments` are the command line's words.
+    `terminal` is where questions are asked, `arguments` are the command line's words. `instead` has
+    fields of `World` that take the place of the real ones: a clock, ids, how turns are started.
     """
 
     arguments: tuple[str, ...] = ()
     terminal = Path("/dev/tty")
+    instead: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,

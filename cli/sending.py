@@ -9,7 +9,6 @@ from agentsdir.cli.answers import AnswerPrinter
 from agentsdir.cli.output import print_document, print_json, print_text
 from agentsdir.cli.prompts import read_messages, read_prompt
 from agentsdir.cli.services import world_of
-from agentsdir.cli.starting import start_turn
 from agentsdir.cli.targets import find_target
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.in_turn import queue_from_turn, send_from_turn
@@ -174,7 +173,8 @@ def send_away(env: Environment, world: World, paths: AgentPaths, message: Messag
     world.check_trust()
     with world.disk.settled():
         message_id = enqueue(world, paths, message)
-    start_turn(env, paths, message_id, alone=False)
+    assert world.start is not None
+    world.start(paths, message_id, alone=False)
     return message_id
 
 

@@ -62,7 +62,7 @@ def world_of(env: Environment) -> World:
         env.named_settings = True
         env.tell(f"{layout.settings} {settings.says_unknown}")
     env.count_waits()
-    return World(
+    world = World(
         layout,
         now,
         time.sleep,
@@ -77,6 +77,7 @@ def world_of(env: Environment) -> World:
         partial(is_private, env),
         partial(trust_made, env),
     )
+    return world._replace(**env.instead)
 
 
 def _client(env: Environment, state: AgentState) -> Client:

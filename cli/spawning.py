@@ -9,7 +9,6 @@ from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.pairs import read_pairs
 from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
 from agentsdir.cli.services import world_of
-from agentsdir.cli.starting import start_turn
 from agentsdir.engine.agents import find_agent
 from agentsdir.engine.spawning.agent_files import AgentFile, read_agent_file
 from agentsdir.engine.spawning.awaiting import run_child
@@ -77,7 +76,8 @@ def spawn(env: Environment, asked: Asked) -> None:
     with world.disk.settled():
         child = make_child(world, parent, wanted, turn_id=turn.turn_id if turn else None, sync=True)
     if turn is None:
-        start_turn(env, child.paths, child.message_id, alone=False)
+        assert world.start is not None
+        world.start(child.paths, child.message_id, alone=False)
     if asked.as_json:
         _print(env, world, child, "pending" if turn else "running", None)
     else:
