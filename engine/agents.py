@@ -1,4 +1,4 @@
-"""Which agent a name means, and what each agent is (decision D27; SPEC.md, "Naming an agent")."""
+"""Which agent a name means, and what each agent is (D27; docs/behaviour.md, "Naming an agent")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """An agent's inbox: messages on disk, in order, before anything is done with them (D16, D17).
 
-SPEC.md, "message.enqueued, message.delivered" and "Inbox".
+SPEC.md, "Events"; docs/behaviour.md, "Inbox".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changing what an agent was made with (SPEC.md, "agent.set")."""
+"""Changing what an agent was made with (docs/behaviour.md, "Names, tags and settings")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TOML that people and strangers write, read within bounds (SPEC.md, "Files that are read whole").
+"""TOML that people and strangers write, read within bounds (docs/behaviour.md, "Limits of files").
 
 `tomllib` takes time in the square of the parts of a dotted key: 64 KiB of them keep it busy for
 half a minute.

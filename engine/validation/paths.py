@@ -1,4 +1,4 @@
-"""`validate`: which files there are below a path, and what each must be (SPEC.md, "Diagnostics").
+"""`validate`: which files there are below a path, and what each must be (SPEC.md, "Damage").
 
 Content never raises: whatever is wrong with it is a `Problem`. Memory is bounded by a line, or by
 a document.

@@ -1,4 +1,4 @@
-"""What `validate` finds: a problem, and the table of all it can be (SPEC.md, "Diagnostics")."""
+"""A problem, and the table of all it can be (docs/operations.md, "What `validate` finds")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who an agent is, when its first record can tell (SPEC.md, "session.created") and when it cannot.
+"""Who an agent is, when its first record can tell (SPEC.md, "Creation lost") and when it cannot.
 
 A damaged first record is rebuilt from descriptor.json, and from what session.json and state.json
 still hold; `restore` puts the result into the log. Without descriptor.json nothing is guessed

@@ -170,7 +170,7 @@ yield stream.block_complete("y", block)
 
 
 def is_plain(value: Any, depth: int = 1) -> bool:
-    """Tell whether a decoded value keeps SPEC.md, section 3."""
+    """Tell whether a decoded value keeps SPEC.md, "Values"."""
     if isinstance(value, dict):
         inside = [*value.values(), *value]
     elif isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What must hold after a command that was killed, or refused a call (SPEC.md, sections 4 to 13).
+"""What must hold after a command that was killed, or refused a call (SPEC.md, "Promises").
 
 Each rule is one function that yields a sentence for each thing that does not hold.
 """
@@ -141,7 +141,7 @@ def must_refuse(call: Call) -> bool:
 def decisive_call(case: Case) -> Call | None:
     """Return the refused call after which nothing more may be written.
 
-    The rest of a short write may be tried, but not of a record, which is one write (section 4).
+    The rest of a short write may be tried, but not of a record, which is one write.
     """
     for call in case.failing:
         record = is_log(call) and ".tmp-" not in call.path

@@ -1,4 +1,4 @@
-"""Each writing command, killed or refused at each call that it makes (SPEC.md, sections 4 and 13).
+"""Each writing command, killed or refused at each call that it makes (SPEC.md, "Promises").
 
 The rules stand in fault_rules.py, the faults in fault_cases.py, the commands in fault_verbs.py.
 """

@@ -71,7 +71,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def flaw(value: Any, depth: int = 1) -> str | None:
-    """Say which rule of SPEC.md, section 3, a value breaks."""
+    """Say which rule of SPEC.md, "Values", a value breaks."""
     if isinstance(value, str):
         return "surrogate" if any("\ud800" <= c <= "\udfff" for c in value) else None
     if isinstance(value, float):

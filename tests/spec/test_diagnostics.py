@@ -1,4 +1,4 @@
-"""Every id that SPEC.md lists is said of some real input, by a command, with its severity."""
+"""Every id that the documents list is said of some real input, by a command, with its severity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentsdir.formats.directory.journal import append_record
 from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.reading.findings import KINDS
 
-SPEC = (Path(__file__).parents[2] / "SPEC.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024
 
 Remarks = list[dict[str, Any]]
@@ -584,21 +584,24 @@ def big_integer(bench: Bench) -> Remarks:
     return bench.validate()
 
 
-def documented(table: str) -> dict[str, str]:
-    """Return id and severity of each row of a table in SPEC.md."""
-    text = SPEC.split(f"<!-- {table}: begin -->")[1].split(f"<!-- {table}: end -->")[0]
+def documented(table: str, page: str) -> dict[str, str]:
+    """Return id and severity of each row of a table in a document."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    text = text.split(f"<!-- {table}: begin -->")[1].split(f"<!-- {table}: end -->")[0]
     return dict(re.findall(r"^\| `([a-z0-9-]+)` \| (\w+) \|", text, re.MULTILINE))
 
 
-SEVERITIES = documented("findings") | documented("problems")
+OF_READERS = documented("findings", "SPEC.md") | documented("findings", "docs/reading.md")
+OF_VALIDATE = documented("problems", "docs/operations.md")
+SEVERITIES = OF_READERS | OF_VALIDATE
 
 
 def test_the_cases_are_the_documented_ids_and_those_of_the_code() -> None:
-    """None is missing, and none is more than what SPEC.md lists."""
+    """None is missing, and none is more than what the documents list."""
     assert sorted(FOUND) == sorted(SEVERITIES)
     assert sorted(FOUND) == sorted({**KINDS, **PROBLEMS})
-    assert documented("findings") == {name: entry[0] for name, entry in KINDS.items()}
-    assert documented("problems") == {name: entry[0] for name, entry in PROBLEMS.items()}
+    assert {name: entry[0] for name, entry in KINDS.items()} == OF_READERS
+    assert {name: entry[0] for name, entry in PROBLEMS.items()} == OF_VALIDATE
 
 
 @pytest.mark.feature("C-15", "C-09")

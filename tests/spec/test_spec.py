@@ -28,9 +28,25 @@ PAGES = {
 }
 
 
+FENCE = re.compile(r"^```(json\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
 def _examples(text: str) -> list[tuple[str, str]]:
-    fences = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [(info.partition("schema=")[2], body) for info, body in fences if info[:4] == "json"]
+    """Return (kind, JSON text) of each example: a `jsonl` fence has one on each line.
+
+    In a fence with `schema=event-*` the event of each line names its kind, which is that of `data`.
+    """
+    found = []
+    for language, info, body in FENCE.findall(text):
+        kind = "".join(re.findall(r"schema=(\S+)", info))
+        for each in body.splitlines() if language == "jsonl" else [body]:
+            if kind == "event-*":
+                record = orjson.loads(each)
+                name = "event-" + record["event"].replace(".", "-")
+                found.append((name, orjson.dumps(record["data"]).decode()))
+            else:
+                found.append((kind, each))
+    return found
 
 
 EXAMPLES = _examples(SPEC)
@@ -63,6 +79,44 @@ def test_every_event_has_a_section_and_an_example(event: str) -> None:
     assert f"event-{event.replace('.', '-')}" in {kind for kind, _ in EXAMPLES}
 
 
+EFFECTS = re.findall(
+    r"^\| `([a-z.]+)` \| (.*?) \| .* \|$",
+    SPEC.split("\n## Events")[1].split("\n### ")[0],
+    re.MULTILINE,
+)
+
+
+def test_the_table_of_events_has_each_event_once() -> None:
+    """It is the definition of the fold."""
+    assert sorted(event for event, _ in EFFECTS) == sorted(EVENTS)
+
+
+@pytest.mark.parametrize(("event", "fields"), EFFECTS)
+def test_the_table_of_events_has_the_fields_of_the_schema(event: str, fields: str) -> None:
+    """All of them; `?` marks those that may be left out, `|null` those that may be null."""
+    schema = ROOT / "schemas" / "v1" / f"event-{event.replace('.', '-')}.schema.json"
+    wanted = orjson.loads(schema.read_bytes())
+    said = re.findall(r"`([A-Za-z0-9_]+)(\?)?(\\\|null)?`", re.sub(r"\([^)]*\)", "", fields))
+    for name, optional, null in said:
+        assert name in wanted["properties"], name
+        assert (name not in wanted.get("required", ())) == bool(optional), name
+        assert ("null" in wanted["properties"][name].get("type", ())) == bool(null), name
+    assert {name for name, _, _ in said} == set(wanted["properties"])
+
+
+def test_the_files_of_the_golden_agent_are_shown_as_they_are() -> None:
+    """Its log and what is derived from it, to the byte."""
+    shown = re.findall(r"^```json\w* \S+ file=(\S+)\n(.*?)^```$", SPEC, re.MULTILINE | re.DOTALL)
+    assert {Path(file).name for file, _ in shown} >= {"events.jsonl", "state.json", "history.jsonl"}
+    for file, body in shown:
+        assert body == (ROOT / file).read_text(encoding="utf-8"), file
+
+
+def test_the_spec_is_short() -> None:
+    """What another program needs, in an afternoon's reading; the rest is in docs/."""
+    assert len(SPEC.split()) <= 7000
+
+
 @pytest.mark.parametrize("block_type", BLOCK_TYPES)
 def test_every_block_type_has_an_example(block_type: str) -> None:
     """The seven blocks are shown."""
@@ -77,23 +131,29 @@ def test_every_stream_event_has_an_example(event_type: str) -> None:
     assert event_type in shown
 
 
-def _table(name: str) -> list[tuple[str, ...]]:
-    block = SPEC.split(f"<!-- {name}: begin -->")[1].split(f"<!-- {name}: end -->")[0]
+def _table(name: str, text: str = SPEC) -> list[tuple[str, ...]]:
+    block = text.split(f"<!-- {name}: begin -->")[1].split(f"<!-- {name}: end -->")[0]
     rows = [line.strip("| ").split(" | ") for line in block.strip().splitlines()[2:]]
     return [tuple(cell.strip(" `") for cell in row) for row in rows]
 
 
-def test_the_findings_table_is_what_readers_can_say() -> None:
-    """Every id that can be reported is documented, with severity and meaning, and vice versa."""
+def test_the_findings_tables_are_what_readers_can_say() -> None:
+    """Every id that can be reported is documented once, with severity and meaning, and vice versa.
+
+    Those of a log in SPEC.md, those of transcripts alone in docs/reading.md; each table is sorted.
+    """
+    of_logs = _table("findings")
+    of_transcripts = _table("findings", PAGES["docs/reading.md"])
     wanted = [(name, severity, meaning) for name, (severity, meaning) in sorted(FINDINGS.items())]
-    assert _table("findings") == wanted
+    assert sorted(of_logs + of_transcripts) == wanted
+    assert (of_logs, of_transcripts) == (sorted(of_logs), sorted(of_transcripts))
 
 
 def test_the_problems_table_is_what_validate_can_say() -> None:
     """The ids of `validate` are documented too."""
     own = {name: entry for name, entry in PROBLEMS.items() if name not in FINDINGS}
     wanted = [(name, severity, meaning) for name, (severity, meaning) in sorted(own.items())]
-    assert _table("problems") == wanted
+    assert _table("problems", PAGES["docs/operations.md"]) == wanted
 
 
 def test_the_exit_code_table_is_the_enum() -> None:
@@ -115,8 +175,8 @@ def test_every_json_output_names_a_schema() -> None:
 
 @pytest.mark.feature("S-01")
 def test_the_state_table_is_the_state_machine() -> None:
-    """The transitions of section 7 are the ones the code allows."""
-    section = SPEC.split("## 7 Sessions and turns")[1]
+    """The transitions in "Sessions and turns" are the ones the code allows."""
+    section = SPEC.split("### Sessions and turns")[1]
     rows = dict(re.findall(r"^\| (\w+) \| ([\w, ]*) ?\|$", section, re.MULTILINE))
     for state in SessionState:
         allowed = [name for name in rows[state.value].replace(" ", "").split(",") if name]
@@ -125,7 +185,7 @@ def test_the_state_table_is_the_state_machine() -> None:
 
 def test_the_layout_has_an_entry_for_each_path() -> None:
     """Each file that the code names stands in the tree and is described."""
-    section = SPEC.split("## 2 Layout")[1].split("## 3 ")[0]
+    section = SPEC.split("\n## Layout")[1].split("\n## ")[0]
     layout, agent = Layout(Path("ROOT")), AgentPaths(Path("AGENT"), "x")
     files = [
         layout.document,
@@ -147,7 +207,11 @@ def test_every_section_that_code_names_exists() -> None:
     cited = re.compile(r'\b(SPEC\.md|docs/[a-z/]+\.md),\s+"([^"]+)"')
     for folder in ("cli", "engine", "adapters", "formats", "schemas", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for page, name in cited.findall(path.read_text(encoding="utf-8")):
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"SPEC\.md,? (in )?sections? [0-9]", text), (
+                f"{path}: by its heading"
+            )
+            for page, name in cited.findall(text):
                 assert " ".join(name.lower().split()) in known[page], (
                     f"{path}: {page} has no {name!r}"
                 )

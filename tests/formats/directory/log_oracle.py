@@ -1,4 +1,4 @@
-"""What a damaged log must read as, said a second time from SPEC.md, sections 4 and 12.
+"""What a damaged log must read as, said a second time from SPEC.md, "The log" and "Damage".
 
 Slow, simple, and independent of the product: it imports nothing of it.
 """
