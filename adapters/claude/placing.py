@@ -57,17 +57,21 @@ def place(spec: SessionSpec, *, here: bool = False) -> list[Path]:
         return []
     paths = host_paths(spec.host, spec.cwd)
     folder = standing(paths.storage, paths.transcripts, spec.native_id, anywhere=not here)
+    # What stands in the way of one file is known before any is written.
+    missing = [one for one in saved if not _stands(folder, one)]
     written = []
-    for one in saved:
+    for one in missing:
         path = folder.joinpath(*one.inner)
-        lines = path.suffix == _TRANSCRIPT
-        if is_there(path, one.source, begins_with if lines else None):
-            continue
         make_folders(paths.storage, path.parent)
         more = answers(one.source, spec.now()) if one is saved[-1] else ()
-        write_new(path, one.source, lines=lines, more=more)
+        write_new(path, one.source, lines=path.suffix == _TRANSCRIPT, more=more)
         written.append(path)
     return written
+
+
+def _stands(folder: Path, one: _Saved) -> bool:
+    path = folder.joinpath(*one.inner)
+    return is_there(path, one.source, begins_with if path.suffix == _TRANSCRIPT else None)
 
 
 def _saved(spec: SessionSpec) -> list[_Saved]:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from agentsdir.adapters.sides import Follower
@@ -109,3 +110,11 @@ class Writer:
         with (self._folder / path).open("ab") as file:
             file.write(self.left[path][:size])
         self.left[path] = self.left[path][size:]
+
+
+def read_so_far() -> int:
+    """Return how many bytes this process has read, or skip where the system does not count."""
+    counts = Path("/proc/self/io")
+    if not counts.exists():
+        pytest.skip("the system does not count what a process reads")
+    return int(counts.read_text().split("rchar:")[1].split()[0])

@@ -1,6 +1,12 @@
-"""Lets the Claude tests import what they share: the folder holds no package."""
+"""What the tests of this client share."""
 
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+import pytest
+from claude_client import Claude
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Claude:
+    """Return a machine on which nobody has used the client yet."""
+    return Claude(tmp_path)

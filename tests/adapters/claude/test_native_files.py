@@ -1,77 +1,43 @@
-"""Which files of the client's store are a session's, and the paths that they are saved under."""
+"""What is particular to the files of a session of Claude Code."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from claude_client import Claude
+from claude_support import lines, said, user
+from clients import ID
 
-import pytest
-from claude_support import SESSION, lines, row
-
-from agentsdir.adapters.claude.native_files import native_files, session_files
-from agentsdir.adapters.contract import Host, SessionSpec
-from agentsdir.formats.errors import UnsafePath
-from agentsdir.formats.reading.source import Source
+CHILD = user("c1", None, "look", isSidechain=True, sessionId=ID)
 
 
-def test_a_moved_session_keeps_its_saved_paths_and_odd_files_theirs(tmp_path: Path) -> None:
+def test_odd_files_keep_their_paths_where_a_session_was_moved(client: Claude) -> None:
     """A file that no client of today would name so has no place under the saved folder."""
-    folder = tmp_path / ".claude" / "projects" / "-here"
-    folder.mkdir(parents=True)
-    told = row("user", "u1", None, message={"role": "user", "content": "hi"})
-    aside = {**told, "isSidechain": True, "agentId": "a.b"}
-    (folder / f"{SESSION}.jsonl").write_bytes(lines(told))
-    (folder / "agent-a.b.jsonl").write_bytes(lines(aside))
-    saved = f"projects/-there/{SESSION}.jsonl"
-    spec = SessionSpec(
-        SESSION,
-        "",
-        "",
-        str(tmp_path),
-        now=str,
-        sleep=print,
-        new_id=str,
-        transcripts={saved: Source(saved, data=b"")},
-        host=Host(tmp_path),
-    )
-
-    paths = [file.path for file in session_files(spec)]
-
-    assert paths == [saved, "projects/-here/agent-a.b.jsonl"]
+    client.stand(client.talk)
+    odd = client.stand(lines({**CHILD, "agentId": "a.b"}), "agent-a.b.jsonl")
+    saved = client.save({client.transcript: client.talk})
+    paths = [file.path for file in client.provider.native_files(client.spec(saved))]
+    assert paths == [*saved, odd.relative_to(client.storage).as_posix()]
 
 
-def test_an_id_that_is_the_beginning_of_another_names_no_session(tmp_path: Path) -> None:
-    """An agent that was imported may have any native id; the user's own sessions are not its."""
-    folder = tmp_path / ".claude" / "projects" / "-here"
-    folder.mkdir(parents=True)
-    told = row("user", "u1", None, message={"role": "user", "content": "hi"})
-    (folder / f"{SESSION}.jsonl").write_bytes(lines(told))
-
-    assert native_files(tmp_path / ".claude", SESSION[:8]) == []
-    assert len(native_files(tmp_path / ".claude", SESSION)) == 1
-
-
-def test_what_no_client_makes_is_none_of_a_sessions_files(tmp_path: Path) -> None:
-    """Links, hidden folders, control characters and names without room beside them."""
-    folder = tmp_path / "projects" / "-here"
-    inside = folder / SESSION / "subagents"
-    (inside / ".hidden").mkdir(parents=True)
-    told = row("user", "u1", None, message={"role": "user", "content": "hi"})
-    (folder / f"{SESSION}.jsonl").write_bytes(lines(told))
-    aside = lines({**told, "isSidechain": True, "agentId": "a1"})
+def test_a_hidden_folder_holds_no_file_of_a_session_and_any_name_has_room(client: Claude) -> None:
+    """Names may leave no room beside them."""
+    client.stand(client.talk)
     long = f"agent-{'a' * 243}.jsonl"
-    for name in ("agent-a1.jsonl", "agent-a\n.jsonl", ".hidden/agent-a2.jsonl", long):
-        (inside / name).write_bytes(aside)
-    (inside / "agent-a3.jsonl").symlink_to(inside / "agent-a1.jsonl")
-    names = [Path(file.path).name for file in native_files(tmp_path, SESSION)]
-    assert sorted(names) == [f"{SESSION}.jsonl", "agent-a1.jsonl", long]
+    for name in (".hidden/agent-a2.jsonl", long):
+        client.stand(lines({**CHILD, "agentId": "a1"}), f"{ID}/subagents/{name}")
+    files = client.provider.native_files(client.spec({}))
+    assert [file.path.rpartition("/")[2] for file in files] == [client.transcript, long]
 
 
-def test_a_transcript_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """It could lead to anything, and all of it would be copied."""
-    folder = tmp_path / "projects" / "-here"
-    folder.mkdir(parents=True)
-    secret = tmp_path / "secret"
-    secret.write_bytes(lines(row("user", "u1", None, message={"role": "user", "content": "hi"})))
-    (folder / f"{SESSION}.jsonl").symlink_to(secret)
-    with pytest.raises(UnsafePath, match="is a link"):
-        native_files(tmp_path, SESSION)
+def test_a_sidecar_comes_with_its_subagent(client: Claude) -> None:
+    """It says what the subagent is."""
+    for name, data in client.whole.items():
+        client.stand(data, name)
+    session = client.reader.files(client.main)
+    assert [one.sidecar is not None for one in session.transcripts] == [False, True, False]
+
+
+def test_what_the_client_says_itself_is_by_no_model(client: Claude) -> None:
+    """The last model that was one goes on, in the first working directory."""
+    own = said("a9", "a1", "error", model="<synthetic>")
+    session = client.reader.adoptable(client.stand(client.talk + lines({**own, "cwd": "/w"})))
+    assert (session.model, session.cwd) == ("m-1", "/old/place")

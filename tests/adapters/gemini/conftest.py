@@ -1,6 +1,12 @@
-"""Lets the Gemini tests import what they share: the folder holds no package."""
+"""What the tests of this client share."""
 
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+import pytest
+from gemini_client import Gemini
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Gemini:
+    """Return a machine on which nobody has used the client yet."""
+    return Gemini(tmp_path)

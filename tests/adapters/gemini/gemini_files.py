@@ -1,18 +1,12 @@
-"""Session files in the making, and a machine with a client's store, shared by the Gemini tests."""
+"""Session files in the making, shared by the Gemini tests."""
 
 from __future__ import annotations
 
 import json
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-from agentsdir.adapters.contract import Host, SessionSpec
-from agentsdir.formats.reading.source import Source
+from clients import ID
 
-ID = "6f1b2f4e-93a7-4f0e-a0b5-0a4d6f3c1e01"
-OTHER = "0000000a-0000-4000-8000-00000000000b"
-NOW = "2026-01-02T03:04:05.678900Z"
 NAME = "session-2026-01-02T03-04-6f1b2f4e"
 
 
@@ -63,47 +57,3 @@ def document(*messages: dict[str, Any], **said: Any) -> bytes:
 
 TALK = log(header(), context(), prompt("hi"), answer())
 STUB = log(header(startTime="2026-02-02T00:00:00.000Z"), context())
-
-
-class Machine:
-    """A home with a client's store, and a working directory."""
-
-    def __init__(self, folder: Path, native_id: str = ID) -> None:
-        self.home = folder / "home"
-        self.cwd = folder / "My work ä"
-        self.native_id = native_id
-        for made in (self.home, self.cwd):
-            made.mkdir()
-
-    @property
-    def storage(self) -> Path:
-        """The client's root."""
-        return self.home / ".gemini"
-
-    @property
-    def project(self) -> Path:
-        """The folder of the working directory's project, by its slug."""
-        return self.storage / "tmp" / "my-work"
-
-    @property
-    def hashed(self) -> Path:
-        """The same in clients before 0.29."""
-        return self.storage / "tmp" / sha256(str(self.cwd.resolve()).encode()).hexdigest()
-
-    def spec(self, saved: dict[str, bytes], **host: Any) -> SessionSpec:
-        """Return what a session of the machine's is asked for by."""
-        files = {name: Source(name, data=data) for name, data in saved.items()}
-        return SessionSpec(
-            self.native_id, "", "", str(self.cwd), lambda: NOW, lambda _seconds: None,
-            lambda: OTHER, transcripts=files, host=Host(self.home, **host),
-        )  # fmt: skip
-
-    def stand(self, name: str, data: bytes = TALK, project: Path | None = None) -> Path:
-        """Put a file below a project's folder, as the client would, which marks it."""
-        project = project or self.project
-        path = project / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        if project == self.project:
-            (project / ".project_root").write_text(str(self.cwd.resolve()))
-        return path

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from gemini_files import ID, NAME, OTHER, STUB, TALK, answer, context, document, header, log, prompt
+from clients import ID, OTHER
+from gemini_files import NAME, STUB, TALK, answer, context, document, header, log, prompt
 
 from agentsdir.adapters.gemini.store.forking import fork
 from agentsdir.formats.reading.findings import Finding
@@ -80,15 +81,6 @@ def test_older_twins_and_stubs_stay_behind() -> None:
         }
     )
     assert list(files) == [f"tmp/w/chats/{FORKED}.jsonl"]
-
-
-def test_damaged_lines_are_left_out_and_told() -> None:
-    """What can be read on them is taken; a last line without an end gets one."""
-    damaged = TALK + b'{"id":"u9","type":"us\n' + log(prompt("more", "u2"))[:-1]
-    files, findings = forked({f"tmp/w/chats/{NAME}.jsonl": damaged})
-    (data,) = files.values()
-    assert data == TALK.replace(ID.encode(), OTHER.encode()) + log(prompt("more", "u2"))
-    assert len(findings) == 1
 
 
 @pytest.mark.parametrize("name", ["session-renamed", "session-1795815185553-my-own_i"])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gemini_files import ID, OTHER
+from clients import ID, OTHER
 
 from agentsdir.adapters.gemini.running.open_sessions import holder
 
