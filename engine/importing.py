@@ -20,6 +20,7 @@ from agentsdir.engine.native import main_in
 from agentsdir.engine.provider_sessions import find_provider, forked_files
 from agentsdir.formats.directory import documents, ids, locks, transcripts, workspace
 from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.directory.bundles import unpack
 from agentsdir.formats.directory.fold import IMPORT
 from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.directory.log import open_log, read_log
@@ -354,8 +355,6 @@ def unpacked(stream: Any, folder: Path) -> Path:
 
     Raises `Invalid` (kind ``bad-bundle``); then nothing of it is left.
     """
-    from agentsdir.formats.directory.bundles import unpack
-
     into = folder / "bundle"
     into.mkdir(mode=0o700)
     try:

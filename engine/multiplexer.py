@@ -8,6 +8,7 @@ released longest ago is suspended first. Decisions D12 and D26; docs/behaviour.m
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.engine.crashes import close_crashed_turn
@@ -127,8 +128,6 @@ class SessionMultiplexer:
 
     def sweep(self, seconds: float) -> list[str]:
         """Suspend the sessions in use that had no input for some seconds; return the agents."""
-        from datetime import timedelta
-
         try:
             oldest = times.to_text(times.from_text(self._world.now()) - timedelta(seconds=seconds))
         except OverflowError:  # longer than any calendar

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -224,8 +225,6 @@ def forked_files(
 
 def suspension_blob(paths: AgentPaths) -> bytes:
     """Return the blob of a suspended session; it is a short cut, so damage to it is no error."""
-    import base64
-
     try:
         return base64.b64decode(read_json(paths.session)["provider_state"], validate=True)
     except (FileNotFoundError, Invalid, KeyError, TypeError, ValueError):

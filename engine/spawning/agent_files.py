@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.formats import tomltext
 from agentsdir.formats.errors import Invalid, UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ def read_agent_file(path: Path, given: Mapping[str, str]) -> AgentFile:
             data = stream.read(MAX_SIZE + 1)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    from agentsdir.formats import tomltext
-
     try:
         said = tomltext.decode(data, MAX_SIZE)
     except ValueError as error:

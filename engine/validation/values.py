@@ -12,6 +12,7 @@ from agentsdir.formats.reading.blocks import BLOCK_TYPES
 from agentsdir.formats.reading.salvage import salvage
 from agentsdir.formats.reading.stream import EVENT_TYPES
 from agentsdir.schemas import check, places
+from agentsdir.schemas.violations import shown
 
 _COMPACT = orjson.OPT_STRICT_INTEGER
 _INDENTED = orjson.OPT_STRICT_INTEGER | orjson.OPT_INDENT_2
@@ -221,6 +222,4 @@ def difference(
         return None
     if type(wanted) is type(found) and wanted == found:
         return None
-    from agentsdir.schemas.violations import shown
-
     return pointer, f"holds {shown(found)}, the log says {shown(wanted)}"

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from agentsdir.formats.directory import derived, documents, fold, journal, locks
+from agentsdir.formats.directory import closed, creation, derived, documents, fold, journal, locks
 from agentsdir.formats.directory import transcripts as raw
 from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.directory.layout import MAX_DOCUMENT, open_plain, read_bytes
@@ -136,8 +136,6 @@ def _begin_without(
     paths: AgentPaths, first: Record | None, findings: list[Finding]
 ) -> tuple[AgentState, Record | None]:
     """Begin the fold of a log whose session.created cannot be read."""
-    from agentsdir.formats.directory import creation
-
     found = creation.lost_creation(paths, first)
     message = "who the agent is was taken from descriptor.json; its options are lost"
     if found.logged:
@@ -282,8 +280,6 @@ class AgentWriter:
         """
         self._held.check()
         if event == "session.state" or self.state.session.state is SessionState.TERMINATED:
-            from agentsdir.formats.directory import closed
-
             closed.check_event(self.state, event, data)
         record, position = journal.append_record(
             self.paths.log, self.state.position, event, data, ts, self.state.session.id, self._disk

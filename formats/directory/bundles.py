@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import tarfile
@@ -58,8 +59,6 @@ def pack(files: Mapping[str, Source], stream: BinaryIO, moment: int, *, gzipped:
 
     Raises `AgentsdirError` when the system refuses.
     """
-    import gzip
-
     try:
         if gzipped:
             with gzip.GzipFile("", "wb", _LEVEL, stream, moment) as packed:

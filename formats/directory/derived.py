@@ -5,6 +5,7 @@ Each is a function of the log alone, so that one appended to and one rebuilt are
 
 from __future__ import annotations
 
+import base64
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,6 @@ def session_document(session: Session) -> dict[str, Any]:
 def _in_base64(blob: bytes) -> str:
     if not blob:
         return ""
-    import base64
-
     return base64.b64encode(blob).decode("ascii")
 
 

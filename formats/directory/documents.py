@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,8 +64,6 @@ def remove(path: Path) -> None:
 
     Links are removed, never followed; what somebody else removes meanwhile is no error.
     """
-    import shutil
-
     try:
         if path.is_dir() and not path.is_symlink():
             try:

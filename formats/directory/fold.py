@@ -6,6 +6,7 @@ folded on from there, and is then the same as one folded from the start.
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats import jsontext
@@ -70,8 +71,6 @@ def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
     session.suspended_at = ts if suspended else None
     session.provider_state = b""
     if suspended and (blob := data.get("provider_state", "")) != "":
-        import base64
-
         session.provider_state = base64.b64decode(blob, validate=True)
 
 

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from agentsdir.formats import jsontext
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.directory.records import NO_LINE, STUB_END, as_record, line_hash
+from agentsdir.formats.reading.findings import Finding
 from agentsdir.formats.reading.lines import LINE_CAP, read_lines
+from agentsdir.formats.reading.salvage import salvage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from agentsdir.formats.directory.records import Record
-    from agentsdir.formats.reading.findings import Finding
 
 
 # How many unreadable lines in a row are held back before they are called damage.
@@ -67,8 +68,6 @@ def flaw(
     message: str,
 ) -> Finding:
     """Return what is wrong with a line; most logs have no such line."""
-    from agentsdir.formats.reading.findings import Finding
-
     return Finding(kind, file, line, offset, length, message)
 
 
@@ -196,8 +195,6 @@ def _decode(
     try:
         record = as_record(jsontext.decode(data))
     except jsontext.JSONDecodeError:
-        from agentsdir.formats.reading.salvage import salvage  # seldom needed
-
         found = salvage(data)
         records = [r for r in (as_record(value) for value, _, _ in found.values) if r is not None]
         kind = found.finding or "bad-json"

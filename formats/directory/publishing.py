@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -244,8 +245,6 @@ def move_agent(paths: AgentPaths, new: Path, disk: Disk) -> None:
 
 
 def _copy(old: Path, new: Path, disk: Disk) -> None:
-    import shutil
-
     temporary = new.with_name(f"{TEMPORARY}{new.name}-{os.urandom(6).hex()}")
     with _placing(temporary, new, disk, f"copy {old} to {new}"):
         shutil.copytree(old, temporary, symlinks=True)
@@ -297,6 +296,4 @@ def move_folder(old: Path, new: Path, disk: Disk) -> None:
 
 
 def _discard(folder: Path) -> None:
-    import shutil
-
     shutil.rmtree(folder, ignore_errors=True)

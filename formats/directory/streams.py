@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from hashlib import file_digest
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agentsdir.formats.directory.documents import make_folder
@@ -59,8 +60,6 @@ class StreamFile:
 
     def finish(self) -> Synced:
         """Make the stream durable; return what a `transcript.synced` event says of it."""
-        from hashlib import file_digest
-
         self._disk.sync_append(self._stream.fileno(), self._path)
         try:
             # What stands in the file counts: an interrupt may have come in the middle of `write`.
@@ -95,8 +94,6 @@ def open_stream(paths: AgentPaths, entry: dict[str, Any]) -> BinaryIO:
 
     Raises `Invalid` with the reason when it is missing or anything else.
     """
-    from hashlib import file_digest
-
     try:
         path, size, digest = store_path(paths, entry["path"]), entry["size"], entry["sha256"]
         opened = os.fdopen(open_plain(path), "rb")

@@ -18,6 +18,7 @@ from agentsdir.formats.directory.layout import (
 )
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.reading.source import Source
+from agentsdir.formats.reading.spool import Pieces
 
 if TYPE_CHECKING:
     import io
@@ -311,8 +312,6 @@ def beginning(path: Path, size: int, name: str) -> Source:
 
     Raises as `open_plain` does.
     """
-    from agentsdir.formats.reading.spool import Pieces
-
     with os.fdopen(open_plain(path), "rb") as stream:
         return Source.from_stream(name, Pieces(pieces(stream, size)))
 

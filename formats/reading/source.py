@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.reading.lines import LINE_CAP
+from agentsdir.formats.reading.spool import ByteSpool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from agentsdir.formats.reading.spool import ByteSpool, Readable
+    from agentsdir.formats.reading.spool import Readable
 
 HEAD = 64 * 1024
 MAX_DOCUMENT = 256 * 1024 * 1024
@@ -61,8 +62,6 @@ class Source:
     @classmethod
     def from_stream(cls, name: str, stream: Readable) -> Source:
         """Spool a stream that can be read only once (decision D30)."""
-        from agentsdir.formats.reading.spool import ByteSpool
-
         source = cls(name)
         source._spool = ByteSpool(stream)
         return source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import tempfile
 from array import array
 from bisect import bisect_right
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -50,8 +51,6 @@ class _Scratch:
         """Append all pieces. Raises `AgentsdirError` when the disk refuses."""
         try:
             if self._file is None:
-                import tempfile  # costs a third of a start-up, and small inputs never need it
-
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115, lives with us
             for at in range(0, len(pieces), GATHERED):
                 _write_all(self._file.fileno(), pieces[at : at + GATHERED])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,8 +103,6 @@ class Projects:
 
 def hashed(cwd: str) -> str:
     """Return the name of a project's folder in clients before 0.29."""
-    from hashlib import sha256  # loads OpenSSL, and reading a transcript hashes nothing
-
     return sha256(os.fsencode(cwd)).hexdigest()
 
 

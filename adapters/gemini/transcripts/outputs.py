@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
@@ -115,8 +116,6 @@ class Outputs:
         """Return a file's bytes (None of a very long one), their SHA-256, and how many they are."""
         if self._project is None:
             raise _Elsewhere("the transcript stands in no project's folder of the client's")
-        from hashlib import sha256  # loads OpenSSL; most transcripts have no such file
-
         digest, size, pieces = sha256(), 0, []
         with os.fdopen(_open(self._project, inner), "rb") as stream:
             while piece := stream.read(_PIECE):

@@ -14,6 +14,7 @@ from agentsdir.adapters.gemini.transcripts.turns import Turn, TurnWriter
 from agentsdir.formats import times
 from agentsdir.formats.reading.blocks import MAIN
 from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.reading.rows import Tally
 from agentsdir.formats.reading.usage import usage
 
 if TYPE_CHECKING:
@@ -82,7 +83,5 @@ def entry_of(value: dict[str, Any]) -> str:
 
 def prompts_in(data: bytes) -> list[dict[str, Any]]:
     """Return the prompts in the file."""
-    from agentsdir.formats.reading.rows import Tally
-
     rows = ListDocument(data).rows(("",), "", Tally(), lambda _finding: None)
     return [row.value for row in rows if is_prompt(row.value)]
