@@ -18,12 +18,9 @@ from typing import Any
 
 from agentsdir.cli.main import main
 
-# What runs late, and would be imported anew in every fork.
-LATE = ("cli.answers", "cli.invocation", "engine.resuming", "engine.turns")
-for late in (*LATE, "engine.suspending"):
-    import_module(f"agentsdir.{late}")
-for command in ("send", "suspend", "resume"):
-    import_module(f"agentsdir.cli.commands.{command}")
+# What `main` imports, and would import anew in every fork.
+for late in ("environment", "invocation", "commands.send", "commands.suspend", "commands.resume"):
+    import_module(f"agentsdir.cli.{late}")
 
 NAMES = ("open", "write", "fsync", "ftruncate", "rename", "replace", "mkdir", "close", "unlink")
 
