@@ -67,25 +67,6 @@ def test_an_active_session_is_suspended_before_it_is_put_away(shell: Any) -> Non
     assert shell("validate").out == ""
 
 
-def test_a_crashed_turn_is_ended_first(shell: Any) -> None:
-    """As `restore` would have ended it."""
-    agent = shell.new()
-    log = shell.folder(agent) / "events.jsonl"
-    shell.ok("send", agent, "hi")
-    lines = log.read_bytes().splitlines(keepends=True)
-    start = next(number for number, line in enumerate(lines) if b'"turn.start"' in line)
-    log.write_bytes(b"".join(lines[: start + 1]))
-    for name in ("state.json", "history.jsonl"):
-        (shell.folder(agent) / name).unlink()
-
-    shell.ok("archive", agent)
-
-    kept = (archived(shell, agent) / "events.jsonl").read_bytes()
-    assert b'"turn.aborted"' in kept
-    assert kept.endswith(b"\n")
-    assert b'"reason":"archive"' in kept.splitlines()[-1]
-
-
 def test_what_was_put_away_comes_back_as_it_was(shell: Any) -> None:
     """To the byte, and its session goes on with its context."""
     agent = shell.new("--name", "demo")
@@ -152,40 +133,6 @@ def test_several_agents_are_archived_at_once(shell: Any) -> None:
     assert shell.folder(busy).exists()
 
 
-@pytest.mark.parametrize(
-    ("made", "again"),
-    [
-        (["--name", "x"], ["--name", "x"]),
-        (["--type", "heartbeat"], ["--type", "heartbeat"]),
-        (["--type", "cron", "--cron", "nightly"], ["--type", "cron", "--cron", "nightly"]),
-        (["--type", "cron", "--cron", "c" * 24], ["--type", "cron", "--cron", "c" * 24]),
-        (
-            ["--connector", "t", "--user", "u", "--channel", "c"],
-            ["--connector", "t", "--user", "u", "--channel", "c"],
-        ),
-    ],
-    ids=["name", "heartbeat", "cron", "id", "user"],
-)
-def test_a_place_that_was_taken_meanwhile_is_not_given_back(
-    shell: Any, made: list[str], again: list[str]
-) -> None:
-    """The name and the key of an archived agent are free; who has them now keeps them."""
-    agent = shell.new(*made)
-    shell.ok("archive", agent)
-    newer = shell.new(*again)
-    before = shell.tree()
-
-    done = shell("archive", "--undo", "--json", agent)
-
-    assert (done.code, done.error["kind"]) == (1, "already-exists")
-    assert newer in done.error["message"]
-    assert {path: data for path, (_, data) in shell.tree().items()} == {
-        path: data for path, (_, data) in before.items()
-    }
-    shell.ok("rm", "--yes", newer)
-    shell.ok("archive", "--undo", agent)
-
-
 def test_siblings_of_another_parent_may_have_the_name(shell: Any) -> None:
     """Names are unique among siblings, when agents come back too."""
     parents = [shell.new(), shell.new()]
@@ -244,21 +191,6 @@ def test_archived_agents_are_validated_like_the_others(shell: Any) -> None:
     assert lines[0] == f"{root}: wide-mode: the mode is 0755, not 0700"
     assert any(line.startswith(f"{root}/{agent}/events.jsonl:2: ") for line in lines)
     assert f"{root}/notes.txt: foreign-entry: its name is no agent id" in lines
-
-
-def test_a_link_in_place_of_the_archive_is_not_followed(shell: Any) -> None:
-    """Nothing is written where it leads, and the agents are still there."""
-    agent = shell.new()
-    away = shell.home / "away"
-    away.mkdir()
-    (shell.root / "archive").symlink_to(away)
-
-    assert shell("archive", agent).code == 12
-    assert shell("archive", "--list").code == 12
-    assert list(away.iterdir()) == []
-    assert shell("inspect", "nobody").code == 10
-    assert [row["agentId"] for row in shell.ok("list").rows] == [agent]
-    assert "unsafe-path" in shell("validate").out
 
 
 def test_children_and_parents_are_archived_one_by_one(shell: Any) -> None:

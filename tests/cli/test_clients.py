@@ -7,13 +7,11 @@ import json
 import os
 import stat
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import commands
 import orjson
 import pytest
 from typist import Typist
@@ -491,35 +489,6 @@ def test_several_lines_at_once_are_no_answer(shell: Any) -> None:
         asking = confirmation(shell, tty=True, terminal=person.terminal)
         assert asking(REQUEST).allowed is False
     assert "Several lines came at once" in person.shown
-
-
-def test_one_question_at_a_time_stands_at_a_terminal(shell: Any) -> None:
-    """A second one is shown when the first is answered, and says meanwhile that it waits."""
-    with Typist() as person:
-        first = confirmation(shell, tty=True, terminal=person.terminal)
-        second = confirmation(shell, tty=True, terminal=person.terminal)
-        answers: dict[str, bool] = {}
-
-        def run(name: str, asking: Confirmation) -> threading.Thread:
-            def answer() -> None:
-                answers[name] = asking(REQUEST).allowed
-
-            thread = threading.Thread(target=answer, daemon=True)
-            thread.start()
-            return thread
-
-        threads = [run("first", first)]
-        commands.until(lambda: person.shown.endswith("[y/N] "), "the first question")
-        threads.append(run("second", second))
-        said = second._env.stderr
-        commands.until(lambda: "waits with a question" in said.text, "that the second waits")  # type: ignore[attr-defined]
-        assert person.shown.count("wants to use") == 1
-        person.type(b"y\n")
-        commands.until(lambda: person.shown.count("Allow? [y/N] ") == 2, "the second question")
-        person.type(b"n\n")
-        for thread in threads:
-            thread.join(commands.PATIENCE)
-    assert answers == {"first": True, "second": False}
 
 
 def test_a_denial_is_said_and_stands_in_the_result(telling: Any) -> None:

@@ -93,19 +93,6 @@ def test_one_may_ask_and_not_wait(shell: Any, at_work: Any) -> None:
     assert process.wait(LONG) == 130
 
 
-def test_a_turn_whose_process_died_cannot_be_asked(shell: Any, at_work: Any) -> None:
-    """Exit 13, and the hint says what ends it."""
-    agent, process = at_work()
-    process.kill()
-    process.wait(LONG)
-    before = events(shell, agent)
-    done = shell("interrupt", agent, "--json")
-    assert (done.code, done.error["kind"]) == (13, "not-running")
-    assert f"agentsdir restore {agent}" in done.error["hint"]
-    assert events(shell, agent) == before
-    shell.ok("restore")
-
-
 def test_a_process_that_dies_meanwhile_is_said(shell: Any, at_work: Any) -> None:
     """Who waits does not wait for ever."""
     agent, process = at_work()
@@ -123,14 +110,6 @@ def test_a_process_that_dies_meanwhile_is_said(shell: Any, at_work: Any) -> None
     _, said = asking.communicate(timeout=LONG)
     assert asking.returncode == 1
     assert b"agentsdir restore" in said
-
-
-def test_an_idle_agent_is_not_interrupted(shell: Any) -> None:
-    """Exit 13, without a record."""
-    agent = shell.new()
-    before = events(shell, agent)
-    assert shell("interrupt", agent).code == 13
-    assert events(shell, agent) == before
 
 
 def test_an_idle_agent_is_left_a_message_all_the_same(shell: Any) -> None:
@@ -192,15 +171,6 @@ def test_a_parent_that_is_idle_passes_an_interrupt_on(shell: Any, at_work: Any) 
     shell.ok("interrupt", top)
     assert process.wait(LONG) == 130
     assert "abort.requested" not in [record["event"] for record in events(shell, top)]
-    assert events(shell, low)[-2]["data"]["reason"] == "parent"
-
-
-def test_ctrl_c_on_a_parents_turn_ends_what_runs_below_it(shell: Any, at_work: Any) -> None:
-    """As a request from elsewhere does."""
-    top, above = at_work()
-    low, below = at_work(options=("--type", "subagent", "--parent", top, "--name", "low"))
-    above.send_signal(signal.SIGINT)
-    assert (above.wait(LONG), below.wait(LONG)) == (130, 130)
     assert events(shell, low)[-2]["data"]["reason"] == "parent"
 
 
@@ -317,11 +287,3 @@ def test_a_reset_begins_a_new_segment(shell: Any, state: str) -> None:
     markers = [orjson.loads(line) for line in history if b'"reset"' in line]
     assert [marker["message"] for marker in markers] == ["a new task"]
     assert (shell("validate").code, shell("validate").out) == (0, "")
-
-
-def test_a_reset_agent_at_work_is_locked(shell: Any, at_work: Any) -> None:
-    """Exit 11; nothing is recorded."""
-    agent, _ = at_work()
-    before = events(shell, agent)
-    assert shell("reset", agent).code == 11
-    assert events(shell, agent) == before

@@ -237,7 +237,7 @@ def test_new_refuses_what_it_cannot_mean(shell: Any, arguments: list[str]) -> No
     assert (done.code, done.err.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize("verb", ["send", "suspend", "resume", "restore", "new"])
+@pytest.mark.parametrize("verb", ["send", "suspend", "resume", "restore", "new", "archive", "rm"])
 def test_no_writing_verb_touches_a_root_with_an_unknown_feature(shell: Any, verb: str) -> None:
     """Reading works."""
     agent = shell.new()
@@ -245,8 +245,8 @@ def test_no_writing_verb_touches_a_root_with_an_unknown_feature(shell: Any, verb
     document = {"format": "agentsdir", "version": 1, "features": ["shards"]}
     (shell.root / "agentsdir.json").write_text(json.dumps(document))
     before = shell.tree()
-    arguments = {"new": ["new"], "send": ["send", agent, "x"]}.get(verb, [verb, agent])
-    done = shell(*arguments, "--json")
+    arguments = {"new": ["new"], "send": ["send", agent, "x"], "rm": ["rm", "--yes", agent]}
+    done = shell(*arguments.get(verb, [verb, agent]), "--json")
     assert (done.code, done.error["kind"]) == (12, "unknown-version")
     assert "shards" in done.error["message"]
     assert shell.tree() == before

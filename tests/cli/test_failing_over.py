@@ -11,7 +11,6 @@ import pytest
 from agentsdir.schemas import check
 
 DOWN = '{"type": "error", "kind": "rate-limited", "message": "try later"}\n'
-SLOW = '{"type": "sleep", "seconds": 600}\n'
 
 
 def script(tmp_path: Path, text: str) -> str:
@@ -45,22 +44,6 @@ def test_the_person_is_told_who_answered(shell: Any, tmp_path: Path) -> None:
     assert shell("send", agent, "hi", "--json").json["response"].endswith("\n\nhi")
 
 
-@pytest.mark.feature("C-11")
-@pytest.mark.parametrize("reason", ["error", "aborted"])
-def test_a_turn_whose_provider_says_that_it_failed_is_exit_14(
-    shell: Any, tmp_path: Path, reason: str
-) -> None:
-    """A script that goes by exit codes hears of it; the person hears it too."""
-    line = f'{{"type":"metadata_update","metadata":{{"stopReason":"{reason}"}}}}\n'
-    agent = shell.script(
-        script(tmp_path, line), "--connector", "irc", "--user", "a", "--channel", "c"
-    )
-    done = shell("send", agent, "hi", "--json")
-    assert done.code == 14, done
-    assert shell.ok("outbox", agent, "--json").rows[0]["text"] == "Inference failed."
-    assert shell("validate").code == 0
-
-
 def test_the_root_says_who_answers_where_nothing_else_does(shell: Any, tmp_path: Path) -> None:
     """A provider for new agents, and stand-ins for those that have no list."""
     shell.new()
@@ -92,15 +75,3 @@ def test_limits_are_recorded(shell: Any) -> None:
     agent = shell.new("--max-ticks", "3")
     assert records(shell, agent)[0]["data"]["limits"] == {"max_ticks": 3}
     assert shell.ok("inspect", agent, "--json").json["limits"] == {"max_ticks": 3}
-
-
-def test_a_turn_may_be_given_a_time(shell: Any, tmp_path: Path) -> None:
-    """It ends as a failure of its own kind; the agent goes on."""
-    agent = shell.script(script(tmp_path, SLOW))
-    done = shell("send", agent, "hi", "--timeout", "0.05", "--json")
-    assert (done.code, done.error["kind"]) == (124, "turn-timeout"), done
-    assert [record["event"] for record in records(shell, agent)][-2:] == [
-        "turn.aborted",
-        "message.delivered",
-    ]
-    assert shell("send", agent, "hi", "--no-wait", "--timeout", "1").code == 2

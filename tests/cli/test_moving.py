@@ -208,14 +208,6 @@ def test_a_bundle_has_the_same_bytes_each_time(shell: Any, talk: str, dest: str)
     assert {m.mode for m in members} == {0o600, 0o700}
 
 
-def test_standard_output_takes_a_tar(shell: Any, talk: str) -> None:
-    """The one that a file would be."""
-    shell.ok("export", "--bundle", talk, "out.tar")
-    done = shell.sh(f"agentsdir export --bundle {talk} - | cmp - out.tar && echo same")
-
-    assert done.stdout == "same\n"
-
-
 def test_a_folder_bundle_is_an_agents_directory_of_one(shell: Any, talk: str) -> None:
     """`validate` and `inspect` work on it, and the derived files are what the log says."""
     shell.ok("export", "--bundle", talk, "bundle")
@@ -603,17 +595,6 @@ def test_a_native_session_becomes_an_agent(shell: Any, way: str) -> None:
     assert [block["block"]["id"] for block in blocks] == [block["id"] for block in parsed]
     assert shell.ok("inspect", ID).json["agentId"] == agent
     assert is_sound(shell)
-
-
-def test_a_session_is_adopted_once(shell: Any) -> None:
-    """Two agents would write to one transcript."""
-    native(shell)
-    agent = shell.ok("new", "--from", ID).out.strip()
-
-    done = shell("new", "--from", ID, "--json")
-
-    assert (done.code, done.error["kind"]) == (1, "already-exists")
-    assert agent in done.error["message"]
 
 
 def test_an_archived_agent_does_not_come_back_to_a_session_that_is_another_ones(

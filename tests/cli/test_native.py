@@ -59,13 +59,6 @@ def test_a_pipe_gets_json_lines_and_a_terminal_a_table(shell: Any, store: Path) 
     assert shell.ok("list", "--native", "--json", tty=True).rows == rows
 
 
-def test_what_a_list_prints_is_valid(shell: Any, store: Path) -> None:
-    """`validate` knows its lines by their content."""
-    listed = shell.ok("list", "--native").out
-    assert shell("validate", "-", stdin=listed.encode()).code == 0
-    del store
-
-
 def test_the_store_is_where_the_client_has_it(shell: Any, store: Path) -> None:
     """`CLAUDE_CONFIG_DIR` moves it, and a DIR names another; none at all is an empty list."""
     moved = store.rename(shell.home / "config")

@@ -119,19 +119,6 @@ def test_keys_typed_ahead_answer_no_question_of_two_agents(desk: Desk) -> None:
     assert desk.said(f"{second}.out") == f"{letters[second]}: allow"
 
 
-def test_a_hooks_no_is_said_and_nobody_is_asked(desk: Desk) -> None:
-    """With the hook's reason."""
-    hook = desk.shell.home / ".config" / "agentsdir" / "hooks" / "tool-confirmation"
-    hook.parent.mkdir()
-    hook.write_text("#!/bin/sh\necho 'not on a Sunday' >&2\nexit 1\n")
-    hook.chmod(0o700)
-    desk.go()
-    desk.type("agentsdir send one a >one.out")
-    assert desk.said("one.out") == "a: deny"
-    desk.sees("agentsdir: Bash is denied: not on a Sunday")
-    assert PROMPT not in desk.console.shown
-
-
 def test_a_job_in_the_background_asks_once_it_is_in_the_foreground(desk: Desk) -> None:
     """Until then it says that it has a question; keys for the shell are the shell's."""
     desk.type("agentsdir send one a >one.out &")

@@ -113,18 +113,6 @@ def test_a_yes_that_was_typed_before_the_question_removes_nothing(shell: Any) ->
     assert (done.code, left(shell)) == (1, [agent])
 
 
-def test_what_an_agent_is_called_cannot_drive_the_terminal_of_the_question(shell: Any) -> None:
-    """Titles are shown with their control characters masked, on the agent's one line."""
-    agent = shell.new()
-    shell.ok("send", agent, stdin=b"\x1b]0;pwned\x07 \xc2\x9b1m")
-
-    with Typist(b"n\n") as person:
-        shell.terminal = person.terminal
-        shell("rm", agent, stdin_tty=True)
-
-    assert person.shown.replace("\n", "").isprintable()
-
-
 def test_where_nobody_can_be_asked_yes_must_be_said(shell: Any) -> None:
     """A script that forgot it is told how; what is piped in is no answer."""
     agent = shell.new()
@@ -197,16 +185,6 @@ def test_links_in_an_agents_folder_are_removed_and_not_followed(shell: Any) -> N
     assert (away / "precious").read_text() == "x"
 
 
-def test_a_link_in_place_of_an_agent_is_refused(shell: Any) -> None:
-    """Neither the link nor what it leads to is touched."""
-    agent = shell.new()
-    link = shell.root / "agents" / ("z" * 24)
-    link.symlink_to(shell.folder(agent))
-
-    assert shell("rm", "--yes", "z" * 24).code == 12
-    assert left(shell) == sorted([agent, link.name])
-
-
 def test_children_of_a_removed_agent_stay(shell: Any) -> None:
     """They go on naming their parent, and can still be used."""
     parent = shell.new()
@@ -225,16 +203,6 @@ def test_a_name_and_a_key_are_free_again(shell: Any) -> None:
     shell.new("--type", "cron", "--cron", "nightly", "--name", "x")
     shell.ok("rm", "-y", "x")
     shell.new("--type", "cron", "--cron", "nightly", "--name", "x")
-
-
-def test_a_root_of_a_newer_format_loses_nothing(shell: Any) -> None:
-    """A program that does not know a root's features removes nothing from it."""
-    agent = shell.new()
-    document = '{"format": "agentsdir", "version": 1, "features": ["vault"]}'
-    (shell.root / "agentsdir.json").write_text(document)
-
-    assert shell("rm", "--yes", agent).code == 12
-    assert left(shell) == [agent]
 
 
 def test_who_waits_for_the_turn_of_a_removed_agent_is_told_that_it_is_gone(shell: Any) -> None:
@@ -264,18 +232,3 @@ def test_senders_and_a_removal_at_once_leave_all_or_nothing(shell: Any) -> None:
     assert code == 0
     assert {sender.returncode for sender in senders} <= {0, 10}, outputs
     assert left(shell) == []
-
-
-def test_what_a_killed_removal_left_is_seen_by_nobody_and_swept_by_restore(shell: Any) -> None:
-    """As if it had died between the rename and the removing."""
-    agent, kept = shell.new(), shell.new()
-    layout = Layout(shell.root)
-    rest = withdraw_agent(layout, layout.agent(agent), Disk())
-
-    assert [row["agentId"] for row in shell.ok("list").rows] == [kept]
-    assert shell("inspect", agent).code == 10
-    assert "leftover" in shell("validate").out
-    done = shell("restore")
-    assert (done.code, f"removed {rest}" in done.err) == (0, True)
-    assert left(shell) == [kept]
-    assert shell("validate").out == ""

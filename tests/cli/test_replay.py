@@ -131,14 +131,6 @@ def test_what_cannot_be_meant_is_refused(shell: Any, options: tuple[str, ...]) -
     assert (done.code, done.out, done.error["kind"]) == (Exit.USAGE, "", "usage")
 
 
-def test_a_time_before_the_agent_is_a_usage_error_for_its_state(shell: Any) -> None:
-    """The hint says when it begins."""
-    agent = shell.new()
-    done = shell("replay", agent, "--state", "--at", "1999-01-01T00:00:00Z", "--json")
-    assert done.code == Exit.USAGE
-    assert records(shell, agent)[0]["ts"] in done.error["hint"]
-
-
 @pytest.mark.feature("C-02")
 def test_record_keeps_the_stream_for_replay_as_events(shell: Any) -> None:
     """The page, the answer and the result are what they are without it."""
@@ -151,16 +143,3 @@ def test_record_keeps_the_stream_for_replay_as_events(shell: Any) -> None:
     assert shell.ok("replay", agent, "--check").code == Exit.OK
     result = shell.ok("send", shell.new(), "--record", "--json", "hi").json
     assert (result["response"], check("turn-result", result)) == ("hi", [])
-
-
-def test_a_lost_stream_is_named_and_exits_3(shell: Any) -> None:
-    """For events; the page does not need it."""
-    agent = shell.new()
-    shell.ok("send", agent, "--record", "hi")
-    (path,) = (shell.folder(agent) / "transcripts").rglob("*.stream")
-    path.unlink()
-    done = shell("replay", agent, "--events")
-    assert done.code == Exit.PARTIAL
-    assert f"{path}: stream-lost: " in done.err
-    assert [row["type"] for row in done.rows] == ["block_complete"] * 2 + ["metadata_update"]
-    assert shell.ok("replay", agent).out == "> hi\n\nhi\n\n"

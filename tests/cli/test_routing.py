@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -152,18 +148,6 @@ def texts(kept: Path) -> list[str]:
     return [document["text"] for document in lines(kept)]
 
 
-def kill_once(shell: Any, agent: str, has_come: Callable[[], bool]) -> None:
-    """Send to an agent in a process that is killed when something has come to pass."""
-    command = [sys.executable, "-m", "agentsdir.cli.main", "send", agent, "one"]
-    process = subprocess.Popen(command, env=shell.environment(), stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 30
-    while not has_come():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-
-
 ONE, TWO = "1" * 24, "2" * 24
 
 
@@ -258,17 +242,6 @@ def test_all_that_wait_can_be_said_to_be_taken(shell: Any) -> None:
     assert shell("validate").out == ""
 
 
-def test_after_a_crash_nothing_waits_for_a_person_at_a_terminal(shell: Any) -> None:
-    """No connector will ever take it; `restore` says that the turn was ended."""
-    (shell.cwd / "talk.jsonl").write_text('{"type":"sleep","seconds":60}\n')
-    agent = shell.script(str(shell.cwd / "talk.jsonl"))
-    log = shell.folder(agent) / "events.jsonl"
-    kill_once(shell, agent, lambda: b'"turn.start"' in log.read_bytes())
-
-    assert "ended turn" in shell("restore").out
-    assert shell.ok("outbox").out == ""
-
-
 def test_a_hook_that_is_not_ones_own_is_not_passed_over(shell: Any) -> None:
     """It was meant to take the text."""
     agent = shell.new(*PERSON)
@@ -332,48 +305,6 @@ def test_each_turn_of_a_person_behind_a_connector_hands_out_its_answer(shell: An
     assert shell("validate").out == ""
 
 
-def test_a_failing_hook_fails_no_turn_and_the_next_turn_tries_again(shell: Any) -> None:
-    """The answer is printed, the reason said; both texts come in order when the hook is back."""
-    agent = shell.new(*PERSON)
-    hook(shell, "echo 'no network' >&2; exit 1")
-    done = shell("send", agent, "one")
-    assert (done.code, done.out) == (0, "one\n")
-    assert "no network" in done.err
-    kept = hook(shell, 'cat >> "$kept"')
-    shell.ok("send", agent, "two")
-    assert texts(kept) == ["one", "two"]
-
-
-def test_a_process_killed_while_its_hook_runs_loses_no_text(shell: Any) -> None:
-    """The hook dies with it or not; the text waits, and is handed out by whoever comes next."""
-    agent = shell.new(*PERSON)
-    kept = hook(shell, 'echo $$ > "$kept.begun"; exec sleep 60')
-    begun = Path(f"{kept}.begun")
-    kill_once(shell, agent, lambda: begun.exists() and begun.read_text().endswith("\n"))
-    os.kill(int(begun.read_text()), signal.SIGKILL)
-
-    assert [row["text"] for row in shell("outbox").rows] == ["one"]
-    hook(shell, 'cat >> "$kept"')
-    assert shell("outbox", "--deliver").code == 0
-    shell("restore")
-    assert texts(kept) == ["one"]
-    assert shell.ok("outbox").out == ""
-
-
-@pytest.mark.feature("T-06")
-def test_what_a_restoration_says_is_handed_out_once(shell: Any) -> None:
-    """`Internal error.` to the person whose turn was cut off."""
-    (shell.cwd / "talk.jsonl").write_text('{"type":"sleep","seconds":60}\n')
-    agent = shell.script(str(shell.cwd / "talk.jsonl"), *PERSON)
-    kept = hook(shell, 'cat >> "$kept"')
-    log = shell.folder(agent) / "events.jsonl"
-    kill_once(shell, agent, lambda: b'"turn.start"' in log.read_bytes())
-
-    for _ in range(2):
-        assert shell("restore").code == 0
-    assert texts(kept) == ["Internal error."]
-
-
 def test_a_renamed_agent_that_is_imported_twice_has_its_name_once(shell: Any) -> None:
     """The second is another agent, without the name; a third keeps one that is free."""
     agent = shell.new("--name", "draft")
@@ -435,23 +366,6 @@ def test_messages_of_one_conversation_sent_at_once_are_one_agents_in_order(shell
     assert answered == asked
 
 
-@pytest.mark.feature("T-11")
-def test_a_task_and_the_heartbeat_run_on_one_agent_each_and_are_never_foreground(
-    shell: Any,
-) -> None:
-    """As two lines of a crontab would send to them, again and again."""
-    for batch in ("one", "two"):
-        assert shell.ok("send", "--heartbeat", f"batch {batch}").out == f"batch {batch}\n"
-        assert shell.ok("send", "--cron", "nightly", f"report {batch}").out == f"report {batch}\n"
-
-    rows = {row["descriptor"]["type"]: row for row in shell.ok("list").rows}
-    assert sorted(rows) == ["cron", "heartbeat"]
-    assert [row["counters"]["turns"] for row in rows.values()] == [2, 2]
-    assert shell.ok("resolve", "heartbeat").out == f"{rows['heartbeat']['agentId']}\n"
-    assert shell("resolve", "most-recent-foreground").code == 10
-    assert shell.ok("outbox").out == ""
-
-
 REFUSED = {
     "an empty prompt": ["--heartbeat", ""],
     "a prompt that is not there": ["--heartbeat", "--messages", "nowhere.json"],
@@ -466,25 +380,6 @@ def test_a_message_that_cannot_be_sent_makes_no_agent(shell: Any, arguments: lis
     """It is looked at before the agent that it is for."""
     assert shell("send", *arguments).code in (2, 10)
     assert not shell.root.exists()
-
-
-@pytest.mark.feature("T-05")
-def test_what_a_subagent_says_to_nobody_in_particular_its_parent_hears_as_a_system_message(
-    shell: Any,
-) -> None:
-    """And what a task says, the most recent foreground agent; both say from whom it is."""
-    shell.new()
-    user = shell.new()
-    task = shell.new("--type", "cron", "--cron", "nightly")
-    child = shell.new("--type", "subagent", "--parent", task, "--name", "scout")
-
-    for sender, heard_by in ((child, task), (task, user)):
-        done = shell.ok("send", "--from", sender, "found it")
-        assert done.out == f'<system_message origin="{sender}">found it</system_message>\n'
-        log = lines(shell.folder(heard_by) / "events.jsonl")
-        (heard,) = [r["data"] for r in log if r["event"] == "message.enqueued"]
-        assert (heard["kind"], heard["sender"]) == ("system", sender)
-        assert heard["content"] == [{"type": "text", "text": "found it"}]
 
 
 def test_in_a_turn_nobody_speaks_for_another_agent(shell: Any) -> None:
@@ -504,24 +399,6 @@ def test_in_a_turn_no_turn_is_run(shell: Any) -> None:
     with locks.hold(AgentPaths(shell.folder(agent), agent).turn):
         done = shell("send", "--no-message", "--to", agent, "--wait", "0.1", "--json")
     assert (done.code, "within a turn none is" in done.error["message"]) == (2, True)
-
-
-def test_a_message_from_within_parents_that_go_round_is_refused_by_name(shell: Any) -> None:
-    """Exit 12; nobody gets it."""
-    one = shell.new()
-    two = shell.new("--type", "subagent", "--parent", one, "--name", "x")
-    log = shell.folder(one) / "events.jsonl"
-    first, *rest = lines(log)
-    who = {"type": "subagent", "id": one, "parentAgentId": two, "name": "y"}
-    first["data"] |= {"descriptor": who, "parentAgentId": two}
-    log.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in (first, *rest)))
-    (shell.folder(one) / "state.json").unlink()
-
-    done = shell("send", "--from", two, "--json", "hello")
-
-    assert (done.code, done.error["kind"]) == (12, "parent-cycle")
-    assert one in done.error["message"]
-    assert two in done.error["message"]
 
 
 def test_what_is_said_beside_an_answer_at_a_terminal_begins_a_line_of_its_own(shell: Any) -> None:

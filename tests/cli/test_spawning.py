@@ -94,24 +94,6 @@ def test_the_answer_as_events_or_as_one_document(shell: Any) -> None:
     assert said["agentId"] in children(shell, parent)
 
 
-def test_a_subagent_that_fails_fails_the_command_and_its_parent_is_told(shell: Any) -> None:
-    """By one notice; and the block and the event say it too."""
-    parent = shell.new()
-    options = ("--provider", "script", "-o", "file=/nonexistent", "--name", "fox")
-    done = shell("spawn", "hi", "--parent", parent, *options)
-    assert (done.code, done.out) == (14, "")
-    (notice,) = records(shell, parent, "message.enqueued")
-    assert notice["notice"] is True
-    assert notice["content"][0]["text"].startswith("Subagent fox (")
-    blocks = [data["block"] for data in records(shell, parent, "block")]
-    assert [block["status"] for block in blocks if "status" in block] == [
-        "pending",
-        "running",
-        "error",
-    ]
-    assert records(shell, parent, "agent.spawned")[-1]["status"] == "error"
-
-
 @pytest.mark.feature("A-05")
 def test_an_agent_file_says_what_it_is_and_the_command_line_goes_before_it(shell: Any) -> None:
     """Its props are filled in, its name is made of the file's."""

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.services import world_of
 from agentsdir.cli.targets import TargetOptions, find_target
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.errors import NoSuchAgent, UsageError
+from agentsdir.formats.errors import UsageError
 
 
 def environment(shell: Any, turn_of: str = "") -> Environment:
@@ -130,19 +129,6 @@ def test_in_a_turn_a_message_is_for_the_parent_or_for_the_foreground(shell: Any)
     assert found(shell, "done", sender=child, turn_of=task) == task
     assert found(shell, user, "done", turn_of=child) == user
     assert found(shell, "done", to=user, turn_of=child) == user
-
-
-def test_a_parent_that_is_gone_is_named_and_nobody_else_gets_the_message(shell: Any) -> None:
-    """Exit 10 with a kind of its own."""
-    top, other = shell.new(), shell.new()
-    child = shell.new("--type", "subagent", "--parent", top, "--name", "scout")
-    shell.ok("archive", top)
-
-    with pytest.raises(NoSuchAgent, match=f"agent {child} has the parent {top}") as refused:
-        found(shell, "done", turn_of=child)
-
-    assert refused.value.kind == "missing-parent"
-    assert read_agent(environment(shell).layout.agent(other)).state.pending == []
 
 
 REFUSED = {

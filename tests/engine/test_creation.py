@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsdir.engine.creation import KINDS, NewAgent, create_agent
+from agentsdir.engine.creation import KINDS
 from agentsdir.formats.directory import derived
-from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, UnknownVersion, UsageError
+from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, UsageError
 
 PARENT = "a" * 24
 
@@ -143,27 +142,6 @@ def test_a_terminated_agent_keeps_no_key(stage: Any, key: str) -> None:
     assert stage.new(**UNIQUE[key]).id != first.id
 
 
-def test_children_of_different_parents_may_share_a_name(stage: Any) -> None:
-    """And a child may have the name of an agent without a parent."""
-    one, two = stage.new(name="child"), stage.new()
-    for parent in (one, two):
-        stage.new(kind="subagent", parent=parent.id, name="child")
-
-
-@pytest.mark.feature("G-05")
-def test_every_subagent_gets_an_id_of_its_own(stage: Any) -> None:
-    """Also with a name that a terminated sibling had; the id stands in its descriptor."""
-    parent = stage.new()
-    seen = set()
-    for _ in range(3):
-        child = stage.new(kind="subagent", parent=parent.id, name="reviewer")
-        assert descriptor(child)["id"] == child.id
-        seen.add(child.id)
-        change = {"from": "created", "to": "terminated", "reason": "close"}
-        stage.append(child, "session.state", change)
-    assert len(seen) == 3
-
-
 @pytest.mark.feature("G-05")
 def test_the_ids_of_the_command_line_are_fresh_cuids_and_uuids() -> None:
     """A thousand of them, all different, all in the grammar."""
@@ -215,16 +193,6 @@ def test_a_parent_that_does_not_exist_makes_no_child(stage: Any, parent: str) ->
     with pytest.raises(NoSuchAgent):
         stage.new(kind="subagent", parent=parent, name="x")
     assert {**stage.tree(), ".lock": b""} == {**before, ".lock": b""}
-
-
-def test_a_root_of_another_version_gets_no_agents(stage: Any, tmp_path: Path) -> None:
-    """Nor is anything else written into it."""
-    stage.root.mkdir()
-    document = {"format": "agentsdir", "version": 1, "features": ["shards"]}
-    (stage.root / "agentsdir.json").write_text(json.dumps(document))
-    with pytest.raises(UnknownVersion):
-        create_agent(stage.world, NewAgent(login="me", cwd=str(tmp_path)))
-    assert [path.name for path in stage.root.iterdir()] == ["agentsdir.json"]
 
 
 def test_the_kinds_are_those_of_the_design() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.restoring import restore_agent, restore_all
+from agentsdir.engine.archiving import archive_agent
+from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.resuming import resume
 from agentsdir.engine.suspending import MAX_BLOB, suspend
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.errors import Busy, SessionStateError
 from agentsdir.schemas import check
 
@@ -169,7 +169,7 @@ def test_restoring_ends_what_a_crash_left_open_once(
     assert stage.tree() == tree
 
 
-@pytest.mark.parametrize("verb", ["send", "suspend", "resume"])
+@pytest.mark.parametrize("verb", ["send", "suspend", "resume", "archive"])
 def test_a_writing_verb_first_ends_an_open_turn_that_nobody_holds(stage: Any, verb: str) -> None:
     """Without a restore in between."""
     paths = bring(stage, "active")
@@ -178,31 +178,15 @@ def test_a_writing_verb_first_ends_an_open_turn_that_nobody_holds(stage: Any, ve
         assert stage.send(paths, "alive").response == "alive"
     elif verb == "suspend":
         suspend(stage.world, paths)
+    elif verb == "archive":
+        archive_agent(stage.world, paths)
+        paths = stage.world.layout.agent(paths.id, archived=True)
     else:
         with pytest.raises(SessionStateError):
             resume(stage.world, paths)
     aborted = [e["data"] for e in stage.log(paths) if e["event"] == "turn.aborted"]
     assert [entry["reason"] for entry in aborted] == ["crash"]
     assert stage.state(paths).open_turn is None
-
-
-def test_a_message_that_only_waited_is_left_waiting(stage: Any) -> None:
-    """Restoring neither runs nor settles it."""
-    paths = bring(stage, "active")
-    message = stage.enqueue(paths, "later")
-    restore_agent(stage.world, paths)
-    assert [entry["messageId"] for entry in stage.state(paths).pending] == [message]
-    assert stage.state(paths).counters["turns"] == 1
-
-
-@pytest.mark.feature("C-05")
-def test_restoring_a_healthy_suspended_agent_changes_no_byte(stage: Any) -> None:
-    """Nor does doing it again."""
-    paths = bring(stage, "suspended")
-    tree = stage.tree()
-    restored = restore_agent(stage.world, paths)
-    assert (restored.actions, restored.findings, restored.error) == ((), (), None)
-    assert stage.tree() == tree
 
 
 def test_an_agent_whose_turn_runs_is_passed_over(stage: Any) -> None:
@@ -214,47 +198,6 @@ def test_an_agent_whose_turn_runs_is_passed_over(stage: Any) -> None:
     assert restored.actions == ("left alone: a living process holds it",)
     assert not restored.lossy
     assert stage.tree() == tree
-
-
-@pytest.mark.feature("T-01")
-def test_one_bad_agent_does_not_keep_the_others_from_being_restored(stage: Any) -> None:
-    """It is named with its error, and no descriptor is made up for it."""
-    good, bad = bring(stage, "active"), bring(stage, "active")
-    bad.log.write_bytes(b"\0" * 100)
-    bad.descriptor.unlink()
-    restored = {one.agent_id: one for one in restore_all(stage.world, [bad, good])}
-    assert restored[good.id].state == "suspended"
-    assert restored[bad.id].state is None
-    assert restored[bad.id].error is not None
-    assert restored[bad.id].lossy
-    assert not bad.descriptor.exists()
-
-
-def test_restoring_names_damage_and_never_rewrites_the_log(stage: Any) -> None:
-    """Every byte that stood there stands there afterwards."""
-    paths = bring(stage, "active")
-    lines = paths.log.read_bytes().splitlines(keepends=True)
-    lines[3] = b"#" + lines[3][1:]
-    damaged = b"".join(lines)
-    paths.log.write_bytes(damaged)
-    restored = restore_agent(stage.world, paths)
-    assert {finding.id for finding in restored.findings} == {"bad-json", "seq-gap", "chain-break"}
-    assert restored.lossy
-    assert paths.log.read_bytes().startswith(damaged)
-    tree = stage.tree()
-    restore_agent(stage.world, paths)
-    assert stage.tree() == tree
-
-
-def test_restoring_after_a_torn_tail_isolates_it(stage: Any) -> None:
-    """Its bytes stay, on a line of their own; nothing acknowledged is missing."""
-    paths = bring(stage, "active")
-    with paths.log.open("ab") as log:
-        log.write(b'{"seq":99,"ts":')
-    restore_agent(stage.world, paths)
-    reading = read_agent(paths, whole=True)
-    assert [finding.id for finding in reading.findings] == ["stub"]
-    assert reading.state.session.state == "suspended"
 
 
 @pytest.mark.parametrize("name", ["session.json", "state.json", "history.jsonl", "descriptor.json"])

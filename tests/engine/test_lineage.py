@@ -9,14 +9,12 @@ import orjson
 import pytest
 
 from agentsdir.engine.routing.lineage import (
-    MAX_DEPTH,
     ancestors,
-    check_depth,
     depth_of,
     descendants,
 )
 from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.errors import Invalid, NoSuchAgent, SessionStateError
+from agentsdir.formats.errors import Invalid, NoSuchAgent
 
 
 def line_of(stage: Any, length: int) -> list[AgentPaths]:
@@ -46,19 +44,6 @@ def test_ancestors_are_named_from_the_parent_to_the_root(stage: Any) -> None:
 
     assert [paths.id for paths in found] == [paths.id for paths in reversed(line[:-1])]
     assert [depth_of(Layout(stage.root), stage.state(paths)) for paths in line] == [0, 1, 2, 3]
-
-
-def test_the_tenth_level_has_no_children(stage: Any) -> None:
-    """A root and ten levels below it, and no more (seed app-and-session)."""
-    line = line_of(stage, 1 + MAX_DEPTH)
-    layout = Layout(stage.root)
-
-    check_depth(layout, stage.state(line[-2]))
-    with pytest.raises(SessionStateError, match=r"Maximum spawn depth \(10\) exceeded") as refused:
-        check_depth(layout, stage.state(line[-1]))
-
-    assert refused.value.kind == "spawn-depth"
-    assert line[-1].id in refused.value.message
 
 
 def test_a_parent_that_is_gone_is_refused_by_name(stage: Any) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.suspending import suspend
 from agentsdir.formats.errors import Invalid, ProviderError
 
 
@@ -84,19 +83,3 @@ def test_a_replay_says_how_a_turn_failed(stage: Any, plugin: Any) -> None:
         stage.send(paths)
     (last,) = [e for e in replay(paths, lambda _: None) if e["type"] == "metadata_update"]
     assert last["metadata"]["error"]["message"]
-
-
-@pytest.mark.feature("S-03")
-def test_a_suspended_session_gets_its_blob_back_once(stage: Any, plugin: Any) -> None:
-    """The turn that ends the suspension has it, and the one after, for which it is old, has not."""
-    plugin(
-        "recalling",
-        suspend="return b'as it was'",
-        restore="spec = spec._replace(model=state.decode() or 'no blob')",
-        body="yield self.answer(self.spec.model)",
-    )
-    paths = stage.new(provider="recalling")
-    stage.send(paths)
-    suspend(stage.world, paths)
-    assert stage.send(paths).response == "as it was"
-    assert stage.send(paths).response == "no blob"

@@ -18,7 +18,7 @@ from agentsdir.engine.replaying import replay
 from agentsdir.engine.restoring import restore_agent
 from agentsdir.engine.validation.comparison import NO_MANIFEST, compare_derived
 from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import history_bytes, read_agent
+from agentsdir.formats.directory.agent import read_agent
 from agentsdir.formats.reading import stream
 from agentsdir.formats.reading.blocks import make_block
 
@@ -44,69 +44,6 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came to pass"
         time.sleep(0.005)
-
-
-@pytest.mark.feature("C-02", "S-04")
-def test_four_processes_sending_at_once_are_all_answered_one_after_the_other(stage: Any) -> None:
-    """Each gets its own answer; the log is a sequence of whole turns in order of arrival."""
-    paths = stage.new()
-    texts = [f"message number {number}" for number in range(4)]
-    running = [agentsdir(stage, "send", paths.id, text) for text in texts]
-    answers = [process.communicate(timeout=60) for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0, 0]
-    assert answers == [(f"{text}\n", "") for text in texts]
-    reading = read_agent(paths, whole=True)
-    assert reading.findings == ()
-    assert reading.state.counters == {"turns": 4, "failedTurns": 0, "messages": 4, "blocks": 8}
-    log = stage.log(paths)
-    turns = [e for e in log if e["event"] not in ("session.created", "message.enqueued")]
-    shape = ["turn.start", "block", "block", "transcript.synced", "turn.complete"]
-    assert [e["event"] for e in turns if e["event"] != "session.state"] == [
-        *[*shape, "message.delivered"] * 4
-    ]
-    enqueued = [e["data"]["message_id"] for e in log if e["event"] == "message.enqueued"]
-    started = [e["data"]["message_ids"][0] for e in log if e["event"] == "turn.start"]
-    assert started == enqueued
-    assert paths.history.read_bytes() == history_bytes(paths)
-
-
-def test_four_processes_making_the_same_agent_make_one(stage: Any) -> None:
-    """The others say that it is there already."""
-    running = [agentsdir(stage, "new", "--type", "heartbeat") for _ in range(4)]
-    for process in running:
-        process.communicate(timeout=60)
-    assert sorted(process.returncode for process in running) == [0, 1, 1, 1]
-    assert len(list((stage.root / "agents").iterdir())) == 1
-
-
-@pytest.mark.feature("C-05", "S-04")
-def test_a_turn_killed_without_warning_is_ended_by_restore_and_the_agent_goes_on(
-    stage: Any,
-) -> None:
-    """Aborted as a crash, its message failed, what it had said kept, the next message answered."""
-    paths = stage.script("sleeps.jsonl")
-    process = agentsdir(stage, "send", paths.id, "go")
-    until(lambda: b"before the sleep" in paths.log.read_bytes())
-    assert locks.is_held(paths.turn)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    assert not locks.is_held(paths.turn)
-    assert stage.state(paths).open_turn is not None
-    assert restore_agent(stage.world, paths).error is None
-    ended = ["turn.aborted", "message.delivered", "session.state"]
-    assert stage.events(paths)[-3:] == ended
-    assert [stage.log(paths)[at]["data"] for at in (-3, -2)] == [
-        {"turn_id": stage.log(paths)[3]["data"]["turn_id"], "reason": "crash"},
-        {"message_id": stage.log(paths)[1]["data"]["message_id"], "outcome": "failed"},
-    ]
-    tree = stage.tree()
-    restore_agent(stage.world, paths)
-    assert stage.tree() == tree
-    # The killed turn left no transcript, so the script begins again; sleeping is instant here.
-    assert stage.send(paths, "again").outcome == "completed"
-    ids = [e["data"]["block"]["id"] for e in stage.log(paths) if e["event"] == "block"]
-    assert len(set(ids)) == len(ids)
 
 
 @pytest.mark.parametrize(

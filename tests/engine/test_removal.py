@@ -12,10 +12,9 @@ import pytest
 from agentsdir.engine.archiving import archive_agent, unarchive_agent
 from agentsdir.engine.removal import remove_agent
 from agentsdir.engine.restoring import sweep_root
-from agentsdir.engine.turns import send
 from agentsdir.formats.directory import locks
 from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.errors import Busy, Invalid, NoSuchAgent, NotRecorded, Uncertain
+from agentsdir.formats.errors import Busy, NoSuchAgent, NotRecorded, Uncertain
 
 
 def name_of(descriptor: int) -> str:
@@ -287,18 +286,3 @@ def test_a_running_turn_keeps_its_agent(stage: Any, act: Any) -> None:
         *(path for path in before if not path.endswith(".lock")),
         f"agents/{paths.id}/.turn",
     }
-
-
-def test_a_root_without_trust_gets_no_message(stage: Any) -> None:
-    """`send` asks before it writes, whatever provider the agent has."""
-    paths = stage.new()
-    before = stage.tree()
-
-    def refusing() -> None:
-        raise Invalid("no trust")
-
-    world = stage.world._replace(check_trust=refusing)
-    with pytest.raises(Invalid, match="no trust"):
-        send(world, paths, [{"type": "text", "text": "hi"}], lambda _: None)
-
-    assert stage.tree() == before

@@ -303,20 +303,6 @@ def test_a_subagent_that_is_closed_before_it_ran_has_failed_for_its_parent(
     assert stage.state(parent).children == {}
 
 
-@pytest.mark.feature("A-06")
-def test_a_parent_that_is_closed_is_told_nothing_more(stage: Any) -> None:
-    """Its subagents are closed with it, and its log says so already."""
-    parent = stage.new()
-    child = left(stage, parent)
-    close(stage.world, parent)
-    said = told(stage, parent, child.id)
-    assert said[-2:] == ["block error", "agent.spawned error"]
-    assert stage.state(child).session.state.value == "terminated"
-    assert stage.events(child)[-1] == "message.delivered"
-    restore_agent(stage.world, child)
-    assert told(stage, parent, child.id) == said
-
-
 def test_a_task_that_failed_is_said_again_as_the_task_it_was(stage: Any) -> None:
     """Not as something that the parent says to its subagent."""
     wanted = Wanted([{"type": "text", "text": "count"}], provider="script")

@@ -103,25 +103,6 @@ def test_the_block_goes_from_pending_over_running_to_success(stage: Any) -> None
 
 
 @pytest.mark.feature("T-10")
-@pytest.mark.parametrize("how", [("3", ""), ("", ""), ("It failed: Timed out.", "Timed out")])
-def test_the_parent_is_told_once_however_often_it_is_planned(
-    family: Family, how: tuple[str, str]
-) -> None:
-    """Killed after any record and done again, it ends with the same last word, said once."""
-    for taken in range(3):
-        family.take(family.begun()[:taken])
-    for taken in range(3):
-        family.take(family.ended(*how)[:taken])
-    status = "error" if how[1] else "success"
-    told = family.told()
-    assert told[-2:] == [(status, how[0], None), ("agent.spawned", status)]
-    assert told.count(("agent.spawned", status)) == 1
-    assert told.count(("agent.spawned", "running")) == 1
-    assert family.begun() == family.ended("other") == []
-    assert family.state(family.parent).children == {}
-
-
-@pytest.mark.feature("T-10")
 def test_a_subagent_that_the_log_never_named_is_told_of_all_the_same(family: Family) -> None:
     """Its spawner died before it could; somebody ran it later."""
     lines = family.parent.log.read_bytes().splitlines(keepends=True)
@@ -142,26 +123,6 @@ def test_a_parent_that_is_gone_closed_or_unreadable_is_told_nothing(family: Fami
     assert family.begun() == family.ended("x", "x") == []
     shutil.rmtree(family.parent.folder)
     assert family.begun() == family.ended("3") == []
-
-
-@pytest.mark.feature("S-11")
-def test_a_failed_turn_drops_what_it_asked_for_and_closes_it(stage: Any) -> None:
-    """Killed after any record and done again, each is said once."""
-    family = Family(stage, deferred=True)
-    stage.append(family.parent, "turn.error", {"turn_id": family.turn, "kind": "k", "message": "m"})
-    for taken in range(5):
-        family.take(family.dropped()[:taken])
-    assert family.dropped() == []
-    child = family.state(family.child.paths)
-    assert (child.session.state.value, child.pending) == ("terminated", [])
-    assert stage.events(family.child.paths)[2:] == ["session.state", "message.delivered"]
-    told = family.told()
-    assert told.count(("spawn.dropped", None)) == 1
-    assert told[-2:] == [
-        ("error", "Dropped: the turn that asked for it was not completed.", family.turn),
-        ("spawn.dropped", None),
-    ]
-    assert family.ended("x", "x") == []
 
 
 def test_one_that_somebody_runs_already_is_not_dropped(stage: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from agentsdir.formats.directory.log import open_log, read_log
 from agentsdir.formats.errors import (
     AgentsdirError,
     Busy,
-    Invalid,
     NotRecorded,
     ProviderError,
     SessionStateError,
@@ -245,15 +243,6 @@ def test_a_failed_turn_is_recorded_with_what_it_said_so_far(stage: Any) -> None:
     assert state.counters["failedTurns"] == 1
 
 
-def test_a_failed_turn_poisons_nothing(stage: Any) -> None:
-    """The next message gets a turn of its own."""
-    paths = stage.script("fails.jsonl")
-    for _ in range(2):
-        with pytest.raises(ProviderError):
-            stage.send(paths)
-    assert shape(stage, paths).count("turn.start") == 2
-
-
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, Terminated])
 def test_an_interrupted_turn_is_recorded_as_aborted(
     stage: Any, interrupt: type[BaseException]
@@ -454,18 +443,6 @@ def test_a_busy_agent_keeps_the_message_and_says_so(stage: Any) -> None:
     assert stage.state(paths).counters["turns"] == 2
 
 
-@pytest.mark.feature("S-01")
-def test_a_terminated_session_takes_no_message(stage: Any) -> None:
-    """The error names both states, and nothing is recorded."""
-    paths = stage.new()
-    change = {"from": "created", "to": "terminated", "reason": "close"}
-    stage.append(paths, "session.state", change)
-    before = paths.log.read_bytes()
-    with pytest.raises(SessionStateError, match=r"terminated.*active"):
-        stage.send(paths)
-    assert paths.log.read_bytes() == before
-
-
 def test_a_session_terminated_while_a_message_waited_does_not_run_it(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -515,31 +492,6 @@ def test_what_stood_before_a_reset_is_no_context_after_a_restoration_either(stag
     assert stage.send(paths, "four").response == "second answer"
 
 
-@pytest.mark.feature("S-03", "G-03")
-@pytest.mark.parametrize("blob", ["kept", "emptied", "garbage", "no base64", "no file"])
-@pytest.mark.parametrize("provider", ["echo", "script"])
-def test_a_session_goes_on_with_full_context_whatever_became_of_its_blob(
-    stage: Any, provider: str, blob: str
-) -> None:
-    """The turn number goes on, so the second turn of a script is played."""
-    from agentsdir.engine.suspending import suspend
-
-    paths = stage.script("two-turns.jsonl") if provider == "script" else stage.new()
-    stage.send(paths, "one")
-    suspend(stage.world, paths)
-    document = json.loads(paths.session.read_bytes())
-    assert document["provider_state"]
-    if blob == "no file":
-        paths.session.unlink()
-    elif blob != "kept":
-        values = {"emptied": "", "garbage": "AAECAwQF", "no base64": "***"}
-        paths.session.write_bytes(orjson.dumps({**document, "provider_state": values[blob]}))
-    result = stage.send(paths, "two")
-    assert result.response == ("second answer" if provider == "script" else "two")
-    ids = [e["data"]["block"]["id"] for e in stage.log(paths) if e["event"] == "block"]
-    assert [block_id.rsplit(":", 2)[1] for block_id in ids] == ["1", "1", "2", "2"]
-
-
 @pytest.mark.feature("S-04")
 def test_the_whole_conversation_is_rebuilt_from_the_log_and_the_transcripts(stage: Any) -> None:
     """Every derived file is thrown away; the next turn has its context."""
@@ -579,25 +531,6 @@ def test_a_script_that_is_over_fails_the_turn(stage: Any) -> None:
     with pytest.raises(ProviderError) as over:
         stage.send(paths)
     assert over.value.kind == "script-ended"
-
-
-def test_a_transcript_that_was_cut_or_changed_stops_the_turn_and_is_not_overwritten(
-    stage: Any, plugin: Any
-) -> None:
-    """The stored bytes stay, and the turn has its end."""
-    plugin(
-        "forgetful",
-        body="self.transcript._data[:] = b'{}\\n'\nyield self.answer('x')",
-    )
-    paths = stage.new(provider="forgetful")
-    stage.send(paths)
-    (stored,) = paths.transcripts.glob("*.jsonl")
-    stored.write_bytes(b"other bytes\n")
-    with pytest.raises(Invalid) as refused:
-        stage.send(paths)
-    assert refused.value.kind == "transcript-damaged"
-    assert stored.read_bytes() == b"other bytes\n"
-    assert stage.events(paths)[-2:] == ["turn.error", "message.delivered"]
 
 
 def test_a_prompt_of_parts_reaches_the_provider_as_parts(stage: Any) -> None:

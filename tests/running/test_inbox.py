@@ -40,24 +40,6 @@ def test_what_failed_is_run_again_only_when_somebody_says_so(house: House) -> No
     assert faults(house, slots=4) == []
 
 
-def test_a_task_is_given_again_as_it_was_given(house: House) -> None:
-    """`--retry` of what a subagent was spawned for: no message of its parent's, but its prompt."""
-    parent = house.new("parent", "echo")
-    played = house.script("child", [fail()], [say("done")])
-    failed = house.do("spawn", "work", "--parent", parent, "--name", "child",
-                      "--provider", "counted", "-o", played)  # fmt: skip
-    assert failed.code == 14
-    (child,) = {*house.logs()} - {parent}
-    first = house.of(child, "message.enqueued")[0]
-    assert house.do("send", child, "--retry", first["message_id"]).out == "done\n"
-    second = house.of(child, "message.enqueued")[1]
-    assert (second["kind"], second["sender"]) == (first["kind"], first["sender"])
-    prompts = [one["block"]["content"] for one in house.of(child, "block")
-               if one["block"]["type"] == "user_message"]  # fmt: skip
-    assert prompts == ["work", "work"]
-    assert faults(house, slots=4) == []
-
-
 def test_a_busy_agent_is_queued_to_and_drained(house: House) -> None:
     """Who sends to it waits and has its own answer; what is queued before is run before."""
     agent = house.new(

@@ -41,6 +41,7 @@ DAMAGE: dict[str, tuple[Callable[[bytes, int], bytes], Callable[[int], int]]] = 
     "a NUL too many": (lambda data, at: data[:at] + b"\0" + data[at:], lambda at: 1),
     "a brace too many": (lambda data, at: data[:at] + b"{" + data[at:], lambda at: 1),
     "a letter too many": (lambda data, at: data[:at] + b"x" + data[at:], lambda at: 1),
+    "no UTF-8": (lambda data, at: data[:at] + b"\xff" + data[at:], lambda at: 1),
     "a byte too few": (lambda data, at: data[:at] + data[at + 1 :], lambda at: 1),
 }
 
