@@ -239,6 +239,15 @@ def test_every_link_in_the_documents_leads_somewhere() -> None:
             assert not anchor or anchor in _anchors(page.read_text("utf-8")), f"{path}: {anchor}"
 
 
+@pytest.mark.parametrize("name", ["SPEC.md", "README.md", *PAGES])
+def test_a_document_names_who_acts(name: str) -> None:
+    """A process, a reader, a client or you; never a person without a name."""
+    words = re.findall(
+        r"(?i)\b(?:who(?:m)?ever|nobody|somebody)\b", (ROOT / name).read_text("utf-8")
+    )
+    assert words == []
+
+
 def test_every_decision_that_code_cites_is_written_down() -> None:
     """A reader who meets D23 finds out what it says."""
     table = (ROOT / "DECISIONS.md").read_text(encoding="utf-8")
