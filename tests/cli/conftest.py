@@ -122,6 +122,11 @@ class Shell:
         """Return an agent's folder."""
         return self.root / "agents" / agent
 
+    def log(self, agent: str) -> list[dict[str, Any]]:
+        """Return the records of an agent's log."""
+        data = (self.folder(agent) / "events.jsonl").read_bytes()
+        return [orjson.loads(line) for line in data.split(b"\n") if line]
+
     def transcript(self, agent: str) -> Path:
         """Return an agent's one stored transcript."""
         (path,) = (self.folder(agent) / "transcripts").glob("*.jsonl")

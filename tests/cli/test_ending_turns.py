@@ -51,12 +51,6 @@ def at_work(shell: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         process.communicate()
 
 
-def events(shell: Any, agent: str) -> list[dict[str, Any]]:
-    """Return the records of an agent's log."""
-    lines = (shell.folder(agent) / "events.jsonl").read_bytes().splitlines()
-    return [orjson.loads(line) for line in lines]
-
-
 def heed_sigint() -> None:
     """Be a job in front of a shell, also where the test run is none."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -77,7 +71,7 @@ def test_a_turn_is_ended_from_another_shell(shell: Any, at_work: Any, background
     (turn,) = done.json["turns"]
     assert (turn["agentId"], turn["ended"]) == (agent, True)
     assert process.wait(LONG) == 130
-    log = events(shell, agent)
+    log = shell.log(agent)
     assert [record["event"] for record in log[-2:]] == ["turn.aborted", "message.delivered"]
     (asked,) = [record["data"] for record in log if record["event"] == "abort.requested"]
     assert (asked["message"], asked["turn_id"]) == ("wrong branch", turn["turnId"])
@@ -103,7 +97,7 @@ def test_a_process_that_dies_meanwhile_is_said(shell: Any, at_work: Any) -> None
         stderr=subprocess.PIPE,
     )
     end = time.monotonic() + LONG
-    while events(shell, agent)[-1]["event"] != "abort.requested":
+    while shell.log(agent)[-1]["event"] != "abort.requested":
         assert time.monotonic() < end
         time.sleep(0.01)
     process.kill()
@@ -153,12 +147,12 @@ def test_an_interrupt_reaches_all_below_and_none_above(shell: Any, at_work: Any)
     reasons = [
         record["data"]["reason"]
         for agent in (middle, low)
-        for record in events(shell, agent)
+        for record in shell.log(agent)
         if record["event"] in ("abort.requested", "turn.aborted")
     ]
     assert reasons == ["interrupt", "interrupt", "parent", "parent"]
     assert above.poll() is None
-    assert [record["event"] for record in events(shell, idle)] == ["session.created"]
+    assert [record["event"] for record in shell.log(idle)] == ["session.created"]
     assert shell.ok("inspect", low).json["depth"] == 2
     assert (shell("validate").code, shell("validate").out) == (0, "")
     shell.ok("close", top)  # else the process that brings it the notices waits on for its turn
@@ -170,8 +164,8 @@ def test_a_parent_that_is_idle_passes_an_interrupt_on(shell: Any, at_work: Any) 
     low, process = at_work(options=("--type", "subagent", "--parent", top, "--name", "low"))
     shell.ok("interrupt", top)
     assert process.wait(LONG) == 130
-    assert "abort.requested" not in [record["event"] for record in events(shell, top)]
-    assert events(shell, low)[-2]["data"]["reason"] == "parent"
+    assert "abort.requested" not in [record["event"] for record in shell.log(top)]
+    assert shell.log(low)[-2]["data"]["reason"] == "parent"
 
 
 SHORT = """
@@ -196,7 +190,7 @@ def test_a_request_that_is_taken_back_before_it_is_heeded_ends_nothing(
     assert shell.ok("inspect", agent).json["isAborted"] is False
     process.send_signal(signal.SIGCONT)
     assert process.wait(LONG) == 0
-    assert events(shell, agent)[-2]["event"] == "turn.complete"
+    assert shell.log(agent)[-2]["event"] == "turn.complete"
     assert (shell("validate").code, shell("validate").out) == (0, "")
 
 
@@ -206,9 +200,9 @@ def test_a_request_that_was_heeded_cannot_be_taken_back(shell: Any, at_work: Any
     assert shell.ok("clear-abort", agent, "--json").json["turnId"] is None
     shell.ok("interrupt", agent)
     process.wait(LONG)
-    before = events(shell, agent)
+    before = shell.log(agent)
     assert shell.ok("clear-abort", agent, "--json").json["turnId"] is None
-    assert events(shell, agent) == before
+    assert shell.log(agent) == before
 
 
 @pytest.mark.feature("A-04", "A-06")
@@ -241,9 +235,7 @@ def test_agents_are_closed_from_another_shell(shell: Any, at_work: Any) -> None:
 def test_a_turns_own_program_does_not_wait_for_its_end(shell: Any, at_work: Any, verb: str) -> None:
     """It is part of the turn, and would wait for itself; the holder is stopped to show that."""
     agent, process = at_work()
-    (turn,) = [
-        one["data"]["turn_id"] for one in events(shell, agent) if one["event"] == "turn.start"
-    ]
+    (turn,) = [one["data"]["turn_id"] for one in shell.log(agent) if one["event"] == "turn.start"]
     process.send_signal(signal.SIGSTOP)
     marks = {"AGENTSDIR_ROOT": str(shell.root.resolve()), "AGENTSDIR_AGENT": agent}
     shell.variables = {**marks, "AGENTSDIR_TURN": turn}

@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
-
-from agentsdir.schemas import check
 
 DOWN = '{"type": "error", "kind": "rate-limited", "message": "try later"}\n'
 
@@ -20,14 +17,6 @@ def script(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def records(shell: Any, agent: str) -> list[dict[str, Any]]:
-    """Return the records of an agent's log, each of them valid."""
-    found = (shell.folder(agent) / "events.jsonl").read_bytes().splitlines()
-    for line in found:
-        check("event", orjson.loads(line))
-    return [orjson.loads(line) for line in found]
-
-
 @pytest.mark.feature("T-07")
 def test_the_person_is_told_who_answered(shell: Any, tmp_path: Path) -> None:
     """On standard error: the answer alone is on standard output. The directory stays valid."""
@@ -35,7 +24,7 @@ def test_the_person_is_told_who_answered(shell: Any, tmp_path: Path) -> None:
     done = shell("send", agent, "hi")
     assert (done.code, done.out) == (0, "hi\n"), done
     assert "script gave no answer (rate-limited); echo stands in" in done.err
-    events = [record["event"] for record in records(shell, agent)]
+    events = [record["event"] for record in shell.log(agent)]
     assert events.count("provider.fallback") == 1
     shown = shell.ok("inspect", agent, "--json").json
     assert (shown["provider"], shown["fallbacks"]) == ("script", ["echo"])
@@ -53,9 +42,7 @@ def test_the_root_says_who_answers_where_nothing_else_does(shell: Any, tmp_path:
     agent = shell.new("--option", f"file={script(tmp_path, DOWN)}")
     done = shell("send", agent, "hi")
     assert (done.code, done.out) == (0, "hi\n"), done
-    reasons = [
-        r["data"]["reason"] for r in records(shell, agent) if r["event"] == "provider.fallback"
-    ]
+    reasons = [r["data"]["reason"] for r in shell.log(agent) if r["event"] == "provider.fallback"]
     assert [reason.partition(":")[0] for reason in reasons] == ["rate-limited", "no-provider"]
 
 
@@ -73,5 +60,5 @@ def test_what_cannot_be_meant_is_refused(shell: Any, arguments: tuple[str, ...])
 def test_limits_are_recorded(shell: Any) -> None:
     """With the agent, whose turns they limit."""
     agent = shell.new("--max-ticks", "3")
-    assert records(shell, agent)[0]["data"]["limits"] == {"max_ticks": 3}
+    assert shell.log(agent)[0]["data"]["limits"] == {"max_ticks": 3}
     assert shell.ok("inspect", agent, "--json").json["limits"] == {"max_ticks": 3}

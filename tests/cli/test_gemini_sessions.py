@@ -88,18 +88,6 @@ def test_a_list_has_the_sessions_of_all_clients(shell: Any, store: Path) -> None
     ]
 
 
-def test_the_store_is_where_the_client_has_it(shell: Any, store: Path) -> None:
-    """`GEMINI_CLI_HOME` moves the home that it is in, and a DIR names it."""
-    moved = shell.home / "other" / ".gemini"
-    moved.parent.mkdir()
-    store.rename(moved)
-    assert shell.ok("list", "--native").out == ""
-    assert len(shell.ok("list", "--native", str(moved)).rows) == 1
-    shell.variables["GEMINI_CLI_HOME"] = str(moved.parent)
-    assert len(shell.ok("list", "--native").rows) == 1
-    assert shell.ok("parse", ID[:8]).rows
-
-
 def test_of_a_whole_store_only_transcripts_are_opened(shell: Any, store: Path) -> None:
     """Wherever a walk meets it: not settings, not prompts, not secrets."""
     for folder in (store, shell.home):
@@ -116,15 +104,6 @@ def test_a_session_is_parsed_and_followed_by_its_id(shell: Any, store: Path, nam
     by_id = {row["id"]: row for row in last_of_each(followed)}
     assert by_id == {row["id"]: row for row in last_of_each(rows)}
     del store
-
-
-def test_a_chat_that_is_not_there_yet_is_followed_when_it_is(shell: Any, store: Path) -> None:
-    """By its content: nothing but that says whose it is."""
-    path = store / "tmp" / "w" / "chats" / "session-new.jsonl"
-    done = shell("follow", str(path), "--until-idle", "0")
-    assert (done.code, done.out, "not there yet" in done.err) == (0, "", True)
-    path.write_bytes((store / "tmp" / "w" / "chats" / MAIN).read_bytes())
-    assert shell.ok("follow", str(path), "--until-idle", "0").rows
 
 
 def test_ids_that_begin_alike_are_told_apart_by_what_the_files_say(shell: Any, store: Path) -> None:
@@ -191,33 +170,6 @@ def test_an_id_of_the_users_own_is_no_session_id_of_ours(shell: Any, store: Path
     assert shown["native"]["id"] == "my-own_id"
     assert len(shown["sessionId"]) == 32
     assert shell("validate", str(shell.root)).code == 0
-
-
-def test_an_agent_is_followed_in_its_clients_store_else_in_the_stored_transcript(
-    shell: Any, store: Path
-) -> None:
-    """The client writes the one; the other is what was saved of it."""
-    agent = shell.ok("new", "--from", ID).out.strip()
-    follow = ("follow", agent, "--until-idle", "0")
-    native = shell.ok(*follow).rows
-    shutil.rmtree(store)
-    assert [row["id"] for row in shell.ok(*follow).rows] == [row["id"] for row in native]
-
-
-def test_a_bundle_arrives_in_another_root_to_the_byte(shell: Any, store: Path) -> None:
-    """Under its own ids; the client's store there is not touched."""
-    agent = shell.ok("new", "--from", ID).out.strip()
-    shell.ok("export", "--bundle", agent, "bundle.tar")
-    other = type(shell)(shell.home / "there", shell.cwd, shell.root.with_name("other"))
-    other.home.mkdir()
-    assert other.ok("import", "bundle.tar", "--cwd", str(shell.cwd)).out.strip() == agent
-    assert list(other.home.iterdir()) == []
-    for path in (shell.folder(agent) / "transcripts" / "tmp").rglob("*"):
-        if path.is_file():
-            inner = path.relative_to(shell.folder(agent))
-            assert (other.folder(agent) / inner).read_bytes() == path.read_bytes()
-    assert other.ok("replay", agent).out == shell.ok("replay", agent).out
-    del store
 
 
 def test_a_session_that_is_resumed_stands_where_its_client_looks(shell: Any, store: Path) -> None:

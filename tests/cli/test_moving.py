@@ -27,12 +27,6 @@ def talk(shell: Any) -> str:
     return agent
 
 
-def log(shell: Any, agent: str) -> list[dict[str, Any]]:
-    """Return the records of an agent's log."""
-    data = (shell.folder(agent) / "events.jsonl").read_bytes()
-    return [orjson.loads(line) for line in data.splitlines()]
-
-
 def is_sound(shell: Any, *arguments: str) -> bool:
     """Tell whether `validate` has nothing to say."""
     done = shell("validate", *arguments)
@@ -66,13 +60,13 @@ def test_a_fork_has_the_history_and_goes_on_alone(shell: Any, talk: str) -> None
     assert files(shell.folder(talk)) == before
     shell.ok("send", fork, "three")
     assert files(shell.folder(talk)) == before
-    created = log(shell, fork)[0]["data"]
+    created = shell.log(fork)[0]["data"]
     assert isinstance(created, dict)
     assert created["forked_from"] == {
         "agent_id": talk,
-        "session_id": log(shell, talk)[0]["session_id"],
+        "session_id": shell.log(talk)[0]["session_id"],
         "native_id": shell.transcript(talk).stem,
-        "seq": log(shell, talk)[-1]["seq"],
+        "seq": shell.log(talk)[-1]["seq"],
     }
     assert created["descriptor"]["channelId"] == fork
     assert shell.ok("inspect", fork).json["title"] == "one"
@@ -149,7 +143,7 @@ def test_an_agent_at_work_is_forked_as_of_its_last_turn(shell: Any, talk: str) -
 
     assert "two" not in shell.ok("replay", fork).out
     assert transcript.startswith(shell.transcript(fork).read_bytes())
-    assert log(shell, fork)[0]["data"]["forked_from"]["seq"] < starts[1] + 1
+    assert shell.log(fork)[0]["data"]["forked_from"]["seq"] < starts[1] + 1
 
 
 def test_a_full_disk_is_not_the_providers_fault(
@@ -251,8 +245,8 @@ def test_an_import_into_another_root_is_the_same_agent(shell: Any, talk: str, de
     assert {name: kept[name] for name in kept if not name.endswith(derived)} == {
         name: sent[name] for name in sent if not name.endswith(derived)
     }
-    *before, marked = log(there, talk)
-    assert before == log(shell, talk)
+    *before, marked = there.log(talk)
+    assert before == shell.log(talk)
     assert (marked["event"], marked["data"]) == (
         "agent.set", {"values": {"cwd": str(shell.cwd)}, "reason": "import"}
     )  # fmt: skip
@@ -267,10 +261,10 @@ def test_an_active_agent_arrives_suspended(shell: Any, talk: str) -> None:
     there = other_root(shell)
     there.ok("import", "bundle.tar")
 
-    last = log(there, talk)[-1]
+    last = there.log(talk)[-1]
     assert last["data"] == {"from": "active", "to": "suspended", "reason": "import"}
-    assert log(there, talk)[-2]["event"] == "agent.set"
-    assert log(there, talk)[:-2] == log(shell, talk)
+    assert there.log(talk)[-2]["event"] == "agent.set"
+    assert there.log(talk)[:-2] == shell.log(talk)
     there.ok("resume", talk)
 
 
@@ -283,7 +277,7 @@ def test_a_clash_makes_another_agent(shell: Any, talk: str) -> None:
     assert made != talk
     assert is_sound(shell)
     assert shell.ok("replay", made).out == shell.ok("replay", talk).out
-    old, new = log(shell, talk)[0], log(shell, made)[0]
+    old, new = shell.log(talk)[0], shell.log(made)[0]
     assert new["data"]["imported_from"]["agent_id"] == talk
     assert new["data"]["descriptor"]["channelId"] == made
     assert "name" not in new["data"]
@@ -332,7 +326,7 @@ def test_an_import_can_be_given_another_folder(shell: Any, talk: str) -> None:
 
     shown = there.ok("inspect", talk).json
     assert shown["cwd"] == shown["native"]["cwd"] == str(shell.cwd / "new")
-    assert "agent.set" in [record["event"] for record in log(there, talk)]
+    assert "agent.set" in [record["event"] for record in there.log(talk)]
 
 
 def test_a_bundle_comes_through_a_pipe(shell: Any, talk: str) -> None:
@@ -390,7 +384,7 @@ def test_an_open_turn_is_closed_where_it_arrives(shell: Any, talk: str) -> None:
     there.ok("import", "bundle.tar")
 
     there.ok("send", talk, "three")
-    assert "turn.aborted" in [record["event"] for record in log(there, talk)]
+    assert "turn.aborted" in [record["event"] for record in there.log(talk)]
     assert is_sound(there)
 
 
@@ -436,7 +430,7 @@ def test_captured_files_are_in_the_saved_session(shell: Any, talk: str) -> None:
         assert entry == {"path": entry["path"], "mode": f"0{mode:o}", "size": len(data),
                          "sha256": digest}  # fmt: skip
         assert (shell.folder(talk) / "workspace" / "blobs" / digest).read_bytes() == data
-    assert log(shell, talk)[-1]["event"] == "workspace.captured"
+    assert shell.log(talk)[-1]["event"] == "workspace.captured"
     assert is_sound(shell)
 
 
@@ -590,7 +584,7 @@ def test_a_native_session_becomes_an_agent(shell: Any, way: str) -> None:
         shown["title"],
         len(parsed),
     )  # fmt: skip
-    blocks = [record["data"] for record in log(shell, agent) if record["event"] == "block"]
+    blocks = [record["data"] for record in shell.log(agent) if record["event"] == "block"]
     assert {block["turn_id"] for block in blocks} == {None}
     assert [block["block"]["id"] for block in blocks] == [block["id"] for block in parsed]
     assert shell.ok("inspect", ID).json["agentId"] == agent
@@ -619,7 +613,7 @@ def test_a_fork_of_an_adopted_agent_was_not_adopted(shell: Any) -> None:
     native(shell)
     agent = shell.ok("new", "--from", ID).out.strip()
 
-    created = log(shell, shell.ok("fork", agent).out.strip())[0]["data"]
+    created = shell.log(shell.ok("fork", agent).out.strip())[0]["data"]
 
     assert created["forked_from"]["agent_id"] == agent
     assert "adopted_from" not in created

@@ -13,18 +13,12 @@ from agentsdir.schemas import check
 pytestmark = pytest.mark.feature("C-06")
 
 
-def records(shell: Any, agent: str) -> list[dict[str, Any]]:
-    """Return the records of an agent's log."""
-    log = shell.folder(agent) / "events.jsonl"
-    return [orjson.loads(line) for line in log.read_bytes().splitlines()]
-
-
 def test_at_shows_the_conversation_up_to_a_record_or_a_time(shell: Any) -> None:
     """As a page, and as events."""
     agent = shell.new()
     shell.ok("send", agent, "one")
     shell.ok("send", agent, "two")
-    last = next(r for r in reversed(records(shell, agent)) if r["event"] == "block")
+    last = next(r for r in reversed(shell.log(agent)) if r["event"] == "block")
     for point in (str(last["seq"] - 1), last["ts"].replace("Z", "+00:00")):
         page = shell.ok("replay", agent, "--at", point).out
         assert page.startswith("> one\n\none\n\n> two\n\n")
@@ -117,11 +111,7 @@ def test_without_a_log_there_is_nothing_to_replay(shell: Any) -> None:
         ("--check", "--events"),
         ("--check", "--state"),
         ("--events", "--state"),
-        ("--at", "0"),
-        ("--at", ""),
-        ("--at", "-3"),
         ("--at", "yesterday"),
-        ("--at", "2026-01-02"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(shell: Any, options: tuple[str, ...]) -> None:

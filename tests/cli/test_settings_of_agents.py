@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-
-def log(shell: Any, agent: str) -> list[dict[str, Any]]:
-    """Return the records of an agent's log."""
-    lines = (shell.folder(agent) / "events.jsonl").read_bytes().splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def test_set_gives_an_agent_another_folder(shell: Any) -> None:
@@ -30,7 +23,7 @@ def test_set_gives_an_agent_another_folder(shell: Any) -> None:
     assert row["agentId"] == agent
     shown = shell.ok("inspect", agent).json
     assert (shown["cwd"], shown["native"]["cwd"]) == (moved, moved)
-    assert [one["data"] for one in log(shell, agent) if one["event"] == "agent.set"] == [
+    assert [one["data"] for one in shell.log(agent) if one["event"] == "agent.set"] == [
         {"values": {"cwd": moved}}
     ]
     assert shell("validate").code == 0
@@ -40,9 +33,9 @@ def test_set_gives_an_agent_another_folder(shell: Any) -> None:
 def test_set_refuses_what_is_no_setting(shell: Any, words: list[str]) -> None:
     """Exit 2, and nothing is recorded."""
     agent = shell.new()
-    before = log(shell, agent)
+    before = shell.log(agent)
     assert shell("set", agent, *words).code == 2
-    assert log(shell, agent) == before
+    assert shell.log(agent) == before
 
 
 def test_set_is_refused_in_a_turn_and_for_a_closed_agent(shell: Any) -> None:

@@ -14,15 +14,9 @@ from commands import until
 LONG = 60.0
 
 
-def log(shell: Any, agent: str) -> list[dict[str, Any]]:
-    """Return the records of an agent's log."""
-    data = (shell.folder(agent) / "events.jsonl").read_bytes()
-    return [json.loads(line) for line in data.split(b"\n") if line]
-
-
 def enqueued(shell: Any, agent: str) -> dict[str, Any]:
     """Return the last message that an agent was sent."""
-    return [r["data"] for r in log(shell, agent) if r["event"] == "message.enqueued"][-1]
+    return [r["data"] for r in shell.log(agent) if r["event"] == "message.enqueued"][-1]
 
 
 @pytest.fixture
@@ -35,7 +29,7 @@ def at_work(shell: Any) -> Iterator[Callable[..., tuple[str, subprocess.Popen[by
         agent = shell.new("--provider", "script", "--option", "file=long.jsonl")
         process = shell.start("send", agent, "go", *options)
         begun.append(process)
-        until(lambda: log(shell, agent)[-1]["event"] == "block", "that the turn has begun")
+        until(lambda: shell.log(agent)[-1]["event"] == "block", "that the turn has begun")
         return agent, process
 
     yield make
@@ -45,7 +39,7 @@ def at_work(shell: Any) -> Iterator[Callable[..., tuple[str, subprocess.Popen[by
 
 def in_turn_of(shell: Any, agent: str) -> None:
     """Go on as the program of an agent's turn."""
-    (turn,) = [r["data"]["turn_id"] for r in log(shell, agent) if r["event"] == "turn.start"]
+    (turn,) = [r["data"]["turn_id"] for r in shell.log(agent) if r["event"] == "turn.start"]
     root = str(shell.root.resolve())
     shell.variables = {"AGENTSDIR_ROOT": root, "AGENTSDIR_AGENT": agent, "AGENTSDIR_TURN": turn}
 
@@ -74,14 +68,14 @@ def test_what_is_told_by_a_turn_that_is_ended_is_run_by_others(shell: Any, at_wo
     process = shell.start("spawn", "--parent", parent, *given, "work")
     until(lambda: shell("inspect", "kid").code == 0, "that there is a child")
     kid = shell.ok("inspect", "kid").json["agentId"]
-    until(lambda: log(shell, kid)[-1]["event"] == "block", "that its turn has begun")
+    until(lambda: shell.log(kid)[-1]["event"] == "block", "that its turn has begun")
 
     shell.ok("interrupt", kid)
 
     process.communicate(timeout=LONG)
     assert process.returncode == 130
     answered = until(
-        lambda: [r for r in log(shell, parent) if r["event"] == "turn.complete"],
+        lambda: [r for r in shell.log(parent) if r["event"] == "turn.complete"],
         "that the parent has looked at the notice",
     )
     assert "failed: Interrupted." in answered[-1]["data"]["response"]
@@ -109,7 +103,7 @@ def test_what_nobody_would_heed_is_refused_with_no_wait(shell: Any, option: list
     agent = shell.new()
     done = shell("send", agent, "hi", "--no-wait", *option)
     assert (done.code, option[0] in done.err) == (2, True)
-    assert [r["event"] for r in log(shell, agent)] == ["session.created"]
+    assert [r["event"] for r in shell.log(agent)] == ["session.created"]
 
 
 def test_in_a_turn_an_agent_does_not_wait_for_its_own_answer(shell: Any, at_work: Any) -> None:
