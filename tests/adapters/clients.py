@@ -56,6 +56,10 @@ class Client:
     branch: ClassVar[str] = ""
     """The branch that a list shows for `talk`."""
     child: ClassVar[str]
+    child_id: ClassVar[str]
+    """A subagent's transcript, and its conversation."""
+    child_alone: ClassVar[list[str]] = []
+    """The findings where that transcript is read by itself."""
     output: ClassVar[str]
     """A file of the session's that is no transcript."""
     whole: ClassVar[dict[str, bytes]]
@@ -90,6 +94,8 @@ class Client:
     """Recorded sessions: a file each, or a folder with its subagents."""
     examples: ClassVar[int]
     """How many ways of writing a recorded session are tried."""
+    in_order: ClassVar[bool]
+    """Whether what is followed comes in the order in which it is parsed."""
 
     def __init__(self, folder: Path, native_id: str = ID) -> None:
         self.folder = folder
@@ -99,11 +105,16 @@ class Client:
         for made in (self.home, self.cwd):
             made.mkdir(parents=True)
 
+    @classmethod
+    def read_by(cls) -> LiveReader:
+        """Return the reader under test."""
+        assert isinstance(cls.architecture.reader, LiveReader)
+        return cls.architecture.reader
+
     @property
     def reader(self) -> LiveReader:
-        """The reader under test."""
-        assert isinstance(self.architecture.reader, LiveReader)
-        return self.architecture.reader
+        """The same."""
+        return self.read_by()
 
     @property
     def provider(self) -> ProgramProvider:
@@ -162,6 +173,10 @@ class Client:
         """Return a row that gives a session its title."""
         raise NotImplementedError
 
+    def long(self, count: int, text: str) -> bytes:
+        """Return a transcript of so many prompts."""
+        raise NotImplementedError
+
     def session(self, native_id: str) -> bytes:
         """Return `talk` as another session."""
         return self.talk.replace(ID.encode(), native_id.encode())
@@ -198,9 +213,10 @@ class Client:
 
         return list(self.reader.sessions(folder or self.storage, refuse))
 
-    def watch(self, main: Path) -> Watching:
+    @classmethod
+    def watch(cls, main: Path) -> Watching:
         """Return a session that is followed by hand."""
-        return Watching(main, self.reader.follow(main, hidden=True))
+        return Watching(main, cls.read_by().follow(main, hidden=True))
 
     def writer(self, folder: Path, contents: dict[Path, bytes], data: Any) -> Writer:
         """Return who writes the files of a session piece by piece."""
@@ -211,10 +227,11 @@ class Client:
         """Return the files of a recorded session by relative path, the main one first."""
         raise NotImplementedError
 
-    def parsed(self, main: Path) -> Blocks:
+    @classmethod
+    def parsed(cls, main: Path) -> Blocks:
         """Return what parsing the session gives, by conversation."""
         sink = ParseSink(hidden=True)
-        self.reader.parse_transcripts(self.reader.files(main), sink)
+        cls.read_by().parse_transcripts(cls.read_by().files(main), sink)
         found: Blocks = {}
         for block in sink.blocks("all"):
             found.setdefault(block["conversationId"], []).append(block)

@@ -42,7 +42,9 @@ class Watching:
 
     def texts(self) -> list[str]:
         """Return what stands in the main conversation now."""
-        return [block["content"] for block in live(self.reducer.blocks()) if "content" in block]
+        said = ("user_message", "assistant_text")
+        blocks = live(self.reducer.blocks())
+        return [block["content"] for block in blocks if block["type"] in said]
 
 
 def live(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:

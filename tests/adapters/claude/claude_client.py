@@ -22,7 +22,7 @@ def _talk(text: Any, *more: dict[str, Any], **fields: Any) -> bytes:
 
 
 def _child(name: str, session: str = ID) -> bytes:
-    return _of(session, user("c1", None, "look", isSidechain=True, agentId=name))
+    return _of(session, user(f"c-{name}", None, "look", isSidechain=True, agentId=name))
 
 
 def _title(kind: str, field: str, title: str) -> dict[str, Any]:
@@ -70,6 +70,7 @@ class Claude(Client):
     torn = b'{"type":"user","mess'
     branch = "topic"
     child = f"{ID}/subagents/agent-a1.jsonl"
+    child_id = "a1"
     output = f"{ID}/tool-results/t1.txt"
     whole = {
         MAIN: TALK,
@@ -178,6 +179,7 @@ class Claude(Client):
     }
     fixtures = SINGLE
     examples = 15
+    in_order = True
 
     @property
     def storage(self) -> Path:
@@ -206,6 +208,9 @@ class Claude(Client):
 
     def titled(self, title: str) -> bytes:
         return lines({"type": "x"}, _models(title))
+
+    def long(self, count: int, text: str) -> bytes:
+        return _of(ID, *(user(f"u{n}", f"u{n - 1}" if n else None, text) for n in range(count)))
 
     @classmethod
     def laid_out(cls, fixture: Path) -> dict[Path, bytes]:

@@ -98,6 +98,8 @@ class Gemini(Client):
     adopted = f"tmp/place/{MAIN}"
     torn = b'{"id":"u3","type":"us'
     child = f"chats/{ID}/a1b2c3.jsonl"
+    child_id = "a1b2c3"
+    child_alone = ["orphan-subagent"]
     output = f"tool-outputs/session-{ID}/ls__1.txt"
     whole = {
         MAIN: TALK,
@@ -133,6 +135,7 @@ class Gemini(Client):
     }
     beside = {
         "chats/notes.json": TALK,
+        "chats/x.jsonl": CHILD,
         "settings.json": TALK,
         "logs.json.bak": TALK,
         "tool-outputs/a.json": TALK,
@@ -221,6 +224,7 @@ class Gemini(Client):
         )
     )
     examples = 5
+    in_order = False
 
     @property
     def storage(self) -> Path:
@@ -259,6 +263,9 @@ class Gemini(Client):
     def titled(self, title: str) -> bytes:
         return log({"$set": {"summary": title}})
 
+    def long(self, count: int, text: str) -> bytes:
+        return _asked(*[text] * count)
+
     def stand(self, data: bytes, name: str = "", project: Path | None = None) -> Path:
         """Put a file below a project's folder, as the client would, which marks its own."""
         path = super().stand(data, name, project)
@@ -266,8 +273,9 @@ class Gemini(Client):
             (self.project / ".project_root").write_text(str(self.cwd.resolve()))
         return path
 
-    def watch(self, main: Path) -> Watched:
-        return Watched(main, self.reader.follow(main, hidden=True))
+    @classmethod
+    def watch(cls, main: Path) -> Watched:
+        return Watched(main, cls.read_by().follow(main, hidden=True))
 
     def writer(self, folder: Path, contents: dict[Path, bytes], data: Any) -> Writer:
         return Writer(folder, contents, data)
@@ -283,14 +291,15 @@ class Gemini(Client):
         main = min(files, key=lambda path: (len(path.parts), path))
         return {main: files.pop(main), **files}
 
-    def parsed(self, main: Path) -> Blocks:
+    @classmethod
+    def parsed(cls, main: Path) -> Blocks:
         """Read all files beside and below it, whatever they are called, as `parse` does."""
         sources = [Source(str(path), path=path) for path in sorted(main.parent.rglob("*.json*"))]
         found: Blocks = {}
-        for session in self.reader.discover(sources):
+        for session in cls.read_by().discover(sources):
             if session.transcripts[0].source.name == str(main):
                 sink = ParseSink(hidden=True)
-                self.reader.parse_transcripts(session, sink)
+                cls.read_by().parse_transcripts(session, sink)
                 for block in sink.blocks("all"):
                     found.setdefault(block["conversationId"], []).append(block)
         return found
