@@ -19,6 +19,7 @@ from agentsdir.formats.reading.source import Source
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from bench import Bench
     from watching import Blocks
 
     from agentsdir.adapters.contract import Architecture, NativeSession
@@ -40,6 +41,8 @@ class Client:
     """
 
     architecture: ClassVar[Architecture]
+    bench: ClassVar[type[Bench]]
+    """A stand-in for its program."""
     variable: ClassVar[str]
     """The environment variable that moves the store."""
     elsewhere: ClassVar[str]

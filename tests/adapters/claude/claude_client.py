@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from claude_bench import ClaudeBench
 from claude_support import SINGLE, lines, row, said, user
 from clients import ID, OTHER, Client
 
@@ -61,6 +62,7 @@ class Claude(Client):
     """Claude Code: a project's folder is named after its path, and the rows say everything."""
 
     architecture = ARCHITECTURE
+    bench = ClaudeBench
     variable = "CLAUDE_CONFIG_DIR"
     elsewhere = "projects/-some-other-place"
     talk = TALK

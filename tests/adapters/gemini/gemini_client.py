@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import watching
 from clients import ID, OTHER, Client
+from gemini_bench import GeminiBench
 from gemini_files import NAME, STUB, TALK, answer, document, header, log, message, prompt
 from gemini_reading import FIXTURES, is_record
 from hypothesis import strategies as st
@@ -32,6 +33,11 @@ SUMMARY = {"$set": {"summary": "Fixing the tests"}}
 def _asked(*contents: Any) -> bytes:
     """Return a log with some prompts."""
     return log(header(), *(prompt(text, f"u{at}") for at, text in enumerate(contents)))
+
+
+def hashed(folder: str) -> str:
+    """Return the name of a folder's project in clients before 0.29."""
+    return sha256(folder.encode()).hexdigest()
 
 
 class Watched(watching.Watching):
@@ -90,6 +96,7 @@ class Gemini(Client):
     """Gemini CLI: a project's folder has a name and a mark; sessions are logs or documents."""
 
     architecture = ARCHITECTURE
+    bench = GeminiBench
     variable = "GEMINI_CLI_HOME"
     elsewhere = "tmp/elsewhere"
     talk = TALK
@@ -237,7 +244,7 @@ class Gemini(Client):
     @property
     def hashed(self) -> Path:
         """The same in clients before 0.29."""
-        return self.storage / "tmp" / sha256(str(self.cwd.resolve()).encode()).hexdigest()
+        return self.storage / "tmp" / hashed(str(self.cwd.resolve()))
 
     @property
     def transcript(self) -> str:
