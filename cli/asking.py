@@ -1,6 +1,6 @@
 """Asking the person at the terminal a yes-or-no question.
 
-See docs/behaviour.md, "Questions at the terminal".
+See docs/configuration.md, "Questions at the terminal".
 
 Input that was typed before a question could be read must not answer it: a terminal keeps such
 input, and hands it to the next reader.

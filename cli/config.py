@@ -1,4 +1,6 @@
-"""config.toml: how this user runs the programs behind providers (docs/behaviour.md, "config.toml").
+"""config.toml: how this user runs the programs behind providers.
+
+See docs/configuration.md, "config.toml".
 
 It is the user's, stands beside the list of trusted roots, and only they may write it: a root can
 name no program, no argument and no permission (decision D33). Commands that start one read it.

@@ -1,6 +1,6 @@
 """An agent that goes on with a session of the real client.
 
-See docs/behaviour.md, "Adopting a session".
+See docs/moving.md, "Adopting a session".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An agent's working directory, kept and put back (docs/behaviour.md, "Workspace capture")."""
+"""An agent's working directory, kept and put back (docs/moving.md, "Workspace capture")."""
 
 from __future__ import annotations
 

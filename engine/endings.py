@@ -80,7 +80,7 @@ class Ending(NamedTuple):
 
 
 class Denial(NamedTuple):
-    """A tool call that was not allowed, and why (docs/behaviour.md, "Tool confirmation")."""
+    """A tool call that was not allowed, and why (docs/configuration.md, "Tool confirmation")."""
 
     tool_name: str
     tool_use_id: str

@@ -1,4 +1,4 @@
-"""An agent on its way to another place (docs/behaviour.md, "Bundles").
+"""An agent on its way to another place (docs/moving.md, "Bundles").
 
 What leaves is what the log knows, and nothing else: no lock, no leftover, no file of the client's
 own store.

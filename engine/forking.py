@@ -1,4 +1,4 @@
-"""A new agent that goes on from where another one is (docs/behaviour.md, "Forks")."""
+"""A new agent that goes on from where another one is (docs/moving.md, "Forks")."""
 
 from __future__ import annotations
 

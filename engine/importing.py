@@ -1,4 +1,4 @@
-"""Taking an agent out of a bundle that anybody may have made (docs/behaviour.md, "Bundles").
+"""Taking an agent out of a bundle that anybody may have made (docs/moving.md, "Bundles").
 
 Nothing in a bundle is run, followed or believed: it is unpacked into a folder of its own, validated
 whole, and only then made into an agent, which appears in one rename. The client's own store is not

@@ -1,6 +1,6 @@
 """Agent profiles: what a root has for the working directories of its agents.
 
-See docs/behaviour.md, "Profiles".
+See docs/configuration.md, "Profiles".
 
 Nothing of a profile is executed by us, and nothing that a client would execute unasked is taken
 from one: settings, hooks and MCP servers are refused by name (decision D33).

@@ -1,4 +1,6 @@
-"""TOML that people and strangers write, read within bounds (docs/behaviour.md, "Limits of files").
+"""TOML that people and strangers write, read within bounds.
+
+See docs/configuration.md, "Limits of files".
 
 `tomllib` takes time in the square of the parts of a dotted key: 64 KiB of them keep it busy for
 half a minute.

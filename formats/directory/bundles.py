@@ -1,4 +1,4 @@
-"""Files packed into a tar, and unpacked from a stranger's (docs/behaviour.md, "Bundles")."""
+"""Files packed into a tar, and unpacked from a stranger's (docs/moving.md, "Bundles")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a capture of a working directory passes over (docs/behaviour.md, "Workspace capture")."""
+"""What a capture of a working directory passes over (docs/moving.md, "Workspace capture")."""
 
 from __future__ import annotations
 

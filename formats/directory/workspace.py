@@ -1,6 +1,6 @@
 """Files of a working directory, kept with an agent: a manifest, and blobs by their SHA-256.
 
-docs/behaviour.md, "Workspace capture" (decision D8). A capture replaces the one before it whole.
+docs/moving.md, "Workspace capture" (decision D8). A capture replaces the one before it whole.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def put_back(
     not put back either: the manifest may have come from anywhere.
 
     Args:
-        is_private: tells where nothing is put back (docs/behaviour.md, "Trust").
+        is_private: tells where nothing is put back (docs/configuration.md, "Trust").
 
     Raises `Invalid` (kind ``workspace-differs``) before anything is written when another file
     stands in place of one, and (kind ``private-folder``) when one is in such a place;

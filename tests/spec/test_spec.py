@@ -14,6 +14,7 @@ from agentsdir.cli.exits import Exit
 from agentsdir.engine.validation.problems import PROBLEMS
 from agentsdir.formats.directory.layout import AgentPaths, Layout
 from agentsdir.formats.directory.records import EVENTS
+from agentsdir.formats.directory.settings import Settings
 from agentsdir.formats.directory.states import TRANSITIONS, SessionState
 from agentsdir.formats.reading.blocks import BLOCK_TYPES
 from agentsdir.formats.reading.findings import KINDS as FINDINGS
@@ -162,6 +163,16 @@ def test_the_exit_code_table_is_the_enum() -> None:
     rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", section, re.MULTILINE)
     assert [(int(code), name) for code, name in rows] == [(int(e), e.name) for e in Exit]
     assert len({int(e) for e in Exit}) == len(Exit)
+
+
+def test_the_settings_table_is_what_settings_toml_takes() -> None:
+    """Each key of a root's settings.toml with its default, and no other."""
+    section = PAGES["docs/configuration.md"].split("## Settings")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `?([^`|]+?)`? \|", section, re.MULTILINE)
+    shown = {name: orjson.loads(default) for name, default in rows}
+    known = Settings()._asdict()
+    del known["unknown"]  # which keys the program does not take
+    assert shown == orjson.loads(orjson.dumps(known))
 
 
 def test_every_json_output_names_a_schema() -> None:
