@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gemini_client import Gemini, Writer
 from gemini_reading import FIXTURES, Reading
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_following import Watched, Writer, parsed
 from watching import same
 
 from agentsdir.formats.reading.source import Source
@@ -117,13 +117,13 @@ def test_copies_that_grow_are_followed_as_they_are_parsed(data: Any) -> None:
         contents[OWN.with_name(f"{'az'[number % 2]}{number}.jsonl")] = b"".join(COPIES[name])
     with tempfile.TemporaryDirectory() as folder:
         main = Path(folder) / MAIN
-        watched, writer = Watched(main), Writer(Path(folder), contents, data)
+        watched, writer = Gemini.watch(main), Writer(Path(folder), contents, data)
         for _ in range(data.draw(st.integers(1, 10), label="steps")):
             writer.step(["grow", "grow", "cut"])
             if data.draw(st.booleans(), label="look"):
                 watched.poll()
         writer.rest()
-        same(watched.end(), parsed(main), ordered=False)
+        same(watched.end(), Gemini.parsed(main), ordered=False)
 
 
 def test_a_copy_that_appears_while_a_session_is_followed_tells_nothing(tmp_path: Path) -> None:
@@ -131,13 +131,13 @@ def test_a_copy_that_appears_while_a_session_is_followed_tells_nothing(tmp_path:
     shutil.copytree(CHATS, tmp_path, dirs_exist_ok=True)
     own = tmp_path / OWN
     own.write_bytes(b"".join(ROWS[:6]))
-    watched = Watched(tmp_path / MAIN)
+    watched = Gemini.watch(tmp_path / MAIN)
     watched.poll()
     shutil.copy(own, own.with_name("a-copy.jsonl"))
     assert watched.poll() == []
     own.write_bytes(b"".join(ROWS))
     watched.poll()
     assert {*watched.reducer.conversations} == {"main", CHILD}
-    same(watched.end(), parsed(watched.main), ordered=False)
+    same(watched.end(), Gemini.parsed(watched.main), ordered=False)
     used = {name: said.get("usage") for name, said in watched.reducer.metadata.items()}
     assert used == {**tokens(read())}
