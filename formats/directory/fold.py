@@ -55,6 +55,7 @@ def begin(record: Record) -> AgentState:
 def apply(state: AgentState, record: Record) -> None:
     """Take one more record into `state`; kinds this program does not know change nothing.
 
+    Raises one of `BROKEN`, and leaves `state` as it was, for data that lacks what its event needs.
     What a foreign writer put into a record may be more than state.json can hold: it is cleaned.
     """
     step = _STEPS.get(record.event)
@@ -64,14 +65,14 @@ def apply(state: AgentState, record: Record) -> None:
 
 
 def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
-    session = state.session
     # The log is history: what it says happened, also where a rule has changed since.
-    session.state = SessionState(data["to"])
-    suspended = session.state is SessionState.SUSPENDED
+    new, blob = SessionState(data["to"]), b""
+    suspended = new is SessionState.SUSPENDED
+    if suspended and (encoded := data.get("provider_state", "")) != "":
+        blob = base64.b64decode(encoded, validate=True)
+    session = state.session
+    session.state, session.provider_state = new, blob
     session.suspended_at = ts if suspended else None
-    session.provider_state = b""
-    if suspended and (blob := data.get("provider_state", "")) != "":
-        session.provider_state = base64.b64decode(blob, validate=True)
 
 
 def _enqueued(state: AgentState, data: dict[str, Any], ts: str) -> None:
@@ -117,8 +118,7 @@ def title_of(content: list[dict[str, Any]]) -> str | None:
 
 def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
     taken = set(_texts(data["message_ids"]))
-    state.pending = [m for m in state.pending if m["messageId"] not in taken]
-    state.open_turn = {
+    turn = {
         "turnId": _text(data["turn_id"]),
         "messageIds": data["message_ids"],
         "attempt": data["attempt"],
@@ -127,13 +127,15 @@ def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
         "aborted": False,
         "deferred": [],
     }
+    state.pending = [m for m in state.pending if m["messageId"] not in taken]
+    state.open_turn = turn
     state.last_activity = ts
     state.counters["turns"] += 1
 
 
 def _completed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
-    _ended(state, "completed")
     _spent(state, data)
+    _ended(state, "completed")
     state.missed = False
 
 
@@ -147,15 +149,16 @@ def _spent(state: AgentState, data: dict[str, Any]) -> None:
 
 
 def _failed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    _spent(state, data)
     state.counters["failedTurns"] += 1
     _ended(state, "failed")
-    _spent(state, data)
 
 
 def _aborted(state: AgentState, data: dict[str, Any], _ts: str) -> None:
-    state.counters["failedTurns"] += 1
-    _ended(state, "failed" if data["reason"] == "crash" else "aborted")
+    outcome = "failed" if data["reason"] == "crash" else "aborted"
     _spent(state, data)
+    state.counters["failedTurns"] += 1
+    _ended(state, outcome)
 
 
 def _ended(state: AgentState, outcome: str) -> None:
@@ -213,8 +216,9 @@ def _resent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
 
 def _spawn_requested(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     child, name = _text(data["child"]), _text(data["name"])
+    turn = _turn_of(state, data)
     state.children[child] = {"name": name, "status": "pending"}
-    if (turn := _turn_of(state, data)) is not None:
+    if turn is not None:
         turn["deferred"].append({"child": child, "name": name})
 
 

@@ -176,3 +176,36 @@ def test_depth_is_counted_in_levels_of_lists_and_objects(kind: str, levels: int)
     value = nested(levels, kind)
     assert not jsontext.deeper_than(value, levels)
     assert jsontext.deeper_than(value, levels - 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2, b"2"),
+        (2.0, b"2.0"),
+        (-0.0, b"-0.0"),
+        (100000.0, b"100000.0"),
+        (0.1 + 0.2, b"0.30000000000000004"),
+        (1e-5, b"0.00001"),
+        (9e-6, b"9e-6"),
+        (1e15, b"1000000000000000.0"),
+        (1e16, b"1e+16"),
+        (5e-324, b"5e-324"),
+    ],
+)
+def test_a_number_is_spelled_as_the_spec_says(value: float, text: bytes) -> None:
+    """Integers by digits; others by the shortest that comes back, with a fraction or an exponent.
+
+    Else a derived file that another program made would differ (SPEC.md, "Derived files").
+    """
+    assert jsontext.encode(value) == text
+    assert jsontext.encode_as_is({"a": value}) == b'{"a":%s}' % text
+
+
+def test_a_string_is_escaped_where_json_demands_it_alone() -> None:
+    """In the short forms where there are any; what is not ASCII stands as it is."""
+    text = "".join(map(chr, range(0x20))) + '"\\/\x7f\x85é\u2028🦀'
+    escaped = "".join(f"\\u{n:04x}" for n in range(0x20))
+    for number, short in {8: "b", 9: "t", 10: "n", 12: "f", 13: "r"}.items():
+        escaped = escaped.replace(f"\\u{number:04x}", f"\\{short}")
+    assert jsontext.encode(text).decode() == f'"{escaped}\\"\\\\/\x7f\x85é\u2028🦀"'

@@ -225,6 +225,9 @@ MALFORMED = [
     ("message.enqueued", {"message_id": "m", "sender": "", "kind": "user", "content": None}),
     ("turn.start", {"turn_id": "t", "message_ids": None, "attempt": 1}),
     ("turn.start", {"turn_id": "t", "message_ids": [{}], "attempt": 1}),
+    ("turn.start", {"turn_id": "t", "message_ids": ["mess00000000000000000002"]}),
+    ("turn.error", {"turn_id": "open", "usage": [1]}),
+    ("spawn.requested", {"child": "c", "name": "n"}),
     ("turn.complete", {"usage": {"inputTokens": "many"}}),
     ("turn.complete", {"usage": [1]}),
     ("turn.aborted", {}),
@@ -241,10 +244,16 @@ MALFORMED = [
 def test_malformed_data_gives_a_finding_and_no_exception(
     agents: Any, event: str, data: dict[str, Any]
 ) -> None:
-    """The log is read to its end, from the start and from state.json, with the same result."""
+    """The log is read to its end, from the start and from state.json, with the same result.
+
+    The record changes nothing, not even in part.
+    """
     paths = agents.publish()
     agents.talk(paths)
-    position = read_agent(paths).state.position
+    open_turn = {"turn_id": "open", "message_ids": ["m"], "provider": "echo", "attempt": 1}
+    agents.append(paths, "turn.start", open_turn)
+    before = read_agent(paths).state
+    position = before.position
     from agentsdir.formats.directory.journal import append_record
 
     append_record(paths.log, position, event, data, TS, agents.session, Disk())
@@ -254,6 +263,7 @@ def test_malformed_data_gives_a_finding_and_no_exception(
     assert [(f.id, f.line, f.offset, f.length) for f in whole.findings] == [("bad-data", *place)]
     assert [f.id for f in tail.findings] == ["bad-data"]
     assert derived.state_document(tail.state) == derived.state_document(whole.state)
+    assert whole.state.replaced(position=position) == before
     agents.append(paths, "history.reset", {})
     assert paths.history.read_bytes() == history_bytes(paths)
 
