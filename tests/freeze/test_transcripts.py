@@ -24,4 +24,8 @@ def test_every_transcript_is_read_as_it_was(name: str) -> None:
     if not folder.is_dir():
         pytest.skip("the recordings of real clients are not here")
     recorded = transcripts.recorded(name).read_text(encoding="utf-8").splitlines()
-    assert list(transcripts.lines_of(folder)) == recorded
+    now = list(transcripts.lines_of(folder))
+    gone = [f"was: {line}" for line in recorded if line not in set(now)]
+    new = [f"is:  {line}" for line in now if line not in set(recorded)]
+    assert gone + new == []
+    assert now == recorded

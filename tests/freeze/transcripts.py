@@ -21,8 +21,8 @@ FOLDERS = {
 """Where transcripts are, by the name of the file that holds their hashes."""
 RECORDED = Path(__file__).with_name("hashes")
 
-_OURS = ("invalid", "readme", "valid")
-"""Fixtures that are no transcripts of clients."""
+_FIRST = ("claude", "gemini", "golden/claude-stream", "interactive", "script")
+"""What the paths of transcripts begin with; other fixtures are roots and logs of agents."""
 
 
 def recorded(name: str) -> Path:
@@ -44,7 +44,7 @@ def lines_of(folder: Path) -> Iterator[str]:
     """
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        if name.parts[0] in _OURS:
+        if not str(name).startswith(_FIRST):
             continue
         if path.is_dir():
             if len(name.parts) == 2:
