@@ -8,7 +8,7 @@ import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.untold import MOST, untold
+from agentsdir.engine.untold import LARGEST_HANDOFF, untold
 
 
 def lines_of(text: str) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def test_the_oldest_is_left_out_where_it_is_too_much(stage: Any) -> None:
     for number in range(20):
         say(stage, paths, number, f"prompt {number}", text(f"{number} " + "x" * 40_000))
     told = untold(paths, "another")
-    assert len(told.encode()) < MOST + 1024
+    assert len(told.encode()) < LARGEST_HANDOFF + 1024
     entries = lines_of(told)
     assert entries[-2]["text"] == "prompt 19"
     assert entries[-1]["text"].endswith(" characters left out]")

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from bench import Bench, change, lines, put, sparse
+from command_bench import Bench, change, lines, put, sparse
 
 from agentsdir.engine.validation.problems import PROBLEMS
 from agentsdir.formats.directory.agent import read_agent
