@@ -1,6 +1,7 @@
 """What a reader says about bytes it could not take as they stand.
 
-Ids are stable; SPEC.md lists each one, and a test keeps the two lists equal.
+Ids are stable. SPEC.md lists those of a log, docs/reading.md those of transcripts; a test keeps the
+lists equal to this one.
 """
 
 from __future__ import annotations
