@@ -269,21 +269,21 @@ class Queue:
 
     def _matching(self, texts: list[str], mid_turn: bool) -> list[_Entry]:
         """Return the entries that a row of these texts delivers, several if it joins them."""
-        for text in texts:
-            entry = self._oldest(self._ranks, text) if text else None
+        for said in texts:
+            entry = self._oldest(self._ranks, said) if said else None
             if entry is not None:
                 return [entry]
         # Clients before 2.1 send all that waits as one prompt.
-        for text in texts:
+        for said in texts:
             joined, several = "", list[_Entry]()
             for entry in self._waiting.values():
-                joined = f"{joined}\n{entry.text}" if several else entry.text
+                joined = f"{joined}\n{entry.said}" if several else entry.text
                 several.append(entry)
-                if not text.startswith(joined):
+                if not said.startswith(joined):
                     break
-                if joined == text:
+                if joined == said:
                     return several
-        # A prompt with images is enqueued without its text.
+        # A prompt with images is enqueued without its said.
         bare = None if mid_turn or not self._dequeued else self._oldest(self._ranks, "")
         return [bare] if bare is not None and self._dequeued[0].may_be(bare) else []
 

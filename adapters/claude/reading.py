@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.reading.rows import Row
     from agentsdir.formats.reading.source import Source
 
-    Reader = Callable[["Reading", dict[str, Any], Place], int]
+    Reader = Callable[["Reading", dict[str, Any], "Place"], int]
 
 # Rows that stand in the chain of messages, and stdout lines that correspond to them.
 _CHAINED: dict[str, Reader] = {
