@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agentsdir.adapters.contract import Architecture, NativeFile
-    from agentsdir.formats.directory.publishing import NewAgent
+    from agentsdir.formats.directory.publishing import UnpublishedAgent
     from agentsdir.formats.reading.findings import Finding
 
 _READ = ("main", "subagent")
 
 
 def take_over(
-    made: NewAgent, architecture: Architecture, files: Iterable[NativeFile], ts: str
+    made: UnpublishedAgent, architecture: Architecture, files: Iterable[NativeFile], ts: str
 ) -> list[Finding]:
     """Store transcripts in an agent being made, and log the blocks that they hold.
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import Reading
     from agentsdir.formats.directory.layout import AgentPaths
-    from agentsdir.formats.directory.publishing import NewAgent
+    from agentsdir.formats.directory.publishing import UnpublishedAgent
     from agentsdir.formats.directory.records import Record
     from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.reading.findings import Finding
@@ -217,7 +217,7 @@ def _is_known(state: AgentState, saved: Mapping[str, Source], stores: Sequence[S
 
 def _end(
     world: World,
-    made: NewAgent,
+    made: UnpublishedAgent,
     state: AgentState,
     captured: dict[str, Source],
     cwd: str,
@@ -324,7 +324,9 @@ class _Conversion:
     def _renamed(self, native: dict[str, Any]) -> dict[str, Any]:
         return {**native, "id": self.native["id"]} if native["id"] == self._old else native
 
-    def store(self, made: NewAgent, saved: dict[str, Source], findings: list[Finding]) -> None:
+    def store(
+        self, made: UnpublishedAgent, saved: dict[str, Source], findings: list[Finding]
+    ) -> None:
         """Store the transcripts under the new session's id, and those of earlier sessions."""
         entries = self._state.transcripts
         own = transcripts.of_session(entries, self._old)
@@ -344,7 +346,7 @@ class _Conversion:
             if synced.role != transcripts.STREAM:
                 self._stored.setdefault(entries[path]["native"], []).append(synced.as_entry())
 
-    def name_own(self, made: NewAgent) -> None:
+    def name_own(self, made: UnpublishedAgent) -> None:
         """Have the log name the transcripts of the session that goes on."""
         if files := self._stored.pop(self._old, None):
             made.append("transcript.synced", {"files": files}, self._world.now())

@@ -29,6 +29,7 @@ from agentsdir.formats.errors import (
     TurnTimeout,
     Uncertain,
 )
+from agentsdir.formats.undisturbed import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,7 +306,7 @@ class Turn:
 
         Signals wait until that is done: all of it is short, and belongs together.
         """
-        with locks.undisturbed():
+        with undisturbed():
             self._record_end(event, data, outcome, ending)
         # What could not be ended, or was left by one who was in a hurry, the next holder ends.
         self._turn.clear_note()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.world import World
     from agentsdir.formats.directory.agent import AgentWriter
     from agentsdir.formats.directory.layout import AgentPaths
-    from agentsdir.formats.directory.publishing import NewAgent
+    from agentsdir.formats.directory.publishing import UnpublishedAgent
     from agentsdir.formats.directory.states import AgentState
     from agentsdir.formats.directory.transcripts import Synced
     from agentsdir.formats.reading.blocks import Block
@@ -31,7 +31,9 @@ _REPLACED = "sidecar"
 """The role of files that a client replaces as it goes on."""
 
 
-def log_block(writer: AgentWriter | NewAgent, turn_id: str | None, block: Block, ts: str) -> Block:
+def log_block(
+    writer: AgentWriter | UnpublishedAgent, turn_id: str | None, block: Block, ts: str
+) -> Block:
     """Append a block, made writable if need be; return it as it was logged."""
     try:
         writer.append("block", {"turn_id": turn_id, "block": block}, ts)

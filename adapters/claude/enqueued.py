@@ -277,13 +277,13 @@ class Queue:
         for said in texts:
             joined, several = "", list[_Entry]()
             for entry in self._waiting.values():
-                joined = f"{joined}\n{entry.said}" if several else entry.text
+                joined = f"{joined}\n{entry.text}" if several else entry.text
                 several.append(entry)
                 if not said.startswith(joined):
                     break
                 if joined == said:
                     return several
-        # A prompt with images is enqueued without its said.
+        # A prompt with images is enqueued without its text.
         bare = None if mid_turn or not self._dequeued else self._oldest(self._ranks, "")
         return [bare] if bare is not None and self._dequeued[0].may_be(bare) else []
 

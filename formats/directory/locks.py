@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.formats.directory.layout import open_plain
 from agentsdir.formats.errors import Busy, NoSuchAgent, NotRecorded, UsageError
-from agentsdir.formats.undisturbed import undisturbed as undisturbed
+from agentsdir.formats.undisturbed import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

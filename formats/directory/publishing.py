@@ -38,7 +38,7 @@ ON_ANOTHER_LAYER = "on-another-layer"
 """The kind of a refusal by overlayfs: it renames no folder that the lower layer has."""
 
 
-class NewAgent:
+class UnpublishedAgent:
     """An agent that is being made: nobody sees it, and nothing of it is durable yet.
 
     Valid inside `making_agent`.
@@ -149,14 +149,16 @@ class _Batch:
 
 
 @contextmanager
-def making_agent(layout: Layout, agent_id: str, session_id: str, disk: Disk) -> Iterator[NewAgent]:
+def making_agent(
+    layout: Layout, agent_id: str, session_id: str, disk: Disk
+) -> Iterator[UnpublishedAgent]:
     """Make an agent's folder whole, and let it appear in one rename when the block is over.
 
     The caller holds the create lock. However much the agent is given, it is made durable once.
     Raises `NotRecorded` when nothing appeared, `Uncertain` when only an fsync failed.
     """
     with folder_to_publish(layout, agent_id, disk) as paths:
-        made = NewAgent(paths, session_id, disk)
+        made = UnpublishedAgent(paths, session_id, disk)
         try:
             yield made
             made.finish()

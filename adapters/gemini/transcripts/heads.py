@@ -35,7 +35,7 @@ _DOCUMENT_SUMMARY = re.compile(rb'\n  "summary": ("(?:[^"\\]|\\.)*+")')
 _WORKSPACE = re.compile(r"\*\*Workspace Directories:\*\*\n\s+- (.+)")
 # How the rendered prompt of the first agents began; their files say nothing else about it.
 _RENDERED = "Your task is to "
-_LIST = re.compile(r'"messages"\s*:\s*\[')
+_MESSAGES_KEY = re.compile(r'"messages"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
 _USER = re.compile(r'"type"\s*:\s*"user"')
 # The prompt in a message that is too long for the head.
@@ -269,7 +269,7 @@ def _elements(head: bytes) -> Iterator[dict[str, Any]]:
 
 def _elements_and_rest(text: str) -> Iterator[Any]:
     """Yield the messages of a document that stand whole in its head, then the text behind them."""
-    found = _LIST.search(text)
+    found = _MESSAGES_KEY.search(text)
     decoder = json.JSONDecoder()
     at = found.end() if found else len(text)
     while at < len(text):
