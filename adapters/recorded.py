@@ -1,37 +1,35 @@
-"""Transcripts that are recorded stream events, one a line: what `echo` and `script` keep.
-
-The same lines come out of `agentsdir replay --events` and `send --events`, so a recorded session
-can be read, and played, like any other transcript.
-"""
+"""Transcripts that are recorded stream events, one a line."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.adapters.contract import (
-    NativeFile,
-    Paths,
-    SessionFiles,
-    Transcript,
-)
-from agentsdir.formats import jsontext
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import MAIN, make_block
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.protocol import NativeFile, Paths, SessionFiles, Transcript
+from agentsdir.formats import blocks, jsontext
+from agentsdir.formats.blocks import MAIN, Reducer, as_usage, check_block, make_block
+from agentsdir.formats.errors import Invalid
+from agentsdir.formats.findings import Drifts
+from agentsdir.formats.ids import short_hash
+from agentsdir.formats.rows import LineFeed, Tally, read_rows
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.contract import (
-        Content,
-        SessionSpec,
-    )
-    from agentsdir.adapters.recorded_files import EventTranslator
-    from agentsdir.formats.reading.blocks import Block
-    from agentsdir.formats.reading.sink import ParseSink
-    from agentsdir.formats.reading.stream import StreamEvent
+    from agentsdir.adapters.protocol import Content, SessionSpec
+    from agentsdir.formats.blocks import Block, StreamEvent
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.rows import Row
+    from agentsdir.formats.sink import ParseSink
+
+
+# Transcripts that are recorded stream events, one a line: what `echo` and `script` keep.
+#
+# The same lines come out of `agentsdir replay --events` and `send --events`, so a recorded session
+# can be read, and played, like any other transcript.
 
 
 def saved_transcript(spec: SessionSpec) -> bytes:
@@ -89,7 +87,7 @@ class RecordedTranscript:
     def prompt(self, content: Content, timestamp: str) -> StreamEvent:
         """Begin the next turn; return the event of its `user_message` block."""
         block = self.block("user_message", "prompt", timestamp, content=content)
-        return self.record(stream.block_complete(block["id"], block))
+        return self.record(blocks.block_complete(block["id"], block))
 
     def block(self, kind: str, part: str, timestamp: str, **fields: Any) -> Block:
         """Make a block of the current turn; its id says session, turn and part."""
@@ -137,7 +135,7 @@ class RecordedReader:
                 event = jsontext.decode(line)
             except jsontext.JSONDecodeError:
                 continue
-            if isinstance(event, dict) and event.get("type") in stream.EVENT_TYPES:
+            if isinstance(event, dict) and event.get("type") in blocks.EVENT_TYPES:
                 about = "metadata" if event["type"] == "metadata_update" else "blockId"
                 return isinstance(event.get("conversationId"), str) and about in event
         return b"\n" not in head and re.match(_LONG_EVENT, head) is not None
@@ -153,14 +151,151 @@ class RecordedReader:
 
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
         """Add every completed block, and those that a cut left open."""
-        from agentsdir.adapters.recorded_files import RecordedFile
-
         sink.open_main()
         for transcript in session.transcripts:
             RecordedFile(transcript.source, sink).read()
 
     def translate_stream(self) -> EventTranslator:
         """Return a reader of stream events as they come: `send --events`, say, in a pipe."""
-        from agentsdir.adapters.recorded_files import EventTranslator
-
         return EventTranslator()
+
+
+# One file of recorded stream events, read as blocks (`recorded` says what such a file is).
+
+_PIPE = "-"
+
+
+class RecordedFile:
+    """One file: open blocks are reduced, completed ones go to the sink."""
+
+    def __init__(self, source: Source, sink: ParseSink) -> None:
+        self._source = source
+        self._sink = sink
+        self._open: dict[tuple[str, str], tuple[Block, Row]] = {}
+        self._handles: dict[tuple[str, str], int] = {}
+
+    def read(self) -> None:
+        """Read the file to its end. Never raises for what the bytes hold."""
+        tally = self._sink.tally
+        with self._source.open() as opened:
+            for row in read_rows(opened, self._source.name, tally, self._sink.finding):
+                if not _is_event(row.value):
+                    tally.settle_hidden(row, "unknown")
+                    self._add_unknown(row)
+                elif row.value["type"] == "block_complete":
+                    tally.settle_parsed(row)
+                    self._complete(row)
+                else:
+                    tally.settle_folded(row, "update")
+                    self._fold(row)
+        for block, row in self._open.values():
+            self._add(block, row)
+
+    def _fold(self, row: Row) -> None:
+        event = row.value
+        if event["type"] == "metadata_update":
+            return
+        key = (event["conversationId"], event["blockId"])
+        if event["type"] == "block_start":
+            block = dict(event["block"])
+            self._open[key] = (block, row)
+        elif key in self._open:
+            block = self._open[key][0]
+            if event["type"] == "block_update":
+                block.update(event["updates"])
+            elif isinstance(block.get("content"), str):
+                block["content"] += event["delta"]
+
+    def _complete(self, row: Row) -> None:
+        event = row.value
+        self._open.pop((event["conversationId"], event["blockId"]), None)
+        self._add(dict(event["block"]), row)
+
+    def _add(self, block: Block, row: Row) -> None:
+        block["source"] = row.source(self._source.name)
+        if row.lossy:
+            block["lossy"] = sorted({*block.get("lossy", ()), *row.lossy})
+        superseded = block.pop("superseded", False)
+        used = as_usage(block.pop("usage", None))
+        if used:
+            block["usage"] = used
+        key = (block["conversationId"], block["id"])
+        if key in self._handles:
+            self._sink.supersede(self._handles[key], "duplicate")
+        self._handles[key] = handle = self._sink.add(block)
+        if superseded:
+            self._sink.supersede(handle, "recorded")
+        elif used:
+            self._sink.use(block["conversationId"], used)
+
+    def _add_unknown(self, row: Row) -> None:
+        if not self._sink.wants_hidden:
+            return
+        digest = short_hash(row.raw.removesuffix(b"\n"))
+        fields = {
+            "subtype": "log",
+            "message": "an unknown row",
+            "hidden": True,
+            "metadata": {"rowType": str(row.value.get("type")), "row": row.value},
+        }
+        block_id = f"h{digest}:{row.line}"
+        self._sink.add(
+            make_block("system", block_id, MAIN, "", None, row.source(self._source.name), **fields)
+        )
+
+
+class EventTranslator:
+    """Tells stream events that come one a line, each as it is (a `Translator`)."""
+
+    def __init__(self) -> None:
+        self._reducer = Reducer()
+        self._damage: list[Finding] = []
+        self._drifts = Drifts()
+        self._feed = LineFeed(_PIPE, Tally(), self._damage.append, is_record=_is_event)
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the lines so far."""
+        return [*self._damage, *self._drifts.findings()]
+
+    def line(self, line: bytes) -> Iterator[StreamEvent]:
+        """Take one line, with or without its LF. Never raises for what the bytes hold."""
+        for row in self._feed.rows(line):
+            event = row.value
+            if not _is_event(event):
+                name = str(event.get("type", "without type"))
+                self._drifts.note("row", name, row.source(_PIPE), None)
+                continue
+            # What a stream says of a block whose beginning is not in it is passed on all the same.
+            with suppress(Invalid, TypeError, KeyError):
+                self._reducer.apply(event)
+            yield event
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Complete the blocks that a cut left open, as far as they came."""
+        for handle, block in self._reducer.open_blocks:
+            yield blocks.block_complete(handle, block)
+
+
+def _is_event(event: dict[str, Any]) -> bool:
+    """Tell whether a row has the shape of a stream event, so that nothing below can fail."""
+    kind = event.get("type")
+    if kind not in blocks.EVENT_TYPES or not isinstance(event.get("conversationId"), str):
+        return False
+    if kind == "metadata_update":
+        return isinstance(event.get("metadata"), dict)
+    if not isinstance(event.get("blockId"), str):
+        return False
+    if kind == "text_delta":
+        return isinstance(event.get("delta"), str)
+    if kind == "block_update":
+        return isinstance(event.get("updates"), dict)
+    block = event.get("block")
+    if not isinstance(block, dict):
+        return False
+    try:
+        # Counts that make no sense are left out of the block; the rest of it stands.
+        check_block({name: value for name, value in block.items() if name != "usage"})
+    except Invalid:
+        return False
+    return True

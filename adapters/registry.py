@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from agentsdir.adapters.contract import Architecture
+from agentsdir.adapters.protocol import Architecture
 from agentsdir.formats.errors import AgentsdirError, Terminated, UsageError
 
 if TYPE_CHECKING:

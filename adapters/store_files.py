@@ -1,7 +1,4 @@
-"""Making files in a client's own store: in one step, and never over anything of the client's.
-
-Nothing is written behind a link, in a folder of another user, or outside the store.
-"""
+"""Files and folders of a client's own store, which the client writes at the same time."""
 
 from __future__ import annotations
 
@@ -11,11 +8,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from agentsdir.adapters.protocol import Refuse
+
+
+# Making files in a client's own store: in one step, and never over anything of the client's.
+#
+# Nothing is written behind a link, in a folder of another user, or outside the store.
 
 _CHUNK = 1024 * 1024
 
@@ -147,3 +151,20 @@ def size_of(source: Source) -> int:
     """Return how many bytes a source has."""
     with source.open() as stream:
         return stream.seek(0, os.SEEK_END)
+
+
+# Looking into the folders of a client's own store, while the client writes there.
+
+
+def names_in(folder: Path, refuse: Refuse) -> list[str]:
+    """Return what stands in a folder, sorted; of one that cannot be read `refuse` is told."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries)
+    except OSError as error:
+        refuse(error)
+        return []
+
+
+def ignore(_error: OSError) -> None:
+    """Pass over what cannot be read: what is looked for is not there."""

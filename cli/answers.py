@@ -10,7 +10,7 @@ from agentsdir.cli.terminal import inert
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
-    from agentsdir.formats.reading.stream import StreamEvent
+    from agentsdir.formats.blocks import StreamEvent
 
 
 class AnswerPrinter:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentsdir.cli.output import note
-from agentsdir.engine.capturing import capture_workspace
+from agentsdir.engine.bundle import capture_workspace
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
-    from agentsdir.engine.world import World
-    from agentsdir.formats.directory.layout import AgentPaths
-    from agentsdir.formats.directory.workspace import PutBack
+    from agentsdir.engine.services import World
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.workspace import PutBack
 
 _NAMED = 20
 """How many files a command names one by one."""

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from agentsdir.cli.environment import Environment
 from agentsdir.formats.errors import UsageError
-from agentsdir.formats.undisturbed import undisturbed
+from agentsdir.formats.signals import undisturbed
 from agentsdir.formats.version import VERSION
 
 # Each command is a module of its own, imported when it is called; the text is for --help.

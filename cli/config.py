@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.formats import tomltext
+from agentsdir.formats import toml
 from agentsdir.formats.errors import Invalid
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def provider_config(env: Environment, provider: str) -> ProviderConfig:
     except FileNotFoundError:
         return ProviderConfig()
     try:
-        found = tomltext.decode(data, MAX_SIZE)
+        found = toml.decode(data, MAX_SIZE)
     except ValueError as error:
         raise _refused(path, str(error)) from error
     _check_keys(path, found, ("providers",), "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.adapters.contract import Decision
+from agentsdir.adapters.protocol import Decision
 from agentsdir.cli.asking import ask
 from agentsdir.cli.hooks import find_hook, run_hook
 from agentsdir.cli.output import note
@@ -18,9 +18,9 @@ from agentsdir.formats.errors import HookFailed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agentsdir.adapters.contract import ToolRequest
+    from agentsdir.adapters.protocol import ToolRequest
     from agentsdir.cli.environment import Environment
-    from agentsdir.formats.directory.states import AgentState
+    from agentsdir.formats.store.state import AgentState
 
 HOOK = "tool-confirmation"
 _NAME = 100

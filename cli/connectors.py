@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.cli.hooks import find_hook, run_hook
-from agentsdir.engine.routing.outbox import HOOK
+from agentsdir.engine.outbox import HOOK
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 

@@ -15,14 +15,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
 from agentsdir.cli.output import note
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.layout import ROOT_NAME, Layout
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.layout import ROOT_NAME, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentsdir.formats.directory.locks import Waits
+    from agentsdir.formats.store.locks import Waits
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
 HOOK_OF = "AGENTSDIR_HOOK"

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 from agentsdir.cli.conversation import render
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, note_drifts, print_json, print_text
-from agentsdir.formats.reading.book import BlockBook
+from agentsdir.formats.diff import BlockBook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agentsdir.cli.environment import Environment
-    from agentsdir.formats.reading.blocks import Block
-    from agentsdir.formats.reading.book import Key
-    from agentsdir.formats.reading.findings import Finding
-    from agentsdir.formats.reading.stream import StreamEvent
+    from agentsdir.formats.blocks import Block, StreamEvent
+    from agentsdir.formats.diff import Key
+    from agentsdir.formats.findings import Finding
 
     class Watched(Protocol):
         """A `Follower` or a `Translator`."""

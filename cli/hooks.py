@@ -12,7 +12,7 @@ import tempfile
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from agentsdir.adapters.programs import dying_with_parent
+from agentsdir.adapters.processes import dying_with_parent
 from agentsdir.cli.config import config_home, foreign
 from agentsdir.cli.environment import HOOK_OF
 from agentsdir.formats import jsontext

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
-from agentsdir.engine.agents import list_row, unreadable_row
-from agentsdir.engine.native import list_native, native_row
+from agentsdir.engine.lookup import list_row, unreadable_row
+from agentsdir.engine.parse import list_native, native_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agentsdir.cli.environment import Environment
-    from agentsdir.engine.agents import Listed
-    from agentsdir.engine.native import Store
+    from agentsdir.engine.lookup import Listed
+    from agentsdir.engine.parse import Store
 
 COLUMNS = ("agentId", "name", "state", "status", "provider", "lastActivity", "title")
 NATIVE_COLUMNS = ("id", "adapter", "modifiedAt", "branch", "cwd", "title")

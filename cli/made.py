@@ -9,8 +9,8 @@ from agentsdir.cli.output import note, print_json
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
-    from agentsdir.engine.creation import Made
-    from agentsdir.engine.world import World
+    from agentsdir.engine.create import Made
+    from agentsdir.engine.services import World
 
 
 def print_made(env: Environment, world: World, made: Made, *, as_json: bool) -> int:

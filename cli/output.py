@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.errors import AgentsdirError
-    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.findings import Finding
 
 
 def wants_json(environment: Environment, asked: bool) -> bool:

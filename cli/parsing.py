@@ -10,19 +10,28 @@ import orjson
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import json_text, note, note_drifts, print_lines
 from agentsdir.cli.trust import check_trust
-from agentsdir.engine.following import session_of_agent
-from agentsdir.engine.native import find_native, may_be_native, stores_of
-from agentsdir.engine.parsing import Found, ParseReport, find_sessions, parse_all, recognises, walk
-from agentsdir.formats.directory import ids
+from agentsdir.engine.follow import session_of_agent
+from agentsdir.engine.parse import (
+    Found,
+    ParseReport,
+    find_native,
+    find_sessions,
+    may_be_native,
+    parse_all,
+    recognises,
+    stores_of,
+    walk,
+)
+from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentsdir.cli.environment import Environment
-    from agentsdir.formats.reading.sink import View
+    from agentsdir.formats.sink import View
 
 
 class Manner(NamedTuple):

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.adapters.contract import RECORDABLE_MODES
+from agentsdir.adapters.protocol import RECORDABLE_MODES
 from agentsdir.cli.answers import AnswerPrinter
 from agentsdir.cli.output import print_document, print_json, print_text
 from agentsdir.cli.prompts import read_messages, read_prompt
 from agentsdir.cli.services import world_of
 from agentsdir.cli.targets import find_target
-from agentsdir.engine.agents import find_agent
+from agentsdir.engine.dispatcher import Waiting, catch_up_to, render, say
 from agentsdir.engine.in_turn import queue_from_turn, send_from_turn
 from agentsdir.engine.inbox import Message, enqueue, retry_of
-from agentsdir.engine.running import Sender
-from agentsdir.engine.turns import Waiting, catch_up_to, render, say
-from agentsdir.formats.directory import locks
+from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.turn import Sender
 from agentsdir.formats.errors import Busy, UsageError
+from agentsdir.formats.store import locks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.cli.environment import Environment
     from agentsdir.cli.targets import TargetOptions
-    from agentsdir.engine.endings import TurnResult
-    from agentsdir.engine.world import World
-    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.engine.services import World
+    from agentsdir.engine.settle import TurnResult
+    from agentsdir.formats.store.layout import AgentPaths
 
 
 class Manner(NamedTuple):

@@ -13,20 +13,20 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agentsdir.adapters.contract import Host
+from agentsdir.adapters.protocol import Host
 from agentsdir.cli.config import provider_config
 from agentsdir.cli.confirmation import Confirmation
 from agentsdir.cli.connectors import hand_out
 from agentsdir.cli.starting import start_turn
 from agentsdir.cli.trust import check_trust, is_private, trust_made
-from agentsdir.engine.world import Client, World
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.settings import read_settings
+from agentsdir.engine.services import Client, World
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.settings import read_settings
 from agentsdir.formats.times import to_text
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
-    from agentsdir.formats.directory.states import AgentState
+    from agentsdir.formats.store.state import AgentState
 
 _LETTERS = string.ascii_lowercase
 _CHARACTERS = _LETTERS + string.digits

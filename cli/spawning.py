@@ -9,20 +9,19 @@ from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.pairs import read_pairs
 from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.spawning.agent_files import AgentFile, read_agent_file
-from agentsdir.engine.spawning.awaiting import run_child
-from agentsdir.engine.spawning.children import BASE_NAME, Wanted, make_child
+from agentsdir.engine.dispatcher import run_child
+from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.spawn import BASE_NAME, AgentFile, Wanted, make_child, read_agent_file
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.cli.environment import Environment
-    from agentsdir.engine.endings import TurnResult
-    from agentsdir.engine.spawning.children import Child
-    from agentsdir.engine.world import World
-    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.engine.services import World
+    from agentsdir.engine.settle import TurnResult
+    from agentsdir.engine.spawn import Child
+    from agentsdir.formats.store.layout import AgentPaths
 
 
 class Asked(NamedTuple):

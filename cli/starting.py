@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from agentsdir.cli.environment import Environment
-    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.store.layout import AgentPaths
 
 # What a turn's program is told of the turn: what is started here belongs to none.
 MARKS = ("AGENTSDIR_AGENT", "AGENTSDIR_TURN")

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.cli.pairs import read_pairs
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.creation import NewAgent, create_agent
-from agentsdir.engine.routing.targets import default_target, find_or_create
+from agentsdir.engine.create import NewAgent, create_agent, default_target, find_or_create
+from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
-    from agentsdir.engine.world import World
-    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.engine.services import World
+    from agentsdir.formats.store.layout import AgentPaths
 
 
 class TargetOptions(NamedTuple):

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from agentsdir.cli.config import config_home
 from agentsdir.cli.environment import resolved
 from agentsdir.cli.output import note
-from agentsdir.formats.directory import documents, locks
-from agentsdir.formats.directory.derived import encode_document
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import ROOT_NAME, read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
+from agentsdir.formats.store import files, locks
+from agentsdir.formats.store.derived import encode_document
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import ROOT_NAME, read_json
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
@@ -156,7 +156,7 @@ def distrust(env: Environment, root: str) -> None:
 def _change(env: Environment, root: str, *, listed: bool) -> None:
     path = list_path(env)
     disk = Disk()
-    documents.make_folder(path.parent, disk)
+    files.make_folder(path.parent, disk)
     env.count_waits()
     with locks.hold(path.with_name(".lock"), brief=True, what=str(path)):
         document = _read(env)
@@ -168,4 +168,4 @@ def _change(env: Environment, root: str, *, listed: bool) -> None:
             )
         others = [one for one in document["roots"] if one != root]
         document["roots"] = [*others, root] if listed else others
-        documents.replace_file(path, encode_document(document), disk)
+        files.replace_file(path, encode_document(document), disk)

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from agentsdir.engine.inbox import enqueue
-from agentsdir.engine.running import check_can_run
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent, write_agent
+from agentsdir.engine.turn import check_can_run
 from agentsdir.formats.errors import SessionStateError, UsageError
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent, write_agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agentsdir.engine.inbox import Message
-    from agentsdir.engine.world import World
-    from agentsdir.formats.directory.agent import AgentWriter
-    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.engine.services import World
+    from agentsdir.formats.store.agent import AgentWriter
+    from agentsdir.formats.store.layout import AgentPaths
 
 
 @contextmanager

@@ -9,19 +9,24 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.formats.directory import ids
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.fold import BROKEN, MESSAGE_FLAGS, waiting_message
-from agentsdir.formats.directory.log import read_records
-from agentsdir.formats.directory.states import SessionState, check_transition
+from agentsdir.formats import ids
 from agentsdir.formats.errors import SessionStateError, UsageError
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.log import read_records
+from agentsdir.formats.store.state import (
+    BROKEN,
+    MESSAGE_FLAGS,
+    SessionState,
+    check_transition,
+    waiting_message,
+)
 
 if TYPE_CHECKING:
-    from agentsdir.engine.world import World
-    from agentsdir.formats.directory.agent import AgentWriter
-    from agentsdir.formats.directory.layout import AgentPaths
-    from agentsdir.formats.directory.records import Record
-    from agentsdir.formats.directory.states import AgentState
+    from agentsdir.engine.services import World
+    from agentsdir.formats.store.agent import AgentWriter
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.log import Record
+    from agentsdir.formats.store.state import AgentState
 
 
 class Message(NamedTuple):

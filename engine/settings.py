@@ -1,21 +1,30 @@
-"""Changing what an agent was made with (docs/behaviour.md, "Names, tags and settings")."""
+"""What can be changed about an agent: its settings, its name and its tags."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentsdir.engine.crashes import close_crashed_turn
-from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.provider_sessions import find_provider, session_spec
-from agentsdir.engine.syncing import catch_up
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.states import SessionState
-from agentsdir.formats.errors import ProviderError, SessionStateError
+from agentsdir.engine import lookup
+from agentsdir.engine.providers import find_provider, session_spec
+from agentsdir.engine.settle import close_crashed_turn
+from agentsdir.engine.sync import catch_up
+from agentsdir.engine.turn_lock import hold_turn
+from agentsdir.formats import ids
+from agentsdir.formats.errors import AgentsdirError, ProviderError, SessionStateError
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from agentsdir.engine.world import World
-    from agentsdir.formats.directory.layout import AgentPaths
-    from agentsdir.formats.directory.states import AgentState
+    from collections.abc import Sequence
+
+    from agentsdir.engine.services import World
+    from agentsdir.formats.store.agent import AgentWriter
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.state import AgentState
+
+
+# Changing what an agent was made with (docs/behaviour.md, "Names, tags and settings").
 
 
 def set_folder(world: World, paths: AgentPaths, folder: str, *, wait: float = 0) -> AgentState:
@@ -54,3 +63,53 @@ def _caught_up(world: World, paths: AgentPaths, state: AgentState) -> AgentState
     world.check_trust()
     spec = session_spec(world, paths, state, provider)
     return catch_up(world, paths, state, architecture, provider, spec)[0]
+
+
+# What people call an agent: its name and its tags.
+#
+# See docs/behaviour.md, "Names, tags and settings"; D27.
+
+
+def rename(world: World, paths: AgentPaths, name: str) -> AgentState:
+    """Give an agent another name; one at work too, and nothing for the name that it has.
+
+    Raises `UsageError` (kind ``bad-name``), `SessionStateError` for a closed agent, and
+    `AgentsdirError` (kind ``already-exists``) when a live sibling has the name.
+    """
+    ids.check_name(name)
+    with (
+        locks.hold(world.layout.create_lock, brief=True, what="the agents directory"),
+        world.disk.settled(),
+        write_agent(paths, disk=world.disk) as writer,
+    ):
+        _check_open(writer)
+        if writer.state.name != name:
+            key = lookup.name_key(writer.state.parent, name)
+            if (found := lookup.search(world.layout, [key])) is not None:
+                raise AgentsdirError(
+                    f"agent {found[0].paths.id} already is {lookup.says(key)}",
+                    kind="already-exists",
+                )
+            writer.append("agent.renamed", {"name": name}, world.now())
+        return writer.state
+
+
+def tag(world: World, paths: AgentPaths, add: Sequence[str], remove: Sequence[str]) -> AgentState:
+    """Add tags to an agent and take others away; nothing where that changes nothing.
+
+    Raises `UsageError` (kind ``bad-tag``), and `SessionStateError` for a closed agent.
+    """
+    for one in (*add, *remove):
+        ids.check_tag(one)
+    with world.disk.settled(), write_agent(paths, disk=world.disk) as writer:
+        _check_open(writer)
+        tags = sorted({*writer.state.tags, *add} - {*remove})
+        if tags != writer.state.tags:
+            writer.append("agent.tagged", {"tags": tags}, world.now())
+        return writer.state
+
+
+def _check_open(writer: AgentWriter) -> None:
+    if writer.state.session.state is SessionState.TERMINATED:
+        message = f"agent {writer.paths.id} is closed, and keeps its name and tags"
+        raise SessionStateError(message, kind="closed")

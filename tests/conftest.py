@@ -43,7 +43,7 @@ def _own_surroundings(scratch_home: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.fixture(autouse=True)
 def _own_waits() -> None:
     """Count the waits of each test by themselves, as those of each command are."""
-    from agentsdir.formats.directory import locks
+    from agentsdir.formats.store import locks
 
     locks.count_on(locks.Waits())
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from agentsdir.engine.validation.values import kind_of_document, kind_of_line
+from agentsdir.engine.validate.findings import kind_of_document, kind_of_line
 from agentsdir.schemas import catalogue, check
 
 Schema = dict[str, Any]

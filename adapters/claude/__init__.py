@@ -1,8 +1,8 @@
 """Claude Code and the Claude Agent SDK."""
 
-from agentsdir.adapters.claude.provider import ClaudeProvider
 from agentsdir.adapters.claude.reader import ClaudeReader
-from agentsdir.adapters.contract import Architecture
+from agentsdir.adapters.claude.run import ClaudeProvider
+from agentsdir.adapters.protocol import Architecture
 
 ARCHITECTURE = Architecture(
     name="claude",

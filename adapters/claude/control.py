@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.adapters.contract import ToolRequest
-from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.adapters.protocol import ToolRequest
+from agentsdir.formats.blocks import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agentsdir.adapters.contract import Content, Decision
+    from agentsdir.adapters.protocol import Content, Decision
 
 _NUMBER = re.compile(rb'"request_id"\s*:\s*"([A-Za-z0-9_-]{1,128})"')
 _IS_QUESTION = re.compile(rb'"type"\s*:\s*"control_request"')

@@ -9,25 +9,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude import store
-from agentsdir.adapters.claude.detection import first_rows
-from agentsdir.adapters.claude.discovery import is_child, is_child_of
-from agentsdir.adapters.claude.growing import Growing
-from agentsdir.adapters.claude.sessions import own_session, sidecar, thread_name
+from agentsdir.adapters.claude.discover import first_rows, is_child, is_child_of
+from agentsdir.adapters.claude.sessions import Growing, own_session, sidecar, thread_name
 from agentsdir.adapters.claude.shapes import is_row
+from agentsdir.formats.diff import Retelling
 from agentsdir.formats.errors import AgentsdirError
-from agentsdir.formats.reading.live import LiveSink
-from agentsdir.formats.reading.retelling import Retelling
-from agentsdir.formats.reading.rows import LineFeed
-from agentsdir.formats.reading.source import HEAD, Source, heads
-from agentsdir.formats.reading.tailing import Look, Tail
+from agentsdir.formats.rows import LineFeed
+from agentsdir.formats.sink import LiveSink
+from agentsdir.formats.source import HEAD, Source, heads
+from agentsdir.formats.tail import Look, Tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.claude.reading import Reading
-    from agentsdir.formats.reading.findings import Finding
-    from agentsdir.formats.reading.stream import StreamEvent
+    from agentsdir.adapters.claude.rows import Reading
+    from agentsdir.formats.blocks import StreamEvent
+    from agentsdir.formats.findings import Finding
 
 # After so many lines what they gave is told, so that a long file is not gathered whole.
 _BATCH = 256

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentsdir.adapters.claude import detection, discovery, paths
+from agentsdir.adapters.claude import discover, store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.contract import Adoptable, NativeSession, Paths, Refuse, SessionFiles
-    from agentsdir.adapters.sides import Follower, Translator
-    from agentsdir.formats.reading.sink import ParseSink
-    from agentsdir.formats.reading.source import Source
+    from agentsdir.adapters.protocol import (
+        Adoptable,
+        Follower,
+        NativeSession,
+        Paths,
+        Refuse,
+        SessionFiles,
+        Translator,
+    )
+    from agentsdir.formats.sink import ParseSink
+    from agentsdir.formats.source import Source
 
 
 class ClaudeReader:
@@ -21,15 +28,15 @@ class ClaudeReader:
 
     def detect(self, head: bytes, name: str) -> bool:
         """Tell whether the bytes are Claude's."""
-        return detection.detect(head)
+        return discover.detect(head)
 
     def paths(self, home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
         """Return where the client keeps transcripts made in `cwd`."""
-        return paths.claude_paths(home, cwd, env)
+        return store.claude_paths(home, cwd, env)
 
     def discover(self, sources: Sequence[Source]) -> list[SessionFiles]:
         """Group files into sessions."""
-        return discovery.discover(sources)
+        return discover.discover(sources)
 
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
         """Read the main transcript, then each subagent's, into `sink`."""
@@ -64,7 +71,7 @@ class ClaudeReader:
 
     def native_id(self, main: Path) -> str:
         """Return which session a main transcript is."""
-        from agentsdir.adapters.claude.adopting import native_id_of
+        from agentsdir.adapters.claude.moving import native_id_of
 
         return native_id_of(main)
 
@@ -76,7 +83,7 @@ class ClaudeReader:
 
     def adoptable(self, main: Path) -> Adoptable:
         """Return a session with every file that is its own."""
-        from agentsdir.adapters.claude.adopting import adoptable
+        from agentsdir.adapters.claude.moving import adoptable
 
         return adoptable(main)
 
@@ -88,6 +95,6 @@ class ClaudeReader:
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""
-        from agentsdir.adapters.claude.translate import StdoutTranslator
+        from agentsdir.adapters.claude.stream import StdoutTranslator
 
         return StdoutTranslator()

@@ -1,4 +1,4 @@
-"""One session of Claude Code, read into a sink: the main transcript, then each subagent's."""
+"""One session of Claude Code read into a sink, whole or while it grows."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.adapters.claude.calls import Calls
-from agentsdir.adapters.claude.detection import first_rows
-from agentsdir.adapters.claude.reading import Reading
+from agentsdir.adapters.claude.discover import first_rows
+from agentsdir.adapters.claude.emit import Calls
+from agentsdir.adapters.claude.rows import Reading
 from agentsdir.adapters.claude.shapes import agent_id
 from agentsdir.adapters.claude.subagents import Subagents
 from agentsdir.formats.errors import AgentsdirError
-from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.findings import Finding
 
 if TYPE_CHECKING:
-    from agentsdir.adapters.contract import SessionFiles
-    from agentsdir.formats.reading.block_sink import BlockSink
-    from agentsdir.formats.reading.source import Source
+    from agentsdir.adapters.protocol import SessionFiles
+    from agentsdir.formats.sink import BlockSink
+    from agentsdir.formats.source import Source
+
+
+# One session of Claude Code, read into a sink: the main transcript, then each subagent's.
 
 _MAX_SIDECAR = 1024 * 1024
 
@@ -90,3 +93,69 @@ def sidecar(source: Source | None) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+# One session of Claude Code that grows: files that lengthen and appear, or lines of stdout.
+#
+# The files share calls and subagents, and the sink. Rows are taken as they come, in any order among
+# the files; `settle` then states what they changed elsewhere, and `finish` what only the end tells.
+
+
+class Growing:
+    """The readings of one session.
+
+    Args:
+        sink: takes the blocks of the whole session, in general a `LiveSink`.
+    """
+
+    def __init__(self, sink: BlockSink) -> None:
+        self._sink = sink
+        self._calls = Calls(sink)
+        self._subagents = Subagents(sink)
+        self._readings: list[Reading] = []
+
+    def open(
+        self, file: str, *, thread: str | None = None, session: str = "", meta: Any = None
+    ) -> Reading:
+        """Begin a file: the main transcript, or stdout, where `thread` is None.
+
+        Args:
+            file: the name that blocks and findings say.
+            thread: the subagent whose file it is.
+            session: the session id for rows that come before any that names one.
+            meta: the sidecar of a subagent's file, as far as it is there.
+        """
+        if thread is None:
+            self._sink.open_main()
+        reading = Reading(
+            self._sink,
+            self._calls,
+            self._subagents,
+            file,
+            thread=thread,
+            session=session,
+            meta=meta or {},
+        )
+        self._readings.append(reading)
+        return reading
+
+    @property
+    def is_out_of_order(self) -> bool:
+        """Whether a subagent's file was read before the rows of the main transcript it repeats."""
+        return self._subagents.copied_early
+
+    def settle(self) -> None:
+        """State what the rows so far mean for blocks before them: links, statuses, branches."""
+        for reading in self._readings:
+            reading.branches()
+        self._subagents.state()
+
+    def finish(self) -> None:
+        """State what only the end tells; no row may follow. Children end before their parents."""
+        for reading in reversed(self._readings):
+            reading.finish()
+        self._calls.finish()
+        self._subagents.state()
+        self._subagents.report()
+        for reading in self._readings[:1]:
+            reading.compare()

@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.adapters.claude.notices import Notice
-from agentsdir.adapters.claude.outcomes import read_outcome
 from agentsdir.adapters.claude.shapes import agent_id, count, mapping, text
-from agentsdir.formats.reading.blocks import MAIN
+from agentsdir.adapters.claude.speakers import Notice
+from agentsdir.adapters.claude.tokens import read_outcome
+from agentsdir.formats.blocks import MAIN
 
 if TYPE_CHECKING:
     from agentsdir.adapters.claude.emit import Place
-    from agentsdir.adapters.claude.reading import Reading
+    from agentsdir.adapters.claude.rows import Reading
 
 _SPELLINGS = {
     "session_id": "sessionId",

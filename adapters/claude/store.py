@@ -1,29 +1,329 @@
-"""The client's own store: which files in it are transcripts, and which session is where.
-
-Nothing here trusts an index that a client may keep, or the name of a project's folder: what a
-session is stands in its file. Only files whose name is an id are sessions.
-"""
+"""The store of Claude Code: where its transcripts stand, and what a list shows of them."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import re
+import stat
+import unicodedata
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agentsdir.adapters.claude import cards
-from agentsdir.adapters.claude.detection import first_rows
-from agentsdir.adapters.claude.discovery import SIDE_FOLDER, discover
+import orjson
+
+from agentsdir.adapters.claude.discover import SIDE_FOLDER, discover, first_rows
 from agentsdir.adapters.claude.sessions import own_session
-from agentsdir.adapters.contract import MIN_NATIVE_PREFIX
-from agentsdir.adapters.store_folders import ignore, names_in
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.claude.shapes import SYNTHETIC, mapping, part_text, parts, text
+from agentsdir.adapters.claude.speakers import COMMAND, command_text, is_caveat, listen
+from agentsdir.adapters.protocol import MIN_NATIVE_PREFIX, NativeSession, Paths
+from agentsdir.adapters.store_files import ignore, names_in
+from agentsdir.formats import times
+from agentsdir.formats.rows import LINE_CAP
+from agentsdir.formats.source import Source, heads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from agentsdir.adapters.contract import NativeSession, Refuse, SessionFiles
+    from agentsdir.adapters.protocol import Host, Refuse, SessionFiles
+
+
+# Where Claude Code keeps its transcripts, and how it names a project's folder.
+
+MAX_NAME = 200
+_BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def claude_paths(home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
+    """Return the client's root and the folder of the transcripts made in `cwd`.
+
+    `cwd` must be resolved: the client names the folder after the real path.
+    """
+    configured = env.get("CLAUDE_CONFIG_DIR")
+    root = Path(unicodedata.normalize("NFC", configured)) if configured else home / ".claude"
+    return Paths(storage=root, transcripts=root / "projects" / munge(str(cwd)))
+
+
+def host_paths(host: Host, cwd: str) -> Paths:
+    """Return the same for a client that runs on `host`, in whatever home its settings give it."""
+    variables = {**host.variables, **host.environment}
+    home = Path(variables.get("HOME") or host.home)
+    return claude_paths(home, Path(os.path.realpath(cwd)), variables)
+
+
+def munge(cwd: str) -> str:
+    """Return the folder name for a working directory. It cannot be turned back.
+
+    The client replaces UTF-16 units, so a character beyond the BMP gives two hyphens. Names
+    over 200 are cut and get a hash, which differs between the client's runtimes: this is Node's.
+    """
+    units = unicodedata.normalize("NFC", cwd).encode("utf-16-le", "surrogatepass")
+    codes = [int.from_bytes(units[at : at + 2], "little") for at in range(0, len(units), 2)]
+    name = re.sub("[^A-Za-z0-9]", "-", "".join(chr(code) if code < 128 else "-" for code in codes))
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[:MAX_NAME]}-{_hash(codes)}"
+
+
+def _hash(codes: list[int]) -> str:
+    value = 0
+    for code in codes:
+        value = (value * 31 + code) & 0xFFFFFFFF
+    rest = abs(value - 2**32 if value >= 2**31 else value)
+    digits = ""
+    while rest:
+        rest, digit = divmod(rest, 36)
+        digits = _BASE36[digit] + digits
+    return digits or "0"
+
+
+# What a list shows of a session, from the first and last 64 KiB of its file, or a bit more.
+#
+# Where these hold no whole row of a conversation, or the first no prompt, more is read.
+#
+# Rows that a list needs are few among many, and long ones among them: so each is looked for by a
+# word that it must hold, and only lines that hold it are decoded. The word may stand anywhere in
+# such a line: what a row says is asked of the decoded row, at its top.
+
+END = 64 * 1024
+TITLE = 200
+NOTE = 1024
+_BOM = b"\xef\xbb\xbf"
+# Rows that name a session, the most telling first.
+_TITLES = (
+    ("custom-title", "customTitle"),
+    ("ai-title", "aiTitle"),
+    ("summary", "summary"),
+)
+# Commands of the client's own that begin or leave a conversation, and say nothing of it.
+_OWN_COMMANDS = frozenset({"/clear", "/new", "/reset", "/exit", "/quit", "/resume", "/login"})
+# What every row of a conversation has. Some clients leave files that hold old titles and no talk.
+_CHAINED = b'"parentUuid"'
+_SIDECHAIN = re.compile(rb'"isSidechain":\s*(true|false)')
+
+
+class _Ends:
+    """The two ends of a file; the same bytes where it is short."""
+
+    def __init__(self, head: bytes, tail: bytes) -> None:
+        self.head = head
+        self.tail = tail
+        # The last rows first: those of the tail, then those of the head.
+        self._notes = (_notes(tail), _notes(self.head))
+
+    def first(self, name: str, kind: type = str) -> Any:
+        """Return the first value of a field in the head, failing that in the tail."""
+        for data in (self.head, self.tail):
+            for row in _rows(data, name):
+                if type(row.get(name)) is kind and row[name]:
+                    return row[name]
+        return None
+
+    def last(self, name: str) -> str:
+        """Return the last text of a field in the tail, failing that the first in the head."""
+        for row in _rows_back(self.tail, name):
+            if isinstance(row.get(name), str):
+                return str(row[name])
+        return self.first(name) or ""
+
+    def named(self, kind: str, name: str) -> str:
+        """Return the text of the last row of a kind; a row that clears it counts."""
+        for data in self._notes:
+            for row in _rows_back(data, kind):
+                if row.get("type") == kind:
+                    return text(row.get(name))
+        return ""
+
+
+def read_card(path: Path) -> NativeSession | None:
+    """Return what a list shows of the session in a file; None if it need not show it.
+
+    Raises `OSError` when the file cannot be read, is no regular file, or says nothing to show in
+    its first 64 MiB and goes on.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        if not size:
+            return None
+        beginnings = _beginnings(descriptor, size)
+        head = next(beginnings)
+        while not _is_chained(head) and (longer := next(beginnings, None)) is not None:
+            head = longer
+        tail = _end(descriptor, size)
+        if _is_sidechain(head):
+            return None
+        if not (_is_chained(head) or _is_chained(tail)):
+            _refuse_long(path, size)
+            return None
+        ends = _Ends(head, tail)
+        title = next((found for kind, name in _TITLES if (found := ends.named(kind, name))), "")
+        if not title.strip():
+            # A row is read to its end before a command counts: it may be the prompt.
+            for ends.head in beginnings:
+                if title := _first_prompt(ends.head):
+                    break
+            else:
+                last = ends.named("last-prompt", "lastPrompt")
+                title = _first_prompt(ends.head) or ("" if last.startswith("/") else last)
+    finally:
+        os.close(descriptor)
+    if not title.strip() and not _is_answered(ends.head):
+        _refuse_long(path, size)
+        return None
+    created = (times.native(row.get("timestamp")) for row in _rows(ends.head, "timestamp"))
+    return NativeSession(
+        id=path.stem,
+        file=path,
+        cwd=ends.first("cwd") or "",
+        title=_one_line(title),
+        branch=ends.last("gitBranch"),
+        created=next((moment for moment in created if moment is not None), None),
+        modified=times.of_file(status.st_mtime),
+        size=size,
+    )
+
+
+def _is_chained(data: bytes) -> bool:
+    """Tell whether a row belongs to a conversation; one that is cut off counts by its text."""
+    if any("parentUuid" in row for row in _rows(data, "parentUuid")):
+        return True
+    return _CHAINED in data[data.rfind(b"\n") + 1 :]
+
+
+def _beginnings(descriptor: int, size: int) -> Iterator[bytes]:
+    """Yield the whole rows in the first 64 KiB, then those in more and more of the file."""
+    for head in heads(lambda length: os.pread(descriptor, length, 0)):
+        whole = len(head) if len(head) >= size else head.rfind(b"\n") + 1
+        yield head[:whole].removeprefix(_BOM)
+
+
+def _end(descriptor: int, size: int) -> bytes:
+    """Return the last 64 KiB, or as much as holds the last row whole."""
+    length = END
+    while True:
+        tail = os.pread(descriptor, length, max(0, size - length))
+        if length >= min(size, LINE_CAP) or b"\n" in tail[:-1]:
+            return tail
+        length *= 2
+
+
+def _refuse_long(path: Path, size: int) -> None:
+    """Refuse a file that may say more behind what was read of it. Raises `OSError`."""
+    if size > LINE_CAP:
+        raise OSError(errno.EFBIG, "its first 64 MiB do not say what it is about", str(path))
+
+
+def _is_sidechain(head: bytes) -> bool:
+    """Tell whether the first row that says so belongs to a subagent."""
+    found = _SIDECHAIN.search(head)
+    while found is not None:
+        row = _decode(_line_at(head, found.start()))
+        if row is not None and type(row.get("isSidechain")) is bool:
+            return bool(row["isSidechain"])
+        found = _SIDECHAIN.search(head, found.end())
+    return False
+
+
+def _first_prompt(head: bytes) -> str:
+    """Return what a person typed first; failing that the first command that asks for something."""
+    command, caveat = "", None
+    for row in _rows(head, "user"):
+        if row.get("type") != "user" or row.get("isSidechain") is True:
+            continue
+        pieces = parts(mapping(row.get("message")).get("content"))
+        if any(isinstance(part, dict) and part.get("type") == "tool_result" for part in pieces):
+            continue
+        texts = [piece for part in pieces if (piece := part_text(part))]
+        if row.get("isMeta") is True and texts and is_caveat(texts[0]):
+            caveat = text(row.get("uuid")) or None
+        voice, divided = listen(row, texts, caveat, is_whole=len(texts) == len(pieces))
+        if voice.is_person:
+            for _, typed in divided:
+                if typed.strip():
+                    return typed.strip()
+        elif voice is COMMAND and not command:
+            typed = command_text(texts[0])
+            command = "" if typed.split(" ", 1)[0] in _OWN_COMMANDS else typed
+    return command
+
+
+def _is_answered(head: bytes) -> bool:
+    """Tell whether the model answered: a prompt that is an image has no words for a title."""
+    for row in _rows(head, "assistant"):
+        message = mapping(row.get("message"))
+        own = row.get("type") == "assistant" and row.get("isSidechain") is not True
+        if own and message.get("model") != SYNTHETIC:
+            return True
+    return False
+
+
+def _notes(data: bytes) -> bytes:
+    """Return the lines that may hold a title: the short ones, and those that begin with a type.
+
+    What is long in a transcript is what was said and done; most searches need not pass over it.
+    """
+    return b"\n".join(
+        line for line in data.split(b"\n") if len(line) < NOTE or line.startswith(b'{"type"')
+    )
+
+
+def _rows(data: bytes, word: str) -> Iterator[dict[str, Any]]:
+    """Yield the whole rows in `data` that hold a word as a JSON string, in order."""
+    needle = f'"{word}"'.encode()
+    at = data.find(needle)
+    while at >= 0:
+        line = _line_at(data, at)
+        row = _decode(line)
+        if row is not None:
+            yield row
+        end = data.find(b"\n", at)
+        at = data.find(needle, end) if end >= 0 else -1
+
+
+def _rows_back(data: bytes, word: str) -> Iterator[dict[str, Any]]:
+    """Yield the same rows, the last one first."""
+    needle = f'"{word}"'.encode()
+    at = data.rfind(needle)
+    while at >= 0:
+        row = _decode(_line_at(data, at))
+        if row is not None:
+            yield row
+        begin = data.rfind(b"\n", 0, at)
+        at = data.rfind(needle, 0, begin) if begin >= 0 else -1
+
+
+def _line_at(data: bytes, at: int) -> bytes:
+    begin = data.rfind(b"\n", 0, at) + 1
+    end = data.find(b"\n", at)
+    return data[begin : end if end >= 0 else len(data)]
+
+
+def _decode(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        try:  # half of a surrogate pair is nothing to the one, and a character to the other
+            row = json.loads(line)
+        except (ValueError, RecursionError):  # damaged, or cut by the end of what was read
+            return None
+    return row if isinstance(row, dict) else None
+
+
+def _one_line(title: str) -> str:
+    line = " ".join(title.encode(errors="replace").decode().split())
+    return line if len(line) <= TITLE else line[: TITLE - 1] + "…"
+
+
+# The client's own store: which files in it are transcripts, and which session is where.
+#
+# Nothing here trusts an index that a client may keep, or the name of a project's folder: what a
+# session is stands in its file. Only files whose name is an id are sessions.
 
 PROJECTS = "projects"
 SUFFIX = ".jsonl"
@@ -79,7 +379,7 @@ def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
                     refuse(error)
     for _, path in sorted(dated, reverse=True):
         try:
-            card = cards.read_card(path)
+            card = read_card(path)
         except OSError as error:
             refuse(error)
         else:

@@ -1,17 +1,20 @@
-"""Token counts of one file: once per model message, from its last row (SPEC.md, "Usage")."""
+"""Token counts and results of a session: once per model message, and as stdout reports them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from agentsdir.adapters.claude.shapes import count, mapping
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.sink import total_usage
-from agentsdir.formats.reading.usage import add_usage, is_beyond, no_usage, usage
+from agentsdir.adapters.claude.shapes import count, mapping, text
+from agentsdir.formats.blocks import add_usage, is_beyond, no_usage, usage
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.sink import total_usage
 
 if TYPE_CHECKING:
-    from agentsdir.formats.reading.block_sink import BlockSink
-    from agentsdir.formats.reading.usage import Usage
+    from agentsdir.formats.blocks import Usage
+    from agentsdir.formats.sink import BlockSink
+
+
+# Token counts of one file: once per model message, from its last row (SPEC.md, "Usage").
 
 # Input, output, cache read, cache write, thinking, as the row has them: unchecked.
 _Counts: TypeAlias = "tuple[Any, Any, Any, Any, Any]"
@@ -305,3 +308,85 @@ def _usage(counts: _Counts, *, final: bool) -> Usage:
     sent, got, read, wrote, thinking = counts
     thought = count(thinking) if type(thinking) is int else None
     return usage(count(sent), count(got), count(read), count(wrote), thought, exact=final)
+
+
+# What a run says on stdout of how a turn ended: its `result` line.
+
+LIMITS = {"error_max_turns": "max_turns", "error_max_budget_usd": "max_budget"}
+"""Ends that the user had asked for, and the reasons to stop that they are."""
+
+
+class Outcome(NamedTuple):
+    """A `result` line.
+
+    `failed` is the client's `is_error`, or an error's subtype: it calls an API error a success
+    with `is_error`. `cost` is in US dollars and `usage` is the main thread's, both since the result
+    before. `queued` is whether more turns wait for their run.
+    """
+
+    failed: bool
+    subtype: str
+    terminal_reason: str
+    api_error_status: int | None
+    stop_reason: str
+    errors: tuple[str, ...]
+    text: str
+    usage: Usage | None
+    cost: float | None
+    queued: bool
+
+    @property
+    def reason(self) -> str:
+        """Why the turn failed, or what it gave, in the client's words."""
+        return "\n".join(self.errors) or (self.text if self.failed else "") or self.subtype
+
+
+def read_outcome(value: dict[str, Any], spent: float = 0.0) -> Outcome:
+    """Read a `result` line.
+
+    Args:
+        spent: the `total_cost_usd` of the result before it in the same process.
+    """
+    subtype = text(value.get("subtype"))
+    failed = value.get("is_error") is True or subtype.startswith("error")
+    errors = value.get("errors")
+    status = value.get("api_error_status")
+    raw = value.get("usage")
+    return Outcome(
+        failed=failed,
+        subtype=subtype,
+        terminal_reason=text(value.get("terminal_reason")),
+        api_error_status=status if type(status) is int else None,
+        stop_reason=LIMITS.get(subtype) or text(value.get("stop_reason")),
+        errors=tuple(error for error in errors if isinstance(error, str))
+        if type(errors) is list
+        else (),
+        text=text(value.get("result")),
+        usage=message_usage(raw, final=not failed) if isinstance(raw, dict) else None,
+        cost=_cost(value, spent),
+        queued=bool(value.get("queued_turn_count")),
+    )
+
+
+def total_cost(value: dict[str, Any]) -> float | None:
+    """Return what a `result` line says was spent so far, in US dollars."""
+    return _dollars(value.get("total_cost_usd"))
+
+
+def _cost(value: dict[str, Any], spent: float) -> float | None:
+    """Return what one result cost.
+
+    The total runs over the process, and over the whole session in some versions; the newest say
+    what came since the last result.
+    """
+    since = value.get("model_usage_since_last_result")
+    if isinstance(since, dict):
+        return sum(_dollars(mapping(used).get("costUSD")) or 0.0 for used in since.values())
+    total = total_cost(value)
+    return None if total is None else max(0.0, total - spent)
+
+
+def _dollars(value: Any) -> float | None:
+    if type(value) in (int, float) and 0 <= value < 1e9:
+        return float(value)
+    return None

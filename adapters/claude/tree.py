@@ -15,12 +15,12 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from agentsdir.formats.reading.rows import Row
+    from agentsdir.formats.rows import Row
 
 # What a row is to the tree. A filler is the "No response requested." that a client writes
 # when it resumes a session in which it sees an unanswered prompt.

@@ -1,8 +1,8 @@
 """Gemini CLI: its session files of all eras as blocks, and its sessions run."""
 
-from agentsdir.adapters.contract import Architecture
-from agentsdir.adapters.gemini.provider import GeminiProvider
 from agentsdir.adapters.gemini.reader import GeminiReader
+from agentsdir.adapters.gemini.run import GeminiProvider
+from agentsdir.adapters.protocol import Architecture
 
 ARCHITECTURE = Architecture(
     name="gemini",

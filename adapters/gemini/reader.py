@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentsdir.adapters.gemini.store.locations import client_paths
-from agentsdir.adapters.gemini.transcripts.detection import family_of
-from agentsdir.adapters.gemini.transcripts.discovery import group
+from agentsdir.adapters.gemini.discover import family_of, group
+from agentsdir.adapters.gemini.projects import client_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.contract import Adoptable, NativeSession, Paths, Refuse, SessionFiles
-    from agentsdir.adapters.sides import Follower, Translator
-    from agentsdir.formats.reading.sink import ParseSink
-    from agentsdir.formats.reading.source import Source
+    from agentsdir.adapters.protocol import (
+        Adoptable,
+        Follower,
+        NativeSession,
+        Paths,
+        Refuse,
+        SessionFiles,
+        Translator,
+    )
+    from agentsdir.formats.sink import ParseSink
+    from agentsdir.formats.source import Source
 
 
 class GeminiReader:
@@ -36,60 +42,60 @@ class GeminiReader:
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
         """Read a session into `sink`: the main thread, then its subagents' in the order given."""
         # Most files that are asked about are another client's: they need not pay for this.
-        from agentsdir.adapters.gemini.transcripts.sessions import read_session
+        from agentsdir.adapters.gemini.read import read_session
 
         read_session(session, sink)
 
     def is_storage(self, folder: Path) -> bool:
         """Tell whether a folder is a client's root."""
-        from agentsdir.adapters.gemini.store import contents as store
+        from agentsdir.adapters.gemini import store
 
         return store.is_storage(folder)
 
     def transcripts(self, storage: Path, refuse: Refuse) -> Iterator[Path]:
         """Yield every transcript in the store."""
-        from agentsdir.adapters.gemini.store import contents as store
+        from agentsdir.adapters.gemini import store
 
         return store.transcripts(storage, refuse)
 
     def sessions(self, storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
         """Yield the sessions in the store, the one written last first."""
-        from agentsdir.adapters.gemini.store import contents as store
+        from agentsdir.adapters.gemini import store
 
         return store.sessions(storage, refuse)
 
     def locate(self, storage: Path, native_id: str) -> list[Path]:
         """Return the transcripts of an id, or of ids that begin so."""
-        from agentsdir.adapters.gemini.store import contents as store
+        from agentsdir.adapters.gemini import store
 
         return store.locate(storage, native_id)
 
     def native_id(self, main: Path) -> str:
         """Return which session a main transcript is."""
-        from agentsdir.adapters.gemini.store import contents as store
+        from agentsdir.adapters.gemini import store
 
         return store.native_id(main)
 
     def files(self, main: Path) -> SessionFiles:
         """Return a session with its children."""
-        from agentsdir.adapters.gemini.store import contents as store
+        from agentsdir.adapters.gemini import store
 
         return store.files(main)
 
     def adoptable(self, main: Path) -> Adoptable:
         """Return a session with every file that is its own."""
-        from agentsdir.adapters.gemini.store.adopting import adoptable
+        from agentsdir.adapters.gemini.moving import adoptable
 
         return adoptable(main)
 
     def follow(self, main: Path, *, hidden: bool = False, alone: bool = False) -> Follower:
         """Return a follower of one session."""
-        from agentsdir.adapters.gemini.following.follow import SessionFollower
+        from agentsdir.adapters.gemini.follow import SessionFollower
 
         return SessionFollower(main, hidden=hidden, alone=alone)
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""
-        from agentsdir.adapters.gemini.running.translate import StdoutTranslator
+        from agentsdir.adapters.gemini.stream import StdoutTranslator
 
         return StdoutTranslator()

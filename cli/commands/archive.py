@@ -12,8 +12,8 @@ from agentsdir.cli.listing import print_agents
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.refusals import Refusals
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import each_agent, find_agents
-from agentsdir.engine.archiving import archive_agent, unarchive_agent
+from agentsdir.engine.close import archive_agent, unarchive_agent
+from agentsdir.engine.lookup import each_agent, find_agents
 from agentsdir.formats.errors import UsageError
 
 

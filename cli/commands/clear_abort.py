@@ -9,8 +9,8 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.interrupts import clear_abort
+from agentsdir.engine.cancel import clear_abort
+from agentsdir.engine.lookup import find_agent
 
 
 def run(

@@ -10,8 +10,8 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.closing import close, wait_until_over
+from agentsdir.engine.close import close, wait_until_over
+from agentsdir.engine.lookup import find_agent
 
 
 def run(

@@ -11,13 +11,13 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.exporting import export_bundle, export_transcripts
-from agentsdir.formats.directory import bundles
+from agentsdir.engine.bundle import export_bundle, export_transcripts
+from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.store import bundles
 
 if TYPE_CHECKING:
-    from agentsdir.engine.exporting import Exported
+    from agentsdir.engine.bundle import Exported
 
 
 def run(

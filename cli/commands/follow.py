@@ -13,8 +13,8 @@ from agentsdir.cli.following import GrowthPrinter
 from agentsdir.cli.output import note, wants_json
 from agentsdir.cli.seconds import check_seconds
 from agentsdir.cli.trust import check_trust
-from agentsdir.engine.following import find_followed, follow, live_translator, translate
-from agentsdir.engine.native import stores_of
+from agentsdir.engine.follow import find_followed, follow, live_translator, translate
+from agentsdir.engine.parse import stores_of
 from agentsdir.formats.errors import UsageError
 
 

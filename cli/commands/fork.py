@@ -9,8 +9,8 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.made import print_made
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.forking import fork_agent
+from agentsdir.engine.create import fork_agent
+from agentsdir.engine.lookup import find_agent
 
 
 def run(

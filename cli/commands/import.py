@@ -13,8 +13,8 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.made import print_made
 from agentsdir.cli.output import note
 from agentsdir.cli.services import world_of
-from agentsdir.engine.importing import import_agent, unpacked
-from agentsdir.engine.native import stores_of
+from agentsdir.engine.bundle import import_agent, unpacked
+from agentsdir.engine.parse import stores_of
 from agentsdir.formats.errors import UsageError
 
 

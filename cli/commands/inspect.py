@@ -9,11 +9,10 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_document, print_text, wants_json
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.inspecting import inspection
-from agentsdir.engine.session_data import runtime_session, saved_session
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.engine.bundle import runtime_session, saved_session
+from agentsdir.engine.lookup import find_agent, inspection
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.store.agent import read_agent
 
 _WIDE = 48
 

@@ -11,8 +11,8 @@ from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.prompts import check_text, read_prompt
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.interrupts import interrupt, wait_for_ends
+from agentsdir.engine.cancel import interrupt, wait_for_ends
+from agentsdir.engine.lookup import find_agent
 
 
 def run(

@@ -8,13 +8,13 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.listing import print_agents, print_native
-from agentsdir.engine.agents import each_agent
-from agentsdir.engine.native import stores_at, stores_of
+from agentsdir.engine.lookup import each_agent
+from agentsdir.engine.parse import stores_at, stores_of
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentsdir.engine.agents import Listed
-    from agentsdir.engine.native import Store
+    from agentsdir.engine.lookup import Listed
+    from agentsdir.engine.parse import Store
 
 
 def run(

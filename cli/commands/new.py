@@ -10,16 +10,14 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.made import print_made
 from agentsdir.cli.pairs import read_pairs
 from agentsdir.cli.services import world_of
-from agentsdir.engine.adopting import adopt
-from agentsdir.engine.creation import Made, NewAgent, create_agent
-from agentsdir.engine.native import stores_of
-from agentsdir.engine.routing.targets import find_or_create
+from agentsdir.engine.create import Made, NewAgent, adopt, create_agent, find_or_create
+from agentsdir.engine.parse import stores_of
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agentsdir.engine.world import World
+    from agentsdir.engine.services import World
 
 
 def run(

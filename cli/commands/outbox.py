@@ -10,9 +10,8 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import Listed, each_agent, find_agent
-from agentsdir.engine.routing.outbox import deliver, settle, settle_all, undelivered
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.engine.lookup import Listed, each_agent, find_agent
+from agentsdir.engine.outbox import deliver, settle, settle_all, undelivered
 from agentsdir.formats.errors import (
     AgentsdirError,
     Busy,
@@ -21,11 +20,12 @@ from agentsdir.formats.errors import (
     Uncertain,
     UsageError,
 )
+from agentsdir.formats.store.agent import read_agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.engine.routing.outbox import Undelivered
+    from agentsdir.engine.outbox import Undelivered
 
 
 def run(

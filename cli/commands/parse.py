@@ -10,7 +10,7 @@ from agentsdir.cli.parsing import Manner, parse
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentsdir.formats.reading.sink import View
+    from agentsdir.formats.sink import View
 
 
 def run(

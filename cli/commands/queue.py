@@ -12,8 +12,8 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.prompts import read_messages, read_prompt
 from agentsdir.cli.sending import print_message, queue_in_turn
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent
 from agentsdir.engine.inbox import Message, enqueue
+from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import UsageError
 
 

@@ -9,8 +9,8 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent, list_row
-from agentsdir.engine.labelling import rename
+from agentsdir.engine.lookup import find_agent, list_row
+from agentsdir.engine.settings import rename
 
 
 def run(

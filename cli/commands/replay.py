@@ -10,16 +10,16 @@ from agentsdir.cli.conversation import render_event
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_document, print_json, print_text, wants_json
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.replaying import replay, state_at
-from agentsdir.engine.validation.comparison import compare_derived
-from agentsdir.formats.directory.points import END, parse_point
+from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.replay import replay, state_at
+from agentsdir.engine.validate.derived import compare_derived
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.store.log import END, parse_point
 
 if TYPE_CHECKING:
-    from agentsdir.formats.directory.layout import AgentPaths
-    from agentsdir.formats.directory.points import Point
-    from agentsdir.formats.reading.findings import Finding
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.log import Point
 
 
 def run(

@@ -10,8 +10,8 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.prompts import check_text
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent, list_row
-from agentsdir.engine.resetting import reset
+from agentsdir.engine.close import reset
+from agentsdir.engine.lookup import find_agent, list_row
 
 
 def run(

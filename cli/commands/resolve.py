@@ -9,9 +9,8 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
-from agentsdir.engine.agents import list_row
-from agentsdir.engine.routing.strategies import resolve
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.engine.lookup import list_row, resolve
+from agentsdir.formats.store.agent import read_agent
 
 
 def run(

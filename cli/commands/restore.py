@@ -10,12 +10,12 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.restoring import restore_all, sweep_root
+from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.restore import restore_all, sweep_root
 from agentsdir.formats.errors import NotRecorded, Uncertain
 
 if TYPE_CHECKING:
-    from agentsdir.engine.restoring import Restored
+    from agentsdir.engine.restore import Restored
 
 
 def run(

@@ -11,11 +11,11 @@ from agentsdir.cli.captures import note_put_back
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent, list_row
-from agentsdir.engine.capturing import put_back_workspace
-from agentsdir.engine.resuming import resume
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.engine.bundle import put_back_workspace
+from agentsdir.engine.lookup import find_agent, list_row
+from agentsdir.engine.slots import resume
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.store.agent import read_agent
 
 
 def run(

@@ -11,13 +11,13 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
 from agentsdir.cli.refusals import Refusals
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agents
-from agentsdir.engine.removal import remove_agent
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.engine.close import remove_agent
+from agentsdir.engine.lookup import find_agents
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
+from agentsdir.formats.store.agent import read_agent
 
 if TYPE_CHECKING:
-    from agentsdir.formats.directory.layout import AgentPaths
+    from agentsdir.formats.store.layout import AgentPaths
 
 
 def run(

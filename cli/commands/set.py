@@ -10,7 +10,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.pairs import read_pairs
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent, list_row
+from agentsdir.engine.lookup import find_agent, list_row
 from agentsdir.engine.settings import set_folder
 from agentsdir.formats.errors import SessionStateError, UsageError
 

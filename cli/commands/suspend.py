@@ -10,11 +10,10 @@ from agentsdir.cli.captures import capture_now
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_json
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent, list_row
-from agentsdir.engine.multiplexer import SessionMultiplexer
-from agentsdir.engine.suspending import suspend
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.engine.lookup import find_agent, list_row
+from agentsdir.engine.slots import SessionMultiplexer, suspend
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.store.agent import read_agent
 
 _LONGEST = 10.0**9  # seconds; some thirty years
 

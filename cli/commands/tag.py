@@ -10,9 +10,9 @@ from typer.core import TyperCommand
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent, list_row
-from agentsdir.engine.labelling import tag
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.engine.lookup import find_agent, list_row
+from agentsdir.engine.settings import tag
+from agentsdir.formats.store.agent import read_agent
 
 # A tag to remove begins as an option does, and one such as -hot with -h.
 CONTEXT = {"ignore_unknown_options": True, "help_option_names": ["--help"]}

@@ -10,8 +10,8 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json, print_text, wants_json
 from agentsdir.cli.trust import distrust, real_path, trust, trusted_roots
-from agentsdir.formats.directory.layout import ROOT_NAME, Layout
 from agentsdir.formats.errors import UsageError
+from agentsdir.formats.store.layout import ROOT_NAME, Layout
 
 
 def run(

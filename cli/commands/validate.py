@@ -11,19 +11,14 @@ from agentsdir.cli.commands.schema import check_kind
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
-from agentsdir.engine.validation.paths import (
-    NothingToValidate,
-    Tally,
-    validate_path,
-    validate_source,
-)
+from agentsdir.engine.validate.files import NothingToValidate, Tally, validate_path, validate_source
 from agentsdir.formats.errors import UsageError
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.engine.validation.problems import Problem
+    from agentsdir.engine.validate.findings import Problem
 
 
 def run(

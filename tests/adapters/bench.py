@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 from clients import ID, NOW, OTHER
 
-from agentsdir.adapters.contract import Host, SessionSpec
-from agentsdir.adapters.sides import ProgramProvider, ProviderSession
-from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.protocol import Host, ProgramProvider, ProviderSession, SessionSpec
+from agentsdir.formats.blocks import Reducer
+from agentsdir.formats.source import Source
 
 SHORT = 0.2
 """Seconds of patience in a test in which it runs out."""

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from watching import Watching, Writer
 
-from agentsdir.adapters.contract import Host, SessionSpec
-from agentsdir.adapters.sides import LiveReader, ProgramProvider
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.protocol import Host, LiveReader, ProgramProvider, SessionSpec
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from bench import Bench
     from watching import Blocks
 
-    from agentsdir.adapters.contract import Architecture, NativeSession
+    from agentsdir.adapters.protocol import Architecture, NativeSession
 
 NOW = "2026-01-02T03:04:05.678900Z"
 ID = "6f1b2f4e-93a7-4f0e-a0b5-0a4d6f3c1e01"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from agentsdir.adapters.sides import Follower
-from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.adapters.protocol import Follower
+from agentsdir.formats.blocks import Reducer
 
 Blocks = dict[str, list[dict[str, Any]]]
 

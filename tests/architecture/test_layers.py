@@ -13,14 +13,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("adapters", "cli", "engine", "formats", "schemas")
-CONTRACTS = 5
+CONTRACTS = 6
 
 # One offence against each contract, in the order of pyproject.toml.
 OFFENCES = {
     "schemas/__init__.py": "import agentsdir.formats.errors",
-    "adapters/registry.py": "import agentsdir.formats.directory.layout",
-    "formats/reading/lines.py": "import agentsdir.formats.directory.layout",
-    "engine/scheduler.py": "import agentsdir.engine.inbox",
+    "adapters/registry.py": "import agentsdir.formats.store.layout",
+    "engine/inbox.py": "import agentsdir.engine.turn",
+    "formats/rows.py": "import agentsdir.formats.store.layout",
+    "formats/store/layout.py": "import agentsdir.formats.store.agent",
     "adapters/claude/__init__.py": "import agentsdir.adapters.gemini",
 }
 

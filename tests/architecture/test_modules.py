@@ -50,7 +50,7 @@ WORLD_METHODS = ("expanduser",)
 
 # module → what it may use, and why.
 ALLOWED: dict[str, dict[str, str]] = {
-    "formats/directory/locks.py": {"time.sleep": "waits for a lock, as a lock does"},
+    "formats/store/locks.py": {"time.sleep": "waits for a lock, as a lock does"},
 }
 
 ARCHITECTURES = {"claude", "claude-agent-sdk", "gemini", "gemini-cli", "script", "echo"}
@@ -155,22 +155,22 @@ def architectures_in(source: str) -> set[str]:
 
 
 @pytest.mark.feature("B-07")
-def test_an_architecture_is_a_folder_and_no_condition_elsewhere() -> None:
-    """No module outside an adapter's folder can ask which architecture it is dealing with.
+def test_an_architecture_is_an_adapter_and_no_condition_elsewhere() -> None:
+    """No module outside an adapter can ask which architecture it is dealing with.
 
     It has none of their names, but for the list of those that are built in, and the default.
     """
-    folders = [ROOT / "adapters" / name for name in ("claude", "gemini", "script", "echo")]
+    adapters = [ROOT / "adapters" / name for name in ("claude", "gemini", "script.py", "echo.py")]
     found = {
         name_of(path): names
         for path in MODULES
-        if not any(path.is_relative_to(folder) for folder in folders)
+        if not any(path.is_relative_to(adapter) for adapter in adapters)
         if (names := architectures_in(path.read_text()))
     }
 
     assert found == {
         "adapters/registry.py": {"claude", "gemini", "script", "echo"},
-        "engine/creation.py": {"echo"},
-        "formats/directory/settings.py": {"echo"},
+        "engine/create.py": {"echo"},
+        "formats/store/settings.py": {"echo"},
     }
     assert architectures_in("how = {'claude': 1}.get(name)") == {"claude"}

@@ -185,7 +185,7 @@ def test_late_imports_are_seen_by_the_probe(tmp_path: Path) -> None:
     """The probe does see what a command imports late: `new` takes a lock."""
     _, _, modules = run(["new"], tmp_path)
 
-    assert "agentsdir.formats.directory.locks" in modules
+    assert "agentsdir.formats.store.locks" in modules
     assert heavy_ones({"os", "rich"}) == {"rich"}
 
 

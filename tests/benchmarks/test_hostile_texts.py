@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentsdir.adapters.claude.classify import command_text, listen
-from agentsdir.adapters.claude.notices import read_notice, teammate_notices
-from agentsdir.adapters.gemini.transcripts.speakers import shell_lines, speaker_of
+from agentsdir.adapters.claude.speakers import command_text, listen, read_notice, teammate_notices
+from agentsdir.adapters.gemini.speakers import shell_lines, speaker_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.formats.directory import locks
+from agentsdir.formats.store import locks
 from agentsdir.schemas import check
 
 

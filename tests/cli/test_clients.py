@@ -17,18 +17,18 @@ import pytest
 from typist import Typist
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.contract import Decision, ToolRequest
+from agentsdir.adapters.protocol import Decision, ToolRequest
 from agentsdir.cli.confirmation import Confirmation
 from agentsdir.cli.environment import Environment
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import HookFailed
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.layout import AgentPaths
 from agentsdir.schemas import check
 
 TELLING = """
 import json
-from agentsdir.adapters.contract import Architecture, NativeFile, ToolRequest
+from agentsdir.adapters.protocol import Architecture, NativeFile, ToolRequest
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript
 from agentsdir.formats.reading import stream
 
@@ -423,9 +423,9 @@ def test_nobody_is_asked_for_a_background_agent(telling: Any) -> None:
 
 def confirmation(shell: Any, *, tty: bool, terminal: Path) -> Confirmation:
     """Return what answers for an agent, with a terminal of the test's own."""
-    from agentsdir.engine.agents import find_agent
-    from agentsdir.formats.directory.agent import read_agent
-    from agentsdir.formats.directory.layout import Layout
+    from agentsdir.engine.lookup import find_agent
+    from agentsdir.formats.store.agent import read_agent
+    from agentsdir.formats.store.layout import Layout
 
     err: Any = Terminal(tty=tty)
     env = Environment(io.BytesIO(), sys.stdout, err, {}, shell.cwd, shell.home)

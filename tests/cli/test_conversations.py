@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.formats.reading.stream import EVENT_TYPES
+from agentsdir.formats.blocks import EVENT_TYPES
 
 SESSION_FIELDS = {
     "sessionId",

@@ -13,7 +13,7 @@ import pytest
 
 from agentsdir.cli.exits import CODES, Exit, code_of
 from agentsdir.formats import errors
-from agentsdir.formats.directory import locks
+from agentsdir.formats.store import locks
 
 HOSTILE: dict[str, str] = json.loads(
     (Path(__file__).parents[1] / "formats" / "hostile_ids.json").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.formats.digest import short_hash
+from agentsdir.formats.ids import short_hash
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "claude"
 HELLO = (FIXTURES / "hello-2.1.98.jsonl").read_bytes()
@@ -61,7 +61,7 @@ def test_a_terminal_gets_a_page_in_which_nothing_drives_it(shell: Any) -> None:
 
 def test_events_are_those_of_the_format(shell: Any) -> None:
     """And leave what parsing gives."""
-    from agentsdir.formats.reading.reducer import Reducer
+    from agentsdir.formats.blocks import Reducer
     from agentsdir.schemas import check
 
     (shell.cwd / "s.jsonl").write_bytes(TOOLS)
@@ -76,7 +76,7 @@ def test_events_are_those_of_the_format(shell: Any) -> None:
 @pytest.mark.parametrize("name", ["era-0.61-resume.jsonl", "era-0.29-tools.json", "qwen.jsonl"])
 def test_a_chat_of_gemini_gives_the_events_of_the_format(shell: Any, name: str) -> None:
     """Which leave what parsing gives, in whichever way the client writes its chats."""
-    from agentsdir.formats.reading.reducer import Reducer
+    from agentsdir.formats.blocks import Reducer
     from agentsdir.schemas import check
 
     path = shell.cwd / name

@@ -154,7 +154,7 @@ def test_a_full_disk_is_not_the_providers_fault(
     def full(*_arguments: Any, **_options: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("agentsdir.formats.directory.publishing.NewAgent.store", full)
+    monkeypatch.setattr("agentsdir.formats.store.agent.NewAgent.store", full)
     before = shell.tree()
 
     done = shell("fork", talk, "--json")
@@ -541,7 +541,7 @@ def test_a_capture_that_is_too_large_takes_nothing(
     shell: Any, talk: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says how large, and what the limit is."""
-    monkeypatch.setattr("agentsdir.formats.directory.workspace.MAX_SIZE", 3)
+    monkeypatch.setattr("agentsdir.formats.store.workspace.MAX_SIZE", 3)
     (shell.cwd / "notes.txt").write_text("notes")
 
     done = shell("suspend", "--capture", talk, "--json")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typist import Typist
 
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import Layout
-from agentsdir.formats.directory.publishing import withdraw_agent
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import withdraw_agent
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import Layout
 from agentsdir.schemas import check
 
 

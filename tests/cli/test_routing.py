@@ -11,9 +11,9 @@ import orjson
 import pytest
 from typist import Typist
 
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.layout import AgentPaths
 from agentsdir.schemas import check
 
 NOW = "2026-01-02T03:04:05.678900Z"

@@ -14,10 +14,10 @@ import orjson
 import pytest
 
 from agentsdir.cli.starting import StartedProcess
-from agentsdir.engine.holding import hold_turn
-from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.states import AgentState
+from agentsdir.engine.turn_lock import hold_turn
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.layout import AgentPaths
+from agentsdir.formats.store.state import AgentState
 from agentsdir.schemas import check
 
 LONG = 60.0

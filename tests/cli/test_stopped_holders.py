@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from commands import until
 
-from agentsdir.formats.directory import locks
+from agentsdir.formats.store import locks
 
 TURN, LOG, ROOT, SLOTS = "TURN", "LOG", "ROOT", "SLOTS"
 # Every command that takes a lock, with each lock that it waits for.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.blocks import Block
 
 MAIN = "main"
 SPEECH = frozenset({"thinking", "assistant_text"})

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.gemini import ARCHITECTURE
 from agentsdir.formats import times
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.blocks import Block
 
 READER = ARCHITECTURE.reader
 assert READER is not None

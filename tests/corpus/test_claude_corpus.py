@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.contract import SessionFiles
-from agentsdir.formats.reading.blocks import MAIN
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.protocol import SessionFiles
+from agentsdir.formats.blocks import MAIN
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 READER = ARCHITECTURE.reader

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.sides import StoreReader
-from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.sink import ParseSink
+from agentsdir.adapters.protocol import StoreReader
+from agentsdir.formats.blocks import Reducer
+from agentsdir.formats.sink import ParseSink
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "claude" / "recorded"

@@ -13,11 +13,10 @@ import pytest
 from claude_differences import COMPARED, RULES, Difference, Run, rule_for
 
 from agentsdir.adapters.claude.reader import ClaudeReader
-from agentsdir.adapters.claude.translate import StdoutTranslator
-from agentsdir.formats.reading.blocks import MAIN, Block
-from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.claude.stream import StdoutTranslator
+from agentsdir.formats.blocks import MAIN, Block, Reducer
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 SHARED = Path(__file__).parents[3] / "shared"
 SCENARIOS = [

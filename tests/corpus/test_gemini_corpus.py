@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agentsdir.adapters.gemini import ARCHITECTURE
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 READER = ARCHITECTURE.reader

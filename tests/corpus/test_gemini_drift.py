@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentsdir.adapters.gemini import ARCHITECTURE
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import HEAD, Source
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import HEAD, Source
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SHARED = Path(__file__).parents[3] / "shared"

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from agentsdir.adapters.gemini.following.follow import SessionFollower
+from agentsdir.adapters.gemini.follow import SessionFollower
 from agentsdir.adapters.gemini.reader import GeminiReader
-from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
-from agentsdir.formats.reading.usage import no_usage
+from agentsdir.formats.blocks import Reducer, no_usage
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT.parent / "shared" / "corpus"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.sides import StoreReader
-from agentsdir.engine.native import Store, list_native
+from agentsdir.adapters.protocol import StoreReader
+from agentsdir.engine.parse import Store, list_native
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 STORES = sorted(path for path in CORPUS.glob("gemini-*/**/.gemini") if path.is_dir())

@@ -11,11 +11,9 @@ import pytest
 from gemini_differences import RULES, differences, named_alike, rule_for
 from gemini_runs import parts
 
-from agentsdir.adapters.gemini.following.follow import SessionFollower
-from agentsdir.adapters.gemini.running.joined import JoinedTurn
-from agentsdir.adapters.gemini.running.translate import StdoutTranslator
-from agentsdir.formats.reading.blocks import MAIN
-from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.adapters.gemini.stream import JoinedTurn, StdoutTranslator
+from agentsdir.formats.blocks import MAIN, Reducer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from gemini_differences import Difference
     from gemini_runs import Part
 
-    from agentsdir.formats.reading.blocks import Block
+    from agentsdir.formats.blocks import Block
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT.parent / "shared" / "corpus"

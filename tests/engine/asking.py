@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 
-from agentsdir.adapters.contract import Host
+from agentsdir.adapters.protocol import Host
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.invocation import run
 

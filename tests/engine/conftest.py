@@ -12,16 +12,16 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.adapters.contract import Host
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.creation import NewAgent, create_agent
-from agentsdir.engine.endings import TurnResult
-from agentsdir.engine.turns import send
-from agentsdir.engine.world import Client, World
-from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.states import AgentState
+from agentsdir.adapters.protocol import Host
+from agentsdir.engine.create import NewAgent, create_agent
+from agentsdir.engine.dispatcher import send
+from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.services import Client, World
+from agentsdir.engine.settle import TurnResult
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import AgentPaths, Layout
+from agentsdir.formats.store.state import AgentState
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what its tests share
 
@@ -149,7 +149,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 PLUGIN = """
-from agentsdir.adapters.contract import Architecture, NativeFile
+from agentsdir.adapters.protocol import Architecture, NativeFile
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript
 from agentsdir.formats.reading import stream
 from agentsdir.formats.errors import ProviderError
@@ -219,11 +219,11 @@ import subprocess
 from pathlib import Path
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.contract import Architecture, Decision, NativeFile, ToolRequest
+from agentsdir.adapters.protocol import Architecture, Decision, NativeFile, ToolRequest
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript
 from agentsdir.formats.errors import Invalid, ProviderError
 from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.source import Source
 
 
 def files(spec):

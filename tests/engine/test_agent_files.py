@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.engine.spawning.agent_files import AgentFile, read_agent_file
+from agentsdir.engine.spawn import AgentFile, read_agent_file
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 
 WHOLE = """

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.agents import each_agent, find_agent, list_row, status_of
-from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.inspecting import inspection
-from agentsdir.engine.spawning.children import Wanted, make_child
-from agentsdir.formats.directory import ids, locks
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import Layout
+from agentsdir.engine.lookup import each_agent, find_agent, inspection, list_row, status_of
+from agentsdir.engine.spawn import Wanted, make_child
+from agentsdir.engine.turn_lock import hold_turn
+from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, UnsafePath, UsageError
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.layout import Layout
 
 
 def find(stage: Any, reference: str) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.spawning.children import Child, Wanted, make_child
-from agentsdir.formats.directory.agent import AgentWriter
-from agentsdir.formats.directory.layout import Layout
-from agentsdir.formats.directory.settings import Settings
+from agentsdir.engine.spawn import Child, Wanted, make_child
+from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import AgentsdirError, NotRecorded, SessionStateError, Uncertain
+from agentsdir.formats.store.agent import AgentWriter
+from agentsdir.formats.store.layout import Layout
+from agentsdir.formats.store.settings import Settings
 
 TASK = [{"type": "text", "text": "count the foxes"}]
 

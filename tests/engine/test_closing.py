@@ -12,18 +12,17 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.closing import close, wait_until_over
-from agentsdir.engine.creation import NewAgent, make_agent
-from agentsdir.engine.hearing import AskedToEnd
+from agentsdir.engine.cancel import AskedToEnd
+from agentsdir.engine.close import close, reset, wait_until_over
+from agentsdir.engine.create import NewAgent, make_agent
 from agentsdir.engine.inbox import Message, enqueue
-from agentsdir.engine.resetting import reset
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.spawning.children import Wanted, make_child
-from agentsdir.engine.suspending import suspend
-from agentsdir.engine.validation.paths import validate
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import write_agent
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import suspend
+from agentsdir.engine.spawn import Wanted, make_child
+from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import SessionStateError
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import write_agent
 
 LONG = 60.0
 

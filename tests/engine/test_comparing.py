@@ -9,14 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.resuming import resume
-from agentsdir.engine.suspending import suspend
-from agentsdir.engine.validation.comparison import compare_derived
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.derived import MANIFEST, encode_document
-from agentsdir.formats.directory.derived_files import wrong_files
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import resume, suspend
+from agentsdir.engine.validate.derived import compare_derived
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent, wrong_files
+from agentsdir.formats.store.derived import MANIFEST, encode_document
 from agentsdir.schemas import check
 
 NAMES = ("descriptor.json", "session.json", "state.json", "history.jsonl", MANIFEST)
@@ -245,8 +243,8 @@ def test_a_record_without_its_parts_stops_nothing(
     stage: Any, paths: Any, data: dict[str, Any]
 ) -> None:
     """Another writer's mistake is damage of the log; the files are compared with the rest."""
-    from agentsdir.formats.directory.durability import Disk
-    from agentsdir.formats.directory.journal import append_record
+    from agentsdir.formats.store.files import Disk
+    from agentsdir.formats.store.log import append_record
 
     state = stage.state(paths)
     append_record(paths.log, state.position, "block", data, stage.now(), state.session.id, Disk())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.creation import KINDS
-from agentsdir.formats.directory import derived
+from agentsdir.engine.create import KINDS
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, UsageError
+from agentsdir.formats.store import derived
 
 PARENT = "a" * 24
 
@@ -45,7 +45,7 @@ def test_each_of_the_four_kinds_gets_its_fields(stage: Any) -> None:
 @pytest.mark.feature("T-01")
 def test_a_kind_is_not_derived_anew_when_its_file_is_lost(stage: Any) -> None:
     """It comes back from the first record."""
-    from agentsdir.engine.restoring import restore_agent
+    from agentsdir.engine.restore import restore_agent
 
     paths = stage.new(kind="cron", cron="nightly")
     who = paths.descriptor.read_bytes()
@@ -146,7 +146,7 @@ def test_a_terminated_agent_keeps_no_key(stage: Any, key: str) -> None:
 def test_the_ids_of_the_command_line_are_fresh_cuids_and_uuids() -> None:
     """A thousand of them, all different, all in the grammar."""
     from agentsdir.cli.services import FreshIds
-    from agentsdir.formats.directory import ids
+    from agentsdir.formats import ids
 
     fresh = FreshIds()
     made = {fresh.agent() for _ in range(1000)}

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.inspecting import inspection
-from agentsdir.engine.provider_sessions import suspension_blob
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.session_data import saved_session
-from agentsdir.engine.suspending import suspend
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.derived import state_document
-from agentsdir.formats.directory.transcripts import load_sound
+from agentsdir.engine.bundle import saved_session
+from agentsdir.engine.lookup import find_agent, inspection
+from agentsdir.engine.providers import suspension_blob
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import suspend
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.derived import state_document
+from agentsdir.formats.store.transcripts import load_sound
 
 KINDS = ("flip", "zero", "cut", "insert", "delete")
 

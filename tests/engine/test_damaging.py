@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.validation.paths import validate
-from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.layout import AgentPaths, Layout
 
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
 SECTION = PAGE[PAGE.index("## How to damage") : PAGE.index("## Backups")]
@@ -195,7 +195,7 @@ def test_damage_is_seen_as_the_spec_says_and_nothing_crashes(stage: Any, row: st
 
 
 def _problems(root: Path, *, modes: bool) -> list[Any]:
-    from agentsdir.engine.validation.paths import Tally, validate_path
+    from agentsdir.engine.validate.files import Tally, validate_path
 
     return list(validate_path(root, str(root), Tally(), modes=modes))
 

@@ -7,18 +7,15 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.forking import fork_agent
-from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.removal import remove_agent
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.running import Sender
-from agentsdir.engine.scheduler import TurnScheduler
-from agentsdir.engine.spawning.awaiting import run_child
-from agentsdir.engine.spawning.children import Wanted, make_child
-from agentsdir.engine.spawning.ephemeral import is_spent, remove_spent
-from agentsdir.engine.turns import Waiting, render
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.engine.close import is_spent, remove_agent, remove_spent
+from agentsdir.engine.create import fork_agent
+from agentsdir.engine.dispatcher import TurnScheduler, Waiting, render, run_child
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.spawn import Wanted, make_child
+from agentsdir.engine.turn import Sender
+from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.store.layout import AgentPaths, Layout
 
 
 @pytest.fixture

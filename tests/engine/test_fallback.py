@@ -11,13 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.fallback import mode_abroad, stand_ins
-from agentsdir.engine.native_changes import own_native
-from agentsdir.engine.recording import TURN_ENDS
-from agentsdir.engine.resetting import reset
-from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.close import reset
+from agentsdir.engine.handoff import mode_abroad, stand_ins
+from agentsdir.engine.providers import own_native
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.sync import TURN_ENDS
+from agentsdir.formats.blocks import block_complete
 from agentsdir.formats.errors import NotRecorded, ProviderError
-from agentsdir.formats.reading import stream
 
 DOWN = 'raise ProviderError("try later", kind="rate-limited")'
 HEARS = """
@@ -194,7 +194,7 @@ def test_a_chain_is_tried_to_its_end_and_fails_with_its_last_error(
 
 def send_in(world: Any, paths: Any) -> Any:
     """Send a text in a world of its own settings."""
-    from agentsdir.engine.turns import send
+    from agentsdir.engine.dispatcher import send
 
     return send(world, paths, [{"type": "text", "text": "hi"}], lambda _event: None)
 
@@ -308,7 +308,7 @@ def test_what_was_given_up_stays_so_when_the_client_is_used_by_hand(
         "source": None,
         "content": "by hand",
     }
-    row = orjson.dumps(stream.block_complete("by-hand", block))
+    row = orjson.dumps(block_complete("by-hand", block))
     store.write_bytes(store.read_bytes() + row + b"\n")
     program()
     stage.send(paths, "again")

@@ -12,10 +12,10 @@ from typing import Any
 import filelock
 import pytest
 
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import Busy
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.layout import AgentPaths
 
 HOLDER = """
 import sys

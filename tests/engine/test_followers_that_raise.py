@@ -9,10 +9,10 @@ import pytest
 
 from agentsdir.adapters.claude import ARCHITECTURE as CLAUDE
 from agentsdir.adapters.claude.reader import ClaudeReader
-from agentsdir.engine.following import Followed
+from agentsdir.engine.follow import Followed
+from agentsdir.formats.blocks import StreamEvent
 from agentsdir.formats.errors import AgentsdirError
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.stream import StreamEvent
+from agentsdir.formats.findings import Finding
 
 
 class Broken:

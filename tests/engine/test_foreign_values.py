@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.parsing import ParseReport, find_sessions, parse_all
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.suspending import suspend
-from agentsdir.engine.validation.paths import validate
+from agentsdir.engine.parse import ParseReport, find_sessions, parse_all
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import suspend
+from agentsdir.engine.validate.files import validate
 from agentsdir.formats import jsontext
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.source import Source
+from agentsdir.formats.store.agent import read_agent
 from agentsdir.schemas import check
 
 pytestmark = pytest.mark.feature("S-05")

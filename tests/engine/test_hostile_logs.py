@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
+from agentsdir.engine.dispatcher import render
 from agentsdir.engine.in_turn import queue_from_turn
 from agentsdir.engine.inbox import Message, enqueue, text_message
-from agentsdir.engine.multiplexer import SessionMultiplexer
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.routing.outbox import undelivered
-from agentsdir.engine.running import Sender
-from agentsdir.engine.spawning.agent_files import read_agent_file
-from agentsdir.engine.spawning.telling import waiting_children
-from agentsdir.engine.turns import render
-from agentsdir.formats.digest import short_hash
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.derived import encode_document
+from agentsdir.engine.outbox import undelivered
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.settle import waiting_children
+from agentsdir.engine.slots import SessionMultiplexer
+from agentsdir.engine.spawn import read_agent_file
+from agentsdir.engine.turn import Sender
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, SessionStateError
+from agentsdir.formats.ids import short_hash
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.derived import encode_document
 
 TURN = "t" * 24
 MESSAGE = "m" * 24

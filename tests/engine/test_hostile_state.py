@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.formats.store.agent import read_agent
 
 DAMAGE: dict[str, dict[str, Any]] = {
     "another number": {"lastSeq": 99},

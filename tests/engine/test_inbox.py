@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.engine.inbox import Message, enqueue, presented, retry_of, text_message
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.validation.paths import validate
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.journal import append_record
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import ProviderError, SessionStateError, UsageError
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.log import append_record
 
 TAG = re.compile(r"<\s*/?\s*system_message", re.IGNORECASE)
 PIECES = st.sampled_from(

@@ -15,15 +15,14 @@ import orjson
 import pytest
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.contract import Process
-from agentsdir.engine.hearing import NUDGE, AskedToEnd
-from agentsdir.engine.holding import has_leftovers, turn_marks
-from agentsdir.engine.interrupts import interrupt, wait_for_ends
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.suspending import suspend
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.turn_notes import Started, TurnNote, read_note, write_note
+from agentsdir.adapters.protocol import Process
+from agentsdir.engine.cancel import NUDGE, AskedToEnd, interrupt, wait_for_ends
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import suspend
+from agentsdir.engine.turn_lock import has_leftovers, turn_marks
 from agentsdir.formats.errors import SessionStateError
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.locks import Started, TurnNote, read_note, write_note
 
 LONG = 60.0  # seconds after which something that was waited for is called missing
 
@@ -264,12 +263,12 @@ def test_what_still_runs_after_a_turn_stays_noted(
 ) -> None:
     """Who was interrupted while he ended it leaves the rest to the next holder."""
     paths = stage.new(provider=program(body='self.start("sleep", "600")'))
-    monkeypatch.setattr("agentsdir.engine.open_turn.has_leftovers", lambda _paths: True)
+    monkeypatch.setattr("agentsdir.engine.turn.has_leftovers", lambda _paths: True)
 
     turn = stage.send(paths).turn_id
 
     assert read_note(paths).turn_id == turn
-    monkeypatch.setattr("agentsdir.engine.open_turn.has_leftovers", has_leftovers)
+    monkeypatch.setattr("agentsdir.engine.turn.has_leftovers", has_leftovers)
     stage.send(paths)
     assert paths.turn.read_bytes() == b""
 

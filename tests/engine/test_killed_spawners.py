@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from asking import Told
 
-from agentsdir.engine.restoring import restore_all
-from agentsdir.engine.running import Sender
-from agentsdir.engine.spawning.children import Wanted, make_child
-from agentsdir.engine.turns import catch_up_to, render
-from agentsdir.formats.directory.agent import AgentWriter
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.engine.dispatcher import catch_up_to, render
+from agentsdir.engine.restore import restore_all
+from agentsdir.engine.spawn import Wanted, make_child
+from agentsdir.engine.turn import Sender
 from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.store.agent import AgentWriter
+from agentsdir.formats.store.layout import AgentPaths, Layout
 
 QUIET = Sender(lambda _event: None)
 ASKS = """

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.archiving import archive_agent
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.resuming import resume
-from agentsdir.engine.suspending import MAX_BLOB, suspend
-from agentsdir.formats.directory import locks
+from agentsdir.engine.close import archive_agent
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import MAX_BLOB, resume, suspend
 from agentsdir.formats.errors import Busy, SessionStateError
+from agentsdir.formats.store import locks
 from agentsdir.schemas import check
 
 

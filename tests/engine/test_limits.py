@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.engine.dispatcher import say
 from agentsdir.engine.inbox import Message, text_message
-from agentsdir.engine.running import Sender
-from agentsdir.engine.ticks import DEFAULT, Ticks, limit_of
-from agentsdir.engine.turns import say
+from agentsdir.engine.limits import DEFAULT, Ticks, limit_of
+from agentsdir.engine.turn import Sender
+from agentsdir.formats import blocks
+from agentsdir.formats.blocks import MAIN
 from agentsdir.formats.errors import ProviderError
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import MAIN
 
 
 def event(kind: str, number: int, message: str = "", conversation: str = MAIN) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def event(kind: str, number: int, message: str = "", conversation: str = MAIN) -
     block = {"type": kind, "id": f"b{number}", "conversationId": conversation}
     if message:
         block["messageId"] = message
-    return stream.block_complete(f"h{number}", block)
+    return blocks.block_complete(f"h{number}", block)
 
 
 def loop(path: Path, calls: int, said: str = "") -> str:
@@ -185,8 +185,8 @@ def test_who_is_asked_to_end_between_two_attempts_ends_before_the_next(
 ) -> None:
     """The request came while the first provider failed: there was no time to hear of it."""
     body = """
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.layout import Layout
 marks = self.host.marks
 paths = Layout(Path(marks["AGENTSDIR_ROOT"])).agent(marks["AGENTSDIR_AGENT"])
 with write_agent(paths) as writer:

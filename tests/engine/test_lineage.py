@@ -8,13 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.routing.lineage import (
-    ancestors,
-    depth_of,
-    descendants,
-)
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.engine.lookup import ancestors, depth_of, descendants
 from agentsdir.formats.errors import Invalid, NoSuchAgent
+from agentsdir.formats.store.layout import AgentPaths, Layout
 
 
 def line_of(stage: Any, length: int) -> list[AgentPaths]:

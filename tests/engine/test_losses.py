@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.replaying import replay
-from agentsdir.engine.restoring import restore_agent
+from agentsdir.engine.replay import replay
+from agentsdir.engine.restore import restore_agent
 from agentsdir.formats.errors import Invalid, ProviderError
 
 

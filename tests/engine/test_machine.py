@@ -29,18 +29,15 @@ from hypothesis.stateful import (
 from session_model import Message, Session, seen
 
 from agentsdir.cli.exits import Exit, code_of
-from agentsdir.engine.agents import each_agent, list_row
-from agentsdir.engine.closing import close
-from agentsdir.engine.inspecting import inspection
-from agentsdir.engine.replaying import replay
-from agentsdir.engine.restoring import restore_agent, sweep_root
-from agentsdir.engine.resuming import resume
-from agentsdir.engine.suspending import suspend
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.derived import state_document
-from agentsdir.formats.directory.derived_files import wanted_files
-from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.engine.close import close
+from agentsdir.engine.lookup import each_agent, inspection, list_row
+from agentsdir.engine.replay import replay
+from agentsdir.engine.restore import restore_agent, sweep_root
+from agentsdir.engine.slots import resume, suspend
 from agentsdir.formats.errors import ProviderError, SessionStateError
+from agentsdir.formats.store.agent import read_agent, wanted_files
+from agentsdir.formats.store.derived import state_document
+from agentsdir.formats.store.layout import AgentPaths
 
 OUTCOMES = {"echo": "completed", "tools.jsonl": "completed", "fails.jsonl": "failed"}
 LOCKS = (".lock", ".turn")

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.archiving import archive_agent, unarchive_agent
-from agentsdir.engine.removal import remove_agent
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.spawning.missed import missed_steps
+from agentsdir.engine.close import archive_agent, remove_agent, unarchive_agent
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.settle import missed_steps
 
 pytestmark = pytest.mark.feature("T-10")
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.routing.outbox import deliver, settle, settle_all, undelivered
-from agentsdir.engine.validation.paths import validate
-from agentsdir.engine.world import World
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.durability import Disk, Durability
-from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.engine.outbox import deliver, settle, settle_all, undelivered
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.services import World
+from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import Busy, HookFailed, ProviderError, UsageError
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.files import Disk, Durability
+from agentsdir.formats.store.layout import AgentPaths
 
 
 class Died(BaseException):

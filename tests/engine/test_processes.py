@@ -14,13 +14,13 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.replaying import replay
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.validation.comparison import NO_MANIFEST, compare_derived
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import make_block
+from agentsdir.engine.replay import replay
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.validate.derived import NO_MANIFEST, compare_derived
+from agentsdir.formats import blocks
+from agentsdir.formats.blocks import make_block
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent
 
 
 def agentsdir(stage: Any, *arguments: str, site: Path | None = None) -> subprocess.Popen[str]:
@@ -198,7 +198,7 @@ Reader.detect = RecordedReader.detect
         row = {"type": "text_delta", "conversationId": "main", "blockId": "b", "delta": "x"}
         (tmp_path / "logs").mkdir(exist_ok=True)
         block = make_block("assistant_text", "b", "main", "n", None, None, content="kept")
-        event = stream.block_complete("b", block)
+        event = blocks.block_complete("b", block)
         (tmp_path / "logs" / name).write_bytes(orjson.dumps(row) + b"\n" + orjson.dumps(event))
 
     done = agentsdir(stage, "parse", "--adapter", "tiny", str(tmp_path / "logs"), site=site)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from agentsdir.adapters.claude.provider import ClaudeProvider
+from agentsdir.adapters.claude.run import ClaudeProvider
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.trust import is_private
-from agentsdir.engine.profiles import apply_profile
+from agentsdir.engine.providers import apply_profile
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 
 

@@ -9,17 +9,14 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.replaying import replay
-from agentsdir.engine.resetting import reset
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.resuming import resume
-from agentsdir.engine.suspending import suspend
-from agentsdir.engine.validation.agents import AgentCheck, Tally
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.derived_files import wanted_files
+from agentsdir.engine.close import reset
+from agentsdir.engine.replay import replay
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import resume, suspend
+from agentsdir.engine.validate.files import AgentCheck, Tally
+from agentsdir.formats.blocks import block_complete, make_block
 from agentsdir.formats.errors import Invalid, ProviderError
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import make_block
+from agentsdir.formats.store.agent import read_agent, wanted_files
 from agentsdir.schemas import check
 
 
@@ -68,7 +65,7 @@ def typed_in_client(stage: Any, paths: Any, *said: str) -> None:
         for text in said:
             kind = "user_message" if text.startswith("?") else "assistant_text"
             block = make_block(kind, f"own:{text}", "main", native, stage.now(), None, content=text)
-            file.write(orjson.dumps(stream.block_complete(block["id"], block)) + b"\n")
+            file.write(orjson.dumps(block_complete(block["id"], block)) + b"\n")
 
 
 def test_a_turn_stores_the_clients_transcript_and_leaves_no_stream(stage: Any, paths: Any) -> None:
@@ -472,7 +469,7 @@ def test_such_a_call_gives_way_to_the_one_that_the_client_writes_down_after_all(
     with main_file(stage, paths).open("ab") as file:
         for kind, fields in (("tool_use", call), ("tool_result", result)):
             block = make_block(kind, f"own:{kind}", "main", native, stage.now(), None, **fields)
-            file.write(orjson.dumps(stream.block_complete(block["id"], block)) + b"\n")
+            file.write(orjson.dumps(block_complete(block["id"], block)) + b"\n")
     with pytest.raises(SystemExit):
         stage.send(paths, "again")
     last = {}

@@ -12,18 +12,17 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.replaying import replay
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.session_data import runtime_session, saved_session
-from agentsdir.engine.suspending import suspend
-from agentsdir.engine.validation.agents import AgentCheck, Tally
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.points import END, parse_point
-from agentsdir.formats.directory.streams import StreamFile
+from agentsdir.engine.bundle import runtime_session, saved_session
+from agentsdir.engine.replay import replay
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import suspend
+from agentsdir.engine.validate.files import AgentCheck, Tally
+from agentsdir.formats.blocks import block_complete, make_block
 from agentsdir.formats.errors import AgentsdirError, NotRecorded, ProviderError
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import make_block
-from agentsdir.formats.reading.findings import Finding
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.log import END, parse_point
+from agentsdir.formats.store.transcripts import StreamFile
 from agentsdir.schemas import check
 
 pytestmark = pytest.mark.feature("C-06", "B-05")
@@ -266,7 +265,7 @@ def test_a_block_that_the_stream_does_not_complete_is_shown_all_the_same(stage: 
         for name in ("one", "two")
     )
     file = StreamFile(paths, "n", 1, Disk())
-    file.write(orjson.dumps({**stream.block_complete("h", one), "timestamp": stage.now()}) + b"\n")
+    file.write(orjson.dumps({**block_complete("h", one), "timestamp": stage.now()}) + b"\n")
     synced = file.finish()
     file.close()
     name_stream(stage, paths, synced.as_entry(), one, two)

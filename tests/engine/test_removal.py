@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.archiving import archive_agent, unarchive_agent
-from agentsdir.engine.removal import remove_agent
-from agentsdir.engine.restoring import sweep_root
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.durability import Disk
+from agentsdir.engine.close import archive_agent, remove_agent, unarchive_agent
+from agentsdir.engine.restore import sweep_root
 from agentsdir.formats.errors import Busy, NoSuchAgent, NotRecorded, Uncertain
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.files import Disk
 
 
 def name_of(descriptor: int) -> str:

@@ -8,18 +8,16 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.replaying import replay, state_at
-from agentsdir.engine.resuming import resume
-from agentsdir.engine.suspending import suspend
-from agentsdir.formats.directory import derived
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.points import END, Point, parse_point
-from agentsdir.formats.directory.records import NO_LINE, line_hash
+from agentsdir.engine.replay import replay, state_at
+from agentsdir.engine.slots import resume, suspend
+from agentsdir.formats.blocks import Reducer
 from agentsdir.formats.errors import ProviderError, UsageError
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.store import derived
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import AgentPaths
+from agentsdir.formats.store.log import END, NO_LINE, Point, line_hash, parse_point
 from agentsdir.schemas import check
 
 
@@ -134,7 +132,7 @@ def test_damage_is_reported_and_the_rest_is_replayed(stage: Any) -> None:
 @pytest.mark.parametrize("data", [{}, {"block": None}, {"block": {}}, {"block": []}])
 def test_a_block_record_without_a_block_is_passed_over(stage: Any, data: dict[str, Any]) -> None:
     """A log of another writer may hold it."""
-    from agentsdir.formats.directory.journal import append_record
+    from agentsdir.formats.store.log import append_record
 
     paths = stage.new()
     state = stage.state(paths)

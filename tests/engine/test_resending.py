@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from declared_fields import undeclared
 
-from agentsdir.engine.archiving import archive_agent, unarchive_agent
-from agentsdir.engine.closing import close
-from agentsdir.engine.removal import remove_agent
-from agentsdir.engine.restoring import restore_agent, restore_all
-from agentsdir.engine.turns import send
-from agentsdir.engine.validation.paths import validate
-from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.engine.close import archive_agent, close, remove_agent, unarchive_agent
+from agentsdir.engine.dispatcher import send
+from agentsdir.engine.restore import restore_agent, restore_all
+from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.store.layout import AgentPaths
 
 pytestmark = pytest.mark.feature("T-10", "S-08")
 

@@ -10,17 +10,16 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.restoring import restore_agent, restore_all, sweep_root
-from agentsdir.engine.suspending import suspend
-from agentsdir.engine.validation.paths import validate
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.derived_files import wrong_files
-from agentsdir.formats.directory.durability import Disk, Durability
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.directory.records import line_hash
-from agentsdir.formats.reading.blocks import make_block
+from agentsdir.engine.restore import restore_agent, restore_all, sweep_root
+from agentsdir.engine.slots import suspend
+from agentsdir.engine.turn_lock import hold_turn
+from agentsdir.engine.validate.files import validate
+from agentsdir.formats.blocks import make_block
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent, write_agent, wrong_files
+from agentsdir.formats.store.files import Disk, Durability
+from agentsdir.formats.store.layout import AgentPaths
+from agentsdir.formats.store.log import line_hash
 
 
 def crash(stage: Any, paths: AgentPaths, *blocks: dict[str, Any]) -> str:
@@ -171,7 +170,7 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
     stage: Any, killed_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each record is written once in all, whoever writes it."""
-    from agentsdir.engine import restoring
+    from agentsdir.engine import restore
 
     paths = stage.new(connector="telegram", user="42", channel="c")
     crash(stage, paths, call("a"))
@@ -184,8 +183,8 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
             raise KeyboardInterrupt
         return take_step(*arguments)
 
-    take_step = restoring.take_step
-    monkeypatch.setattr(restoring, "take_step", dying)
+    take_step = restore.take_step
+    monkeypatch.setattr(restore, "take_step", dying)
     with pytest.raises(KeyboardInterrupt):
         restore_agent(stage.world, paths)
     monkeypatch.undo()

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.suspending import MAX_BLOB, suspend
-from agentsdir.formats.directory.agent import read_agent
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import MAX_BLOB, suspend
+from agentsdir.formats.store.agent import read_agent
 
 pytestmark = pytest.mark.feature("S-03")
 

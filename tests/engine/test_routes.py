@@ -13,18 +13,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from agentsdir.engine.agents import each_agent
-from agentsdir.engine.archiving import archive_agent, unarchive_agent
-from agentsdir.engine.creation import NewAgent
-from agentsdir.engine.restoring import sweep_root
-from agentsdir.engine.routing import routes
-from agentsdir.engine.routing.targets import default_target, find_or_create
-from agentsdir.engine.world import World
-from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.durability import Disk, Durability
-from agentsdir.formats.directory.layout import Layout
-from agentsdir.formats.directory.states import SessionState
+from agentsdir.engine import lookup
+from agentsdir.engine.close import archive_agent, unarchive_agent
+from agentsdir.engine.create import NewAgent, default_target, find_or_create
+from agentsdir.engine.lookup import each_agent
+from agentsdir.engine.restore import sweep_root
+from agentsdir.engine.services import World
 from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.files import Disk, Durability
+from agentsdir.formats.store.layout import Layout
+from agentsdir.formats.store.state import SessionState
 
 WANTED: dict[str, dict[str, str]] = {
     "a conversation": {"connector": "irc", "user": "ada", "channel": "#c"},
@@ -134,7 +133,7 @@ class Routing(RuleBasedStateMachine):
     def damage(self, which: str, data: bytes) -> None:
         """Write anything over a route."""
         if self.layout.routes.is_dir():
-            path = routes.route_path(self.layout, KEYS[which])
+            path = lookup.route_path(self.layout, KEYS[which])
             path.unlink(missing_ok=True)
             path.write_bytes(data)
             self.find(which)
@@ -142,22 +141,22 @@ class Routing(RuleBasedStateMachine):
     @rule(which=WHICH)
     def lose(self, which: str) -> None:
         """Lose a route."""
-        routes.route_path(self.layout, KEYS[which]).unlink(missing_ok=True)
+        lookup.route_path(self.layout, KEYS[which]).unlink(missing_ok=True)
         self.find(which)
 
     @rule(which=WHICH, other=WHICH)
     def mislead(self, which: str, other: str) -> None:
         """Let a route name another agent, or one that is not there."""
-        routes.put(self.layout, KEYS[which], self.live.get(other, "x" * 24), self.world.disk)
+        lookup.put(self.layout, KEYS[which], self.live.get(other, "x" * 24), self.world.disk)
         self.find(which)
 
     @rule(which=WHICH, other=WHICH)
     def link(self, which: str, other: str) -> None:
         """Put a link in place of a route, to one that is right perhaps."""
         if self.layout.routes.is_dir():
-            path = routes.route_path(self.layout, KEYS[which])
+            path = lookup.route_path(self.layout, KEYS[which])
             path.unlink(missing_ok=True)
-            path.symlink_to(routes.route_path(self.layout, KEYS[other]))
+            path.symlink_to(lookup.route_path(self.layout, KEYS[other]))
             self.find(which)
 
     @invariant()
@@ -168,7 +167,7 @@ class Routing(RuleBasedStateMachine):
             assert reading is not None
             if reading.state.session.state is not SessionState.TERMINATED:
                 for which, key in KEYS.items():
-                    if routes.holds(reading.state, key):
+                    if lookup.holds(reading.state, key):
                         found[which].append(paths.id)
         assert found == {
             which: [self.live[which]] if which in self.live else [] for which in WANTED
@@ -189,8 +188,8 @@ def test_who_is_known_is_found_without_a_look_at_the_others(
     """By its route, or its id; and again after the route was lost, by a look at all."""
     first = find_or_create(stage.world, wanted(which))
     searched: list[str] = []
-    search = routes.search
-    monkeypatch.setattr(routes, "search", lambda *given: searched.append(which) or search(*given))
+    search = lookup.search
+    monkeypatch.setattr(lookup, "search", lambda *given: searched.append(which) or search(*given))
 
     again = find_or_create(stage.world, wanted(which))
     assert (again.paths.id, again.made, searched) == (first.paths.id, False, [])
@@ -226,8 +225,8 @@ def test_an_index_that_is_a_link_is_neither_read_nor_written(
     layout.routes.symlink_to(elsewhere)
     before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
     searched: list[str] = []
-    search = routes.search
-    monkeypatch.setattr(routes, "search", lambda *given: searched.append("") or search(*given))
+    search = lookup.search
+    monkeypatch.setattr(lookup, "search", lambda *given: searched.append("") or search(*given))
 
     assert find_or_create(stage.world, wanted("a task")).paths.id == agent.id
     find_or_create(stage.world, wanted("the heartbeat"))
@@ -338,7 +337,7 @@ def test_who_stands_in_a_round_of_parents_has_no_default(stage: Any) -> None:
 
 def test_validate_says_what_is_wrong_in_the_indexes(stage: Any) -> None:
     """Nothing of a healthy index; a remark on what is out of date, an error on what cannot be."""
-    from agentsdir.engine.validation.paths import validate
+    from agentsdir.engine.validate.files import validate
 
     closed = find_or_create(stage.world, wanted("a task")).paths
     find_or_create(stage.world, wanted("a conversation"))
@@ -354,9 +353,9 @@ def test_validate_says_what_is_wrong_in_the_indexes(stage: Any) -> None:
     for folder in (layout.routes, slots):
         (folder / "notes.txt").touch()
         (folder / ".tmp-x").touch()
-    right = routes.route_path(layout, KEYS["a conversation"])
-    right.rename(routes.route_path(layout, KEYS["a name"]))
-    routes.route_path(layout, KEYS["the heartbeat"]).symlink_to(right)
+    right = lookup.route_path(layout, KEYS["a conversation"])
+    right.rename(lookup.route_path(layout, KEYS["a name"]))
+    lookup.route_path(layout, KEYS["the heartbeat"]).symlink_to(right)
     (layout.routes / f"{'0' * 32}.json").write_bytes(b"{")
     (layout.routes / f"{'1' * 32}.json").write_bytes(b'{"agentId": 1, "key": {}}\n')
     deep = b'{"agentId": "%s", "key": {"a": %s}}' % (b"x" * 24, b"[" * 120 + b"]" * 120)
@@ -368,9 +367,9 @@ def test_validate_says_what_is_wrong_in_the_indexes(stage: Any) -> None:
         (Path(problem.file).relative_to(stage.root).as_posix(), problem.id)
         for problem in validate([stage.root])
     }
-    stale = routes.route_path(layout, KEYS["a task"]).name
-    moved = routes.route_path(layout, KEYS["a name"]).name
-    link = routes.route_path(layout, KEYS["the heartbeat"]).name
+    stale = lookup.route_path(layout, KEYS["a task"]).name
+    moved = lookup.route_path(layout, KEYS["a name"]).name
+    link = lookup.route_path(layout, KEYS["the heartbeat"]).name
     assert found == {
         (f"routes/{stale}", "derived-stale"),
         (f"routes/{moved}", "derived-differs"),

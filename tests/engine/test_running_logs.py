@@ -8,15 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.agents import list_row
-from agentsdir.engine.closing import close
-from agentsdir.engine.inspecting import inspection
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.validation.paths import validate
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.journal import append_record
-from agentsdir.formats.directory.layout import AgentPaths
+from agentsdir.engine.close import close
+from agentsdir.engine.lookup import inspection, list_row
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.validate.files import validate
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import AgentPaths
+from agentsdir.formats.store.log import append_record
 
 TURN, MESSAGE, OTHER = "t" * 24, "m" * 24, "n" * 24
 CHILD = {"child": "c" * 24, "name": "kid"}

@@ -13,13 +13,13 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.agents import list_row
-from agentsdir.engine.parsing import ParseReport, find_sessions, parse_all, walk
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.session_data import runtime_session, saved_session
-from agentsdir.engine.suspending import suspend
+from agentsdir.engine.bundle import runtime_session, saved_session
+from agentsdir.engine.lookup import list_row
+from agentsdir.engine.parse import ParseReport, find_sessions, parse_all, walk
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import suspend
 from agentsdir.formats.errors import NotATranscript
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.source import Source
 
 
 @pytest.mark.feature("B-02")

@@ -11,21 +11,19 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine import suspending
-from agentsdir.engine.creation import NewAgent
-from agentsdir.engine.holding import hold_turn
+from agentsdir.engine import slots as suspending
+from agentsdir.engine.create import NewAgent
+from agentsdir.engine.dispatcher import TurnScheduler
 from agentsdir.engine.inbox import Message, enqueue, text_message
-from agentsdir.engine.multiplexer import SessionMultiplexer
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.resuming import resume
-from agentsdir.engine.running import Sender
-from agentsdir.engine.scheduler import TurnScheduler
-from agentsdir.engine.suspending import suspend
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.settings import Settings
-from agentsdir.formats.directory.slots import Slots
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import SessionMultiplexer, resume, suspend
+from agentsdir.engine.turn import Sender
+from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import Busy, ProviderError, SessionStateError, SlotsHeld
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.settings import Settings
+from agentsdir.formats.store.slots import Slots
 
 QUIET = Sender(lambda _event: None)
 

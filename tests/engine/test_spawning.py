@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from asking import Told
 
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.closing import close
+from agentsdir.engine.close import close
+from agentsdir.engine.dispatcher import catch_up_to, say
 from agentsdir.engine.inbox import Message, enqueue, retry_of
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.running import Sender
-from agentsdir.engine.spawning.children import Wanted, make_child
-from agentsdir.engine.turns import catch_up_to, say
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.spawn import Wanted, make_child
+from agentsdir.engine.turn import Sender
 from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.store.layout import AgentPaths, Layout
 
 # A turn that has its program ask for subagents; a system message it merely repeats.
 ASKS = """

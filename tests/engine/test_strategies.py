@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.routing.strategies import FOREGROUND, STRATEGIES, resolve
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.durability import Disk, Durability
-from agentsdir.formats.directory.layout import Layout
-from agentsdir.formats.directory.publishing import publish_agent
+from agentsdir.engine.lookup import FOREGROUND, STRATEGIES, resolve
 from agentsdir.formats.errors import NoSuchAgent, UsageError
+from agentsdir.formats.store.agent import publish_agent, write_agent
+from agentsdir.formats.store.files import Disk, Durability
+from agentsdir.formats.store.layout import Layout
 
 # Few values, so that ties are common. The last two are the same instant.
 TIMES = [
@@ -114,7 +113,7 @@ def test_a_strategy_names_the_most_recent_live_agent_of_its_kind(
 @pytest.mark.feature("T-02")
 def test_reading_restoring_and_a_merely_queued_message_move_nobody(stage: Any) -> None:
     """Only a turn's start does (the originals scrambled this order at each boot)."""
-    from agentsdir.engine.restoring import restore_agent
+    from agentsdir.engine.restore import restore_agent
 
     first, second = stage.new(), stage.new()
     for paths in (first, second):

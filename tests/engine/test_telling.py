@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.aftermath import aftermath
-from agentsdir.engine.endings import Ending
-from agentsdir.engine.holding import hold_turn
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.spawning.children import Child, Wanted, make_child
-from agentsdir.engine.spawning.telling import begun_steps, ended_steps, waiting_children
-from agentsdir.engine.steps import Step, take_step
-from agentsdir.formats.directory.layout import AgentPaths, Layout
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.settle import (
+    Ending,
+    Step,
+    aftermath,
+    begun_steps,
+    ended_steps,
+    take_step,
+    waiting_children,
+)
+from agentsdir.engine.spawn import Child, Wanted, make_child
+from agentsdir.engine.turn_lock import hold_turn
+from agentsdir.formats.store.layout import AgentPaths, Layout
 from agentsdir.schemas import check
 
 TASK = [{"type": "text", "text": "count"}, {"type": "image", "source": {}}]

@@ -9,15 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.engine.close import reset
+from agentsdir.engine.dispatcher import say, send
 from agentsdir.engine.inbox import Message
-from agentsdir.engine.resetting import reset
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.running import Sender
-from agentsdir.engine.turns import say, send
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.turn import Sender
+from agentsdir.formats.blocks import Reducer
 from agentsdir.formats.errors import (
     AgentsdirError,
     Busy,
@@ -26,7 +23,10 @@ from agentsdir.formats.errors import (
     SessionStateError,
     Terminated,
 )
-from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.log import open_log, read_log
 
 SILENT = ("block", "transcript.synced")
 
@@ -554,7 +554,7 @@ def test_a_message_of_a_foreign_writer_never_stops_the_queue(stage: Any, content
     """Whatever its content is, ours is answered."""
     paths = stage.new()
     message = stage.ids.agent()
-    from agentsdir.formats.directory.journal import append_record
+    from agentsdir.formats.store.log import append_record
 
     data = {"message_id": message, "sender": "x", "kind": "user", "content": content}
     state = stage.state(paths)

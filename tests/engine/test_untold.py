@@ -8,7 +8,7 @@ import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.untold import LARGEST_HANDOFF, untold
+from agentsdir.engine.handoff import LARGEST_HANDOFF, untold
 
 
 def lines_of(text: str) -> list[dict[str, Any]]:

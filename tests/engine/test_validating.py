@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.validation.paths import NothingToValidate, Tally, validate, validate_path
-from agentsdir.engine.validation.problems import PROBLEMS, Problem
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.reading.findings import KINDS
+from agentsdir.engine.validate.files import NothingToValidate, Tally, validate, validate_path
+from agentsdir.engine.validate.findings import PROBLEMS, Problem
+from agentsdir.formats.findings import KINDS
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.layout import AgentPaths
 from agentsdir.schemas import check
 
 FULL = Path(__file__).parents[2] / "fixtures" / "valid" / "full"

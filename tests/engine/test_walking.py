@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsdir.engine.parsing import Found, ParseReport, find_sessions, parse_all, walk
+from agentsdir.engine.parse import Found, ParseReport, find_sessions, parse_all, walk
 from agentsdir.formats import times
 from agentsdir.formats.errors import AgentsdirError, NotATranscript
 

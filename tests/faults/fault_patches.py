@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agentsdir.formats.directory import documents, durability, journal
 from agentsdir.formats.errors import NotRecorded, Uncertain
+from agentsdir.formats.store import files, log
 
-real_write = journal._write_whole
+real_write = log._write_whole
 
 
 def nothing() -> None:
@@ -23,7 +23,7 @@ def join_lines() -> None:
     def write(descriptor: int, data: bytes, *rest: Any) -> None:
         real_write(descriptor, data.lstrip(b" \n"), *rest)
 
-    journal._write_whole = write
+    log._write_whole = write
 
 
 def acknowledge_anyway() -> None:
@@ -33,7 +33,7 @@ def acknowledge_anyway() -> None:
         with suppress(NotRecorded):
             real_write(*arguments)
 
-    journal._write_whole = write
+    log._write_whole = write
 
 
 def write_in_place() -> None:
@@ -44,18 +44,18 @@ def write_in_place() -> None:
             stream.truncate(0)
             stream.write(data)
 
-    documents.replace_file = replace_file
+    files.replace_file = replace_file
 
 
 def ignore_sync_errors() -> None:
     """Take no notice when the disk would not confirm."""
-    real_sync = durability._sync
+    real_sync = files._sync
 
     def sync(*arguments: Any) -> None:
         with suppress(Uncertain):
             real_sync(*arguments)
 
-    durability._sync = sync
+    files._sync = sync
 
 
 def publish_in_pieces() -> None:

@@ -16,15 +16,14 @@ from typing import Any
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.services import world_of
-from agentsdir.engine.agents import find_agent
-from agentsdir.engine.creation import NewAgent, create_agent
-from agentsdir.engine.resuming import resume
-from agentsdir.engine.suspending import suspend
-from agentsdir.engine.turns import send
-from agentsdir.formats.directory import agent as agent_module
-from agentsdir.formats.directory import journal, locks
-from agentsdir.formats.directory.agent import Reading, write_agent
+from agentsdir.engine.create import NewAgent, create_agent
+from agentsdir.engine.dispatcher import send
+from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.slots import resume, suspend
 from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
+from agentsdir.formats.store import agent as agent_module
+from agentsdir.formats.store import locks, log
+from agentsdir.formats.store.agent import Reading, write_agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     for name in job["sabotage"]:
         SABOTAGE[name]()
-    assert journal.os is agent_module.os is os
+    assert log.os is agent_module.os is os
     env = Environment.of_process()
     env.root = job["root"]
     say("ready")

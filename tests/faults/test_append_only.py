@@ -12,8 +12,8 @@ from console import Console
 from machine import need
 from mounted import Ext4
 
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.layout import Layout
 
 
 class Stage:

@@ -11,8 +11,8 @@ from console import Console, tree
 from machine import lacking, need
 from mounted import tmpfs, unused
 
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.layout import Layout
 
 PAGE = 4096
 

@@ -14,10 +14,10 @@ import pytest
 from console import Console
 from machine import inject, need
 
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import Layout
 from agentsdir.formats.errors import Busy
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.layout import Layout
 
 HOLDER = """
 import os, signal, sys

@@ -12,11 +12,11 @@ from console import Console
 from fleet import Job, work_together, working
 
 from agentsdir.cli.services import now
-from agentsdir.engine.inspecting import inspection
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import history_bytes, read_agent, write_agent
-from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.engine.lookup import inspection
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import history_bytes, read_agent, write_agent
+from agentsdir.formats.store.layout import AgentPaths, Layout
+from agentsdir.formats.store.log import open_log, read_log
 
 
 @pytest.fixture

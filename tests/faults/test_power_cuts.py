@@ -20,10 +20,11 @@ from fleet import Job, working
 from machine import need
 from mounted import Ext4
 
-from agentsdir.formats.directory import derived, fold
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import Layout
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.store import derived
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.layout import Layout
+from agentsdir.formats.store.log import open_log, read_log
+from agentsdir.formats.store.state import apply, begin
 
 # What a cut may leave: an unfinished write, and what follows from it.
 HARMLESS = {"torn-tail", "stub"}
@@ -145,8 +146,8 @@ def sessions(console: Console, agent: str) -> dict[int, dict[str, Any]]:
     with open_log(console.log(agent)) as log:
         for line in read_log(log, "log"):
             if line.record is not None:
-                state = fold.begin(line.record) if state is None else state
-                fold.apply(state, line.record)
+                state = begin(line.record) if state is None else state
+                apply(state, line.record)
                 found[line.record.seq] = derived.session_document(state.session)
     return found
 

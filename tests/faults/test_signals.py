@@ -17,10 +17,10 @@ from console import Console
 from machine import interrupt, need
 from mounted import in_memory
 
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.layout import Layout
-from agentsdir.formats.directory.log import open_log, read_log
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.layout import Layout
+from agentsdir.formats.store.log import open_log, read_log
 
 WORKER = Path(__file__).with_name("signal_worker.py")
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.publishing import publish_agent
-from agentsdir.formats.directory.records import Record
+from agentsdir.formats.store.agent import publish_agent, write_agent
+from agentsdir.formats.store.layout import AgentPaths, Layout
+from agentsdir.formats.store.log import Record
 
 AGENT = "tz4a98xxat96iws9zmbrgj3a"
 SESSION = "5f0c1a7be1b94c0f9a52d3f7e2c48d61"

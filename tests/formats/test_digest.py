@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from agentsdir.formats.digest import derived_id, short_hash
+from agentsdir.formats.ids import derived_id, short_hash
 
 
 def test_hashes_are_beginnings_of_sha_256() -> None:

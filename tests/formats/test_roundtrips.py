@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agentsdir.formats import jsontext
-from agentsdir.formats.directory.records import Record, as_record, encode_record
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.store.log import Record, as_record, encode_record
 
 pytestmark = pytest.mark.feature("S-05")
 

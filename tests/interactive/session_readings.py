@@ -9,11 +9,11 @@ from typing import Any
 from keys_log import Recording
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.sides import StoreReader
-from agentsdir.engine.parsing import find_sessions, parse_session, walk
-from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.protocol import StoreReader
+from agentsdir.engine.parse import find_sessions, parse_session, walk
+from agentsdir.formats.blocks import Reducer
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 Blocks = dict[str, list[dict[str, Any]]]
 

@@ -31,7 +31,7 @@ from session_readings import (
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.invocation import run
-from agentsdir.formats.reading.usage import add_usage, no_usage
+from agentsdir.formats.blocks import add_usage, no_usage
 
 ALL = recordings()
 

@@ -14,13 +14,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentsdir.adapters.contract import Architecture, Content, NativeFile, Profile, SessionSpec
+from agentsdir.adapters.protocol import (
+    Architecture,
+    Content,
+    NativeFile,
+    Profile,
+    ProviderSession,
+    SessionSpec,
+)
 from agentsdir.adapters.recorded import RecordedReader, forked_transcript, saved_transcript
-from agentsdir.adapters.script.play import Play, load_play
-from agentsdir.adapters.script.provider import ScriptSession
-from agentsdir.adapters.sides import ProviderSession
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.script import Play, ScriptSession, load_play
+from agentsdir.formats import blocks
+from agentsdir.formats.source import Source
 
 COUNTS = "AGENTSDIR_TEST_COUNTS"
 """The variable that names the folder in which turns are counted; nothing is counted without it."""
@@ -147,7 +152,7 @@ class Acting(Session):
             "tool_result", part, self.spec.now(), toolUseId=call["toolUseId"], output=said,
             isError=done.returncode != 0,
         )  # fmt: skip
-        return transcript.record(stream.block_complete(block["id"], block))
+        return transcript.record(blocks.block_complete(block["id"], block))
 
     def _write(self) -> None:
         self._main.parent.mkdir(parents=True, exist_ok=True)

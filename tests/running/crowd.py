@@ -20,12 +20,12 @@ from indoors import agentsdir, drain, surroundings
 
 from agentsdir.cli.exits import code_of
 from agentsdir.cli.services import world_of
-from agentsdir.engine.creation import NewAgent, create_agent
+from agentsdir.engine.create import NewAgent, create_agent
+from agentsdir.engine.dispatcher import Waiting, say
 from agentsdir.engine.inbox import Message, enqueue, text_message
-from agentsdir.engine.running import Sender
-from agentsdir.engine.turns import Waiting, say
-from agentsdir.formats.directory import locks
+from agentsdir.engine.turn import Sender
 from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.store import locks
 
 # How a message is sent: waiting for a slot, taking what there is, or only left in the queue.
 WAYS = ("patient", "patient", "hasty", "queued")

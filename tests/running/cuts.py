@@ -19,7 +19,7 @@ from typing import Any
 import counted
 from indoors import agentsdir, drain
 
-from agentsdir.formats.directory.agent import AgentWriter
+from agentsdir.formats.store.agent import AgentWriter
 
 KILLED = 137
 

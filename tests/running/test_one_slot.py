@@ -8,7 +8,7 @@ from house import House, Line, fail, say, shell, sleep
 from oracle import faults
 from story import check_golden, story
 
-from agentsdir.formats.directory import locks
+from agentsdir.formats.store import locks
 
 ENDINGS: dict[str, list[Line]] = {
     "success": [say("done")],

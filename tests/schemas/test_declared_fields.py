@@ -10,8 +10,8 @@ import orjson
 import pytest
 from declared_fields import undeclared, undeclared_in
 
-from agentsdir.engine.validation.values import kind_of_document, kind_of_line
-from agentsdir.formats.directory.records import EVENTS
+from agentsdir.engine.validate.findings import kind_of_document, kind_of_line
+from agentsdir.formats.store.log import EVENTS
 from agentsdir.schemas import check
 
 pytestmark = pytest.mark.feature("C-09")

@@ -17,18 +17,16 @@ import pytest
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.invocation import run
-from agentsdir.engine.creation import NewAgent, create_agent, open_root
-from agentsdir.engine.resuming import resume
-from agentsdir.engine.suspending import suspend
-from agentsdir.engine.turns import send
-from agentsdir.engine.world import World
+from agentsdir.engine.create import NewAgent, create_agent, open_root
+from agentsdir.engine.dispatcher import send
+from agentsdir.engine.services import World
+from agentsdir.engine.slots import resume, suspend
 from agentsdir.formats import times
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.derived import encode_document
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import Layout
-from agentsdir.formats.directory.publishing import publish_agent
-from agentsdir.formats.reading.blocks import make_block
+from agentsdir.formats.blocks import make_block
+from agentsdir.formats.store.agent import publish_agent, write_agent
+from agentsdir.formats.store.derived import encode_document
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import Layout
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 VALID = FIXTURES / "valid"

@@ -11,9 +11,8 @@ import jsonschema_rs
 import pytest
 from jsonschema import Draft202012Validator
 
-from agentsdir.formats.directory.records import EVENTS
-from agentsdir.formats.reading.blocks import BLOCK_TYPES
-from agentsdir.formats.reading.stream import EVENT_TYPES
+from agentsdir.formats.blocks import BLOCK_TYPES, EVENT_TYPES
+from agentsdir.formats.store.log import EVENTS
 from agentsdir.schemas import catalogue, check
 from agentsdir.schemas.violations import Violation
 

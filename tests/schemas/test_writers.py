@@ -15,30 +15,39 @@ from declared_fields import undeclared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine import agents, inspecting, session_data
-from agentsdir.engine.creation import NewAgent, create_agent
-from agentsdir.engine.parsing import ParseReport, find_sessions, parse_all
-from agentsdir.engine.replaying import replay
-from agentsdir.engine.restoring import restore_agent
-from agentsdir.engine.resuming import resume
-from agentsdir.engine.suspending import suspend
-from agentsdir.engine.turns import send
-from agentsdir.engine.validation.paths import validate
-from agentsdir.engine.world import World
+from agentsdir.engine import bundle, lookup
+from agentsdir.engine.create import NewAgent, create_agent
+from agentsdir.engine.dispatcher import send
+from agentsdir.engine.parse import ParseReport, find_sessions, parse_all
+from agentsdir.engine.replay import replay
+from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.services import World
+from agentsdir.engine.slots import resume, suspend
+from agentsdir.engine.validate.files import validate
 from agentsdir.formats import times
-from agentsdir.formats.directory import derived
-from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import Layout
-from agentsdir.formats.directory.log import Position
-from agentsdir.formats.directory.records import EVENTS, NO_LINE, Record, encode_record
-from agentsdir.formats.directory.states import AgentState, Session, SessionState
+from agentsdir.formats.blocks import (
+    BLOCK_TYPES,
+    add_usage,
+    as_usage,
+    block_complete,
+    block_start,
+    block_update,
+    check_block,
+    make_block,
+    metadata_update,
+    no_usage,
+    text_delta,
+    usage,
+)
 from agentsdir.formats.errors import ProviderError
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import BLOCK_TYPES, check_block, make_block
-from agentsdir.formats.reading.findings import KINDS, Finding
-from agentsdir.formats.reading.source import Source
-from agentsdir.formats.reading.usage import add_usage, as_usage, no_usage, usage
+from agentsdir.formats.findings import KINDS, Finding
+from agentsdir.formats.source import Source
+from agentsdir.formats.store import derived
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import Layout
+from agentsdir.formats.store.log import EVENTS, NO_LINE, Position, Record, encode_record
+from agentsdir.formats.store.state import AgentState, Session, SessionState
 
 pytestmark = pytest.mark.feature("C-09", "S-05")
 
@@ -314,11 +323,11 @@ def test_blocks_and_stream_events_are_valid(
     assert undeclared("block", block) == []
     conversation = block["conversationId"]
     for event in (
-        stream.block_start(handle, block),
-        stream.block_complete(handle, block),
-        stream.text_delta(handle, delta, conversation),
-        stream.block_update(handle, updates, conversation),
-        stream.metadata_update({"usage": no_usage(), "stopReason": delta}, conversation),
+        block_start(handle, block),
+        block_complete(handle, block),
+        text_delta(handle, delta, conversation),
+        block_update(handle, updates, conversation),
+        metadata_update({"usage": no_usage(), "stopReason": delta}, conversation),
     ):
         assert undeclared("stream-event", event) == []
 
@@ -425,11 +434,11 @@ class FixedIds:
 
 SCRIPT = st.lists(
     st.one_of(
-        blocks().map(lambda block: stream.block_complete(block["id"], block)),
-        blocks().map(lambda block: stream.block_start(block["id"], block)),
+        blocks().map(lambda block: block_complete(block["id"], block)),
+        blocks().map(lambda block: block_start(block["id"], block)),
         st.just({"type": "turn"}),
         st.just({"type": "error", "kind": "rate-limited", "message": "later"}),
-        JSON.map(lambda said: stream.metadata_update({"usage": said, "stopReason": said}, "main")),
+        JSON.map(lambda said: metadata_update({"usage": said, "stopReason": said}, "main")),
     ),
     max_size=4,
 )
@@ -505,10 +514,10 @@ def events_are_valid(event: Any) -> None:
 def outputs_are_valid(world: World, paths: Any) -> None:
     """Check every document that commands print about an agent."""
     reading = read_agent(paths)
-    assert undeclared("session-list", agents.list_row(paths, reading.state)) == []
-    assert undeclared("inspection", inspecting.inspection(paths, reading)) == []
-    assert undeclared("session-saved", session_data.saved_session(paths, reading.state)) == []
-    assert undeclared("session-runtime", session_data.runtime_session(paths, reading.state)) == []
+    assert undeclared("session-list", lookup.list_row(paths, reading.state)) == []
+    assert undeclared("inspection", lookup.inspection(paths, reading)) == []
+    assert undeclared("session-saved", bundle.saved_session(paths, reading.state)) == []
+    assert undeclared("session-runtime", bundle.runtime_session(paths, reading.state)) == []
     for event in replay(paths, lambda _: None):
         assert undeclared("stream-event", event) == []
     stored = [Source(path.name, path=path) for path in paths.transcripts.glob("*-*.jsonl")]

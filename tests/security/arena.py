@@ -228,7 +228,7 @@ def has_devices(folder: Path) -> bool:
 
 def rewritten(log: bytes, change: Callable[[int, dict[str, Any]], Any]) -> bytes:
     """Return a log with records changed, and each `prev` right again."""
-    from agentsdir.formats.directory.records import NO_LINE, line_hash
+    from agentsdir.formats.store.log import NO_LINE, line_hash
 
     lines: list[bytes] = []
     for number, line in enumerate(log.splitlines(keepends=True)):

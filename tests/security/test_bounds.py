@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from arena import Arena, Mould
 
-from agentsdir.formats.directory.records import line_hash
+from agentsdir.formats.store.log import line_hash
 
 MEBIBYTE = 1024 * 1024
 # What a child may take beyond what it has when it starts, to read what is larger.

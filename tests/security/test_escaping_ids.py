@@ -11,8 +11,8 @@ import pytest
 from agent_verbs import LEAN, PARENT, READS, WRITES, filled
 from arena import Arena, Mould, Ran, rewritten, touched
 
-from agentsdir.formats.digest import short_hash
-from agentsdir.formats.directory.derived import encode_document
+from agentsdir.formats.ids import short_hash
+from agentsdir.formats.store.derived import encode_document
 
 # tests/cli asks for all of the table; here, every verb for what could name something.
 CHOSEN = (

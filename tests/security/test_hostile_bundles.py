@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.invocation import run
-from agentsdir.formats.directory import workspace
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.bundles import Limits, unpack
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.store import workspace
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.bundles import Limits, unpack
+from agentsdir.formats.store.layout import AgentPaths
 
 
 class Place:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agentsdir.adapters.claude import workspace as claude
-from agentsdir.adapters.gemini.store import workspace as gemini
-from agentsdir.engine import profiles
-from agentsdir.engine.profiles import load_profile
-from agentsdir.formats.directory.layout import Layout
+from agentsdir.adapters.claude import moving as claude
+from agentsdir.adapters.gemini import moving as gemini
+from agentsdir.engine import providers
+from agentsdir.engine.providers import load_profile
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
+from agentsdir.formats.store.layout import Layout
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def top(tmp_path: Path) -> Path:
     return folder
 
 
-def load(top: Path, name: str = "good") -> profiles.Profile:
+def load(top: Path, name: str = "good") -> providers.Profile:
     """Load a profile of the root."""
     return load_profile(Layout(top.parents[1]), name)
 
@@ -131,11 +131,11 @@ def test_a_profile_that_is_a_link_is_none(top: Path, tmp_path: Path) -> None:
 
 def test_a_profile_has_a_size(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In bytes, and in files."""
-    monkeypatch.setattr(profiles, "MAX_FILES", 3)
+    monkeypatch.setattr(providers, "MAX_FILES", 3)
     with pytest.raises(Invalid, match="more than"):
         load(top)
-    monkeypatch.setattr(profiles, "MAX_FILES", 4)
+    monkeypatch.setattr(providers, "MAX_FILES", 4)
     assert load(top).instructions == "Be brief."
-    monkeypatch.setattr(profiles, "MAX_SIZE", 10)
+    monkeypatch.setattr(providers, "MAX_SIZE", 10)
     with pytest.raises(Invalid, match="more than"):
         load(top)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from arena import Arena, Mould
 
-from agentsdir.formats.directory import documents
+from agentsdir.formats.store import files
 
 UMASKS = (0o000, 0o022, 0o077)
 # What a lock or a program for people makes is not what the format keeps.
@@ -59,7 +59,7 @@ def test_a_file_that_is_made_too_wide_is_found(arena: Arena) -> None:
     """The test above can fail: a program that makes files 0644 shows under an open umask."""
 
     def spoil() -> None:
-        documents.FILE_MODE = 0o644
+        files.FILE_MODE = 0o644
 
     agent = arena.ok("new", umask=0, before=spoil)
     assert wide(arena.folder(agent).iterdir())

@@ -11,9 +11,9 @@ import orjson
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.invocation import run
-from agentsdir.engine.replaying import replay
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.reading.findings import Finding
+from agentsdir.engine.replay import replay
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.store.layout import AgentPaths
 
 
 class Bench:

@@ -19,14 +19,14 @@ import orjson
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.invocation import run
-from agentsdir.engine.creation import NewAgent, create_agent
-from agentsdir.engine.labelling import tag
-from agentsdir.engine.suspending import suspend
-from agentsdir.engine.turns import send
-from agentsdir.engine.world import World
+from agentsdir.engine.create import NewAgent, create_agent
+from agentsdir.engine.dispatcher import send
+from agentsdir.engine.services import World
+from agentsdir.engine.settings import tag
+from agentsdir.engine.slots import suspend
 from agentsdir.formats import times
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import Layout
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "golden-agent"
 ROOT = FOLDER / "root"

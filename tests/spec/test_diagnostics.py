@@ -11,12 +11,12 @@ import orjson
 import pytest
 from command_bench import Bench, change, lines, put, sparse
 
-from agentsdir.engine.validation.problems import PROBLEMS
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.journal import append_record
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.reading.findings import KINDS
+from agentsdir.engine.validate.findings import PROBLEMS
+from agentsdir.formats.findings import KINDS
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import AgentPaths
+from agentsdir.formats.store.log import append_record
 
 ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024

@@ -12,11 +12,10 @@ from typing import Any
 import golden
 import pytest
 
-from agentsdir.engine.replaying import replay
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.layout import AgentPaths
-from agentsdir.formats.reading.blocks import make_block
-from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.engine.replay import replay
+from agentsdir.formats.blocks import Reducer, make_block
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.layout import AgentPaths
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "read_agent.py"
 ROOTS = golden.FOLDER.parent

@@ -11,14 +11,13 @@ import pytest
 from agentsdir import schemas
 from agentsdir.cli.command_line import COMMANDS
 from agentsdir.cli.exits import Exit
-from agentsdir.engine.validation.problems import PROBLEMS
-from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.records import EVENTS
-from agentsdir.formats.directory.settings import Settings
-from agentsdir.formats.directory.states import TRANSITIONS, SessionState
-from agentsdir.formats.reading.blocks import BLOCK_TYPES
-from agentsdir.formats.reading.findings import KINDS as FINDINGS
-from agentsdir.formats.reading.stream import EVENT_TYPES
+from agentsdir.engine.validate.findings import PROBLEMS
+from agentsdir.formats.blocks import BLOCK_TYPES, EVENT_TYPES
+from agentsdir.formats.findings import KINDS as FINDINGS
+from agentsdir.formats.store.layout import AgentPaths, Layout
+from agentsdir.formats.store.log import EVENTS
+from agentsdir.formats.store.settings import Settings
+from agentsdir.formats.store.state import TRANSITIONS, SessionState
 from agentsdir.schemas.catalogue import kinds
 
 ROOT = Path(__file__).parents[2]

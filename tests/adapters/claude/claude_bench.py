@@ -3,7 +3,7 @@
 from bench import Bench
 from clients import ID
 
-from agentsdir.adapters.claude.provider import ClaudeProvider
+from agentsdir.adapters.claude.run import ClaudeProvider
 
 
 class ClaudeBench(Bench):

@@ -10,7 +10,7 @@ from claude_support import SINGLE, lines, row, said, user
 from clients import ID, OTHER, Client
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.claude.paths import munge
+from agentsdir.adapters.claude.store import munge
 
 
 def _of(session: str, *rows: dict[str, Any]) -> bytes:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.contract import SessionFiles, Transcript
-from agentsdir.adapters.sides import TranscriptReader
-from agentsdir.formats.reading.blocks import Block
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.protocol import SessionFiles, Transcript, TranscriptReader
+from agentsdir.formats.blocks import Block
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "claude"
 # Each of these is one session: a file, or a folder with its subagents.

@@ -3,7 +3,7 @@
 import pytest
 from claude_support import call, lines, of_type, parse, prompts, result, row, said, user
 
-from agentsdir.formats.reading.sink import ParseSink
+from agentsdir.formats.sink import ParseSink
 
 pytestmark = pytest.mark.feature("B-01")
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.claude.cards import read_card
-from agentsdir.adapters.sides import StoreReader
+from agentsdir.adapters.claude.store import read_card
+from agentsdir.adapters.protocol import StoreReader
 from agentsdir.formats.errors import AgentsdirError
-from agentsdir.formats.reading.sink import ParseSink
+from agentsdir.formats.sink import ParseSink
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "claude"
 ODD: tuple[Any, ...] = (None, True, 0, -1, 1e300, "", "x", "\ud800", [], [None], {}, {"type": 5})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.adapters.claude import control
-from agentsdir.adapters.contract import Decision, ToolRequest
+from agentsdir.adapters.protocol import Decision, ToolRequest
 
 ASKED: dict[str, Any] = {
     "request_id": "r-1",

@@ -6,9 +6,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.adapters.claude.forking import fork
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.claude.moving import fork
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.source import Source
 
 OLD = "00000001-0000-4000-8000-000000000001"
 NEW = "0000000f-0000-4000-8000-00000000000f"

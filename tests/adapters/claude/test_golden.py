@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from claude_support import FIXTURES, SINGLE, balanced, reader
 
-from agentsdir.formats.reading.blocks import BLOCK_TYPES
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.blocks import BLOCK_TYPES
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 pytestmark = [pytest.mark.feature("B-01"), pytest.mark.feature("B-06")]
 

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from claude_support import FIXTURES, SESSION, SINGLE, call, lines, reader, result, said, user
 
-from agentsdir.adapters.claude.detection import head_rows
-from agentsdir.adapters.claude.growing import Growing
-from agentsdir.adapters.claude.sessions import sidecar, thread_name
-from agentsdir.formats.reading.live import LiveSink
-from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.rows import LineFeed, Tally
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.claude.discover import head_rows
+from agentsdir.adapters.claude.sessions import Growing, sidecar, thread_name
+from agentsdir.formats.blocks import Reducer
+from agentsdir.formats.rows import LineFeed, Tally
+from agentsdir.formats.sink import LiveSink, ParseSink
+from agentsdir.formats.source import Source
 
 pytestmark = pytest.mark.feature("B-01")
 

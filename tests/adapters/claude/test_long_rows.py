@@ -10,14 +10,14 @@ from claude_support import SESSION, lines, said, user
 from watching import Watching, same
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.claude.adopting import adoptable
-from agentsdir.adapters.claude.cards import read_card
-from agentsdir.adapters.claude.detection import first_rows
-from agentsdir.adapters.sides import StoreReader
-from agentsdir.engine.following import live_translator
-from agentsdir.engine.parsing import owner_of, recognises
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import HEAD, Source
+from agentsdir.adapters.claude.discover import first_rows
+from agentsdir.adapters.claude.moving import adoptable
+from agentsdir.adapters.claude.store import read_card
+from agentsdir.adapters.protocol import StoreReader
+from agentsdir.engine.follow import live_translator
+from agentsdir.engine.parse import owner_of, recognises
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import HEAD, Source
 
 LONG = "x" * 2 * HEAD
 SNAPSHOT = {"type": "file-history-snapshot", "messageId": "m", "snapshot": {"of": LONG}}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.claude.open_sessions import holder
+from agentsdir.adapters.claude.run import holder
 
 SESSION = "6f1b2f4e-93a7-4f0e-a0b5-0a4d6f3c1e01"
 

@@ -19,12 +19,11 @@ from claude_support import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.adapters.claude.growing import Growing
-from agentsdir.formats.reading.book import BlockBook
-from agentsdir.formats.reading.live import LiveSink
-from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.rows import LineFeed
-from agentsdir.formats.reading.sink import ParseSink
+from agentsdir.adapters.claude.sessions import Growing
+from agentsdir.formats.blocks import Reducer
+from agentsdir.formats.diff import BlockBook
+from agentsdir.formats.rows import LineFeed
+from agentsdir.formats.sink import LiveSink, ParseSink
 
 pytestmark = pytest.mark.feature("B-01")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from claude_support import lines, reader, row, user
 
-from agentsdir.adapters.claude.paths import munge
+from agentsdir.adapters.claude.store import munge
 
 pytestmark = pytest.mark.feature("B-06")
 
@@ -77,7 +77,7 @@ def test_a_first_row_longer_than_the_head_is_recognised(value: Any) -> None:
 
 def test_a_long_first_row_of_a_child_still_makes_a_child() -> None:
     """Its beginning says whose it is."""
-    from agentsdir.formats.reading.source import Source
+    from agentsdir.formats.source import Source
 
     first = row("user", "u1", None, message={"content": "x" * 200_000})
     first = {"parentUuid": None, "isSidechain": True, "agentId": "abc1", **first}

@@ -12,7 +12,7 @@ from claude_client import Claude
 from clients import OTHER
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.contract import Decision, Process
+from agentsdir.adapters.protocol import Decision, Process
 from agentsdir.formats.errors import ProviderError
 
 

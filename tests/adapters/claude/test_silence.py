@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from claude_support import FIXTURES, SINGLE, call, lines, parse, reader, result, row, said, user
 
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 pytestmark = [pytest.mark.feature("B-01")]
 

@@ -18,9 +18,9 @@ from claude_support import (
     user,
 )
 
-from agentsdir.adapters.contract import SessionFiles
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.protocol import SessionFiles
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 pytestmark = pytest.mark.feature("B-04")
 

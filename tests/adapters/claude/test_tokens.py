@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from claude_support import call, lines, parse, reader, row, said, user
 
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
-from agentsdir.formats.reading.usage import add_usage, no_usage
+from agentsdir.formats.blocks import add_usage, no_usage
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 pytestmark = pytest.mark.feature("B-01")
 

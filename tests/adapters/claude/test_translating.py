@@ -12,8 +12,8 @@ from claude_support import FIXTURES, call, lines, parse, result, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.adapters.claude.translate import StdoutTranslator
-from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.adapters.claude.stream import StdoutTranslator
+from agentsdir.formats.blocks import Reducer
 from agentsdir.schemas.accept import accepts
 
 pytestmark = [pytest.mark.feature("B-05"), pytest.mark.feature("B-06")]

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.adapters.claude.translate import StdoutTranslator
-from agentsdir.adapters.claude.verdict import failure, is_settled
+from agentsdir.adapters.claude.run import failure, is_settled
+from agentsdir.adapters.claude.stream import StdoutTranslator
 
 OK = {"type": "result", "subtype": "success", "is_error": False, "result": "Fine."}
 

@@ -8,8 +8,8 @@ import pytest
 from clients import ID, OTHER, Client
 
 from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.source import Source
 
 
 def stand_all(client: Client) -> None:

@@ -10,7 +10,7 @@ from bench import SHORT, Bench, run, texts
 from clients import ID, OTHER, Client
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.contract import Process, SessionSpec
+from agentsdir.adapters.protocol import Process, SessionSpec
 from agentsdir.formats.errors import ProviderError
 
 TURN = [("user_message", "hi"), ("assistant_text", "An answer")]

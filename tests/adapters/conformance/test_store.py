@@ -9,7 +9,7 @@ import pytest
 from clients import ID, OTHER, Client
 from watching import read_so_far
 
-from agentsdir.adapters.contract import NativeSession
+from agentsdir.adapters.protocol import NativeSession
 
 HEAD = 64 * 1024
 TEBIBYTE = 1 << 40

@@ -10,8 +10,8 @@ from bench import Bench
 from clients import ID, OTHER
 from gemini_files import NAME, log
 
-from agentsdir.adapters.contract import SessionSpec
-from agentsdir.adapters.gemini.provider import GeminiProvider
+from agentsdir.adapters.gemini.run import GeminiProvider
+from agentsdir.adapters.protocol import SessionSpec
 
 TIME = "2026-01-02T03:04:05.000Z"
 CHAT = f"tmp/ws/chats/{NAME}.jsonl"

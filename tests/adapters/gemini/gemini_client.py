@@ -15,8 +15,8 @@ from gemini_reading import FIXTURES, is_record
 from hypothesis import strategies as st
 
 from agentsdir.adapters.gemini import ARCHITECTURE
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from watching import Blocks

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agentsdir.adapters.gemini import ARCHITECTURE
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
-    from agentsdir.formats.reading.sink import View
+    from agentsdir.formats.sink import View
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "gemini"
 

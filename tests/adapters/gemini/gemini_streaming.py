@@ -9,7 +9,7 @@ import orjson
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.formats.blocks import Reducer
 
 UNHURRIED = settings(max_examples=150, deadline=None, derandomize=True)
 

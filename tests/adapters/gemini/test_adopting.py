@@ -11,8 +11,8 @@ from gemini_client import CHILD, DOCUMENT, MAIN, OLD, Gemini
 from gemini_files import ID, NAME, STUB, TALK, header, log, message, prompt
 from gemini_reading import FIXTURES
 
-from agentsdir.adapters.contract import Adoptable
-from agentsdir.adapters.gemini.store.adopting import adoptable
+from agentsdir.adapters.gemini.moving import adoptable
+from agentsdir.adapters.protocol import Adoptable
 from agentsdir.formats.errors import Invalid
 
 

@@ -9,11 +9,11 @@ import pytest
 from gemini_reading import read_bytes
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.gemini.store.cards import read_card
-from agentsdir.formats.reading.usage import add_usage, no_usage
+from agentsdir.adapters.gemini.store import read_card
+from agentsdir.formats.blocks import add_usage, no_usage
 
 if TYPE_CHECKING:
-    from agentsdir.formats.reading.sink import ParseSink
+    from agentsdir.formats.sink import ParseSink
 
 FOLDER = Path(__file__).parents[3] / "fixtures" / "gemini-cases"
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from gemini_files import TALK, answer, document, log, message, prompt
 
-from agentsdir.adapters.gemini.store.continuing import goes_on
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.gemini.moving import goes_on
+from agentsdir.formats.source import Source
 
 CALL = {"id": "ls__1", "name": "ls", "result": "long", "status": "success"}
 DOCUMENT = document(prompt("hi"), answer("yes", toolCalls=[CALL]))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watching import same
 
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.source import Source
 
 CHATS = FIXTURES / "subagent-0.61" / "chats"
 MAIN = next(CHATS.glob("session-*.jsonl")).relative_to(CHATS)

@@ -10,7 +10,7 @@ import pytest
 from gemini_reading import FIXTURES
 
 from agentsdir.adapters.gemini import ARCHITECTURE
-from agentsdir.formats.reading.source import HEAD, Source
+from agentsdir.formats.source import HEAD, Source
 
 READER = ARCHITECTURE.reader
 assert READER is not None

@@ -9,7 +9,7 @@ import pytest
 from gemini_files import answer, context, document, header, log, message, prompt
 from gemini_reading import Reading, is_record, read_bytes
 
-from agentsdir.adapters.gemini.following.follow import SessionFollower
+from agentsdir.adapters.gemini.follow import SessionFollower
 
 if TYPE_CHECKING:
     from pathlib import Path

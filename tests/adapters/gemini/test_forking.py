@@ -9,9 +9,9 @@ import pytest
 from clients import ID, OTHER
 from gemini_files import NAME, STUB, TALK, answer, context, document, header, log, prompt
 
-from agentsdir.adapters.gemini.store.forking import fork
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.gemini.moving import fork
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.source import Source
 
 FORKED = "session-2026-01-02T03-04-0000000a"
 

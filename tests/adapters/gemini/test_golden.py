@@ -6,7 +6,7 @@ import orjson
 import pytest
 from gemini_reading import FIXTURES, expect_golden, read_fixture
 
-from agentsdir.formats.reading.blocks import BLOCK_TYPES
+from agentsdir.formats.blocks import BLOCK_TYPES
 
 SCENARIOS = sorted(
     path.name

@@ -10,8 +10,8 @@ from gemini_files import TALK, answer, context, document, header, log, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.adapters.gemini.transcripts import heads
-from agentsdir.adapters.gemini.transcripts.detection import DOCUMENT, LOG
+from agentsdir.adapters.gemini import discover
+from agentsdir.adapters.gemini.discover import DOCUMENT, LOG
 
 DOCUMENTED = document(prompt("hi \U0001f914"), answer(), summary="a \\ title")
 BYTES = st.one_of(
@@ -30,16 +30,16 @@ BYTES = st.one_of(
 @given(data=BYTES, family=st.sampled_from([LOG, DOCUMENT]))
 def test_no_bytes_are_too_odd_to_be_looked_at(data: bytes, family: str) -> None:
     """Each answer is a text, or none."""
-    ends = heads.ends_of(io.BytesIO(data))
-    said = heads.look_at(ends)
+    ends = discover.ends_of(io.BytesIO(data))
+    said = discover.look_at(ends)
     texts = (
         said.session_id,
         said.kind,
-        heads.summary_of(ends, family),
-        heads.cut_prompt(ends, family),
-        heads.workspace_of(ends, family),
-        heads.started(ends),
-        *map(heads.prompt_of, heads.messages(ends, family)),
+        discover.summary_of(ends, family),
+        discover.cut_prompt(ends, family),
+        discover.workspace_of(ends, family),
+        discover.started(ends),
+        *map(discover.prompt_of, discover.messages(ends, family)),
     )
     assert all(isinstance(text, str) for text in texts)
 
@@ -48,13 +48,15 @@ def test_no_bytes_are_too_odd_to_be_looked_at(data: bytes, family: str) -> None:
 def test_a_long_context_is_no_talk(length: int) -> None:
     """However much the client told the model of the workspace, a stub says nothing."""
     said = log(header(), context("/w" * (length // 2)))
-    stub, talk = (heads.ends_of(io.BytesIO(data)) for data in (said, said + log(prompt("hi"))))
-    assert [heads.look_at(one).talks for one in (stub, talk)] == [False, True]
+    stub, talk = (discover.ends_of(io.BytesIO(data)) for data in (said, said + log(prompt("hi"))))
+    assert [discover.look_at(one).talks for one in (stub, talk)] == [False, True]
 
 
-@pytest.mark.parametrize("make", [bytes, lambda data: data + b" " * 3 * heads.END])
+@pytest.mark.parametrize("make", [bytes, lambda data: data + b" " * 3 * discover.END])
 @pytest.mark.parametrize("data", [TALK, DOCUMENTED])
 def test_a_file_of_any_size_says_the_same(data: bytes, make: Callable[[bytes], bytes]) -> None:
     """What is between its ends is not read."""
-    short, long = (heads.look_at(heads.ends_of(io.BytesIO(one))) for one in (data, make(data)))
+    short, long = (
+        discover.look_at(discover.ends_of(io.BytesIO(one))) for one in (data, make(data))
+    )
     assert long == short

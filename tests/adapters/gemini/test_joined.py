@@ -9,11 +9,15 @@ from gemini_streaming import LINES, UNHURRIED, reduced, returned, row, said, use
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.adapters.gemini.running.joined import JoinedTurn
-from agentsdir.adapters.gemini.running.translate import StdoutTranslator
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.blocks import MAIN, make_block
-from agentsdir.formats.reading.usage import usage
+from agentsdir.adapters.gemini.stream import JoinedTurn, StdoutTranslator
+from agentsdir.formats.blocks import (
+    MAIN,
+    block_complete,
+    block_update,
+    make_block,
+    metadata_update,
+    usage,
+)
 from agentsdir.schemas.accept import accepts
 
 pytestmark = [pytest.mark.feature("B-05"), pytest.mark.feature("B-06")]
@@ -43,7 +47,7 @@ def _block(kind: str, name: str, /, **fields: Any) -> dict[str, Any]:
     """Return the event by which a follower tells a block."""
     thread = fields.pop("thread", MAIN)
     block = make_block(kind, name, thread, "s", None, None, **fields)
-    return stream.block_complete(name, block)
+    return block_complete(name, block)
 
 
 def _prompt(**fields: Any) -> dict[str, Any]:
@@ -138,8 +142,8 @@ def test_text_is_told_as_it_is_said_and_completed_under_its_handle() -> None:
 
 def test_updates_of_the_file_go_to_the_handle_that_stdout_began() -> None:
     """And those of blocks that were told before the turn go nowhere."""
-    late = stream.block_update("m1:cc1", {"status": "error"}, MAIN)
-    old = stream.block_update("m0:x", {"superseded": True}, MAIN)
+    late = block_update("m1:cc1", {"status": "error"}, MAIN)
+    old = block_update("m0:x", {"superseded": True}, MAIN)
     reducer = reduced(_play(used("c1"), _use("c1"), late, old))
     assert [block["status"] for block in reducer.blocks()] == ["error"]
 
@@ -189,7 +193,7 @@ def test_ids_made_of_stdout_are_no_other_runs() -> None:
 
 def test_a_prompt_that_the_client_takes_out_again_is_told_once() -> None:
     """Whether or not it was seen before it was taken out."""
-    gone = stream.block_update("u1:p", {"superseded": True}, MAIN)
+    gone = block_update("u1:p", {"superseded": True}, MAIN)
     for steps in ([ASKED, _prompt(), gone], [ASKED, _prompt(superseded=True)]):
         (block,) = reduced(_play(*steps)).blocks()
         assert (block["id"], block["superseded"]) == ("u1:p", True)
@@ -245,10 +249,10 @@ def test_an_answer_that_only_begins_like_one_of_the_file_is_another() -> None:
 
 def test_usage_is_the_clients_own_count_of_the_run() -> None:
     """Not the file's of the session; without one, what the messages say, which is at least that."""
-    session = stream.metadata_update({"usage": usage(900, 90)}, MAIN)
+    session = metadata_update({"usage": usage(900, 90)}, MAIN)
     spent = _text("Yes.")
     spent["block"]["usage"] = usage(5, 3)
-    again = stream.block_update("m1:x", {"usage": usage(5, 4)}, MAIN)
+    again = block_update("m1:x", {"usage": usage(5, 4)}, MAIN)
     stats = {"total_tokens": 12, "input_tokens": 8, "output_tokens": 4}
     steps = [said("Yes."), spent, again]
     done = row("result", status="success", stats=stats)
@@ -261,8 +265,8 @@ _FILE_BLOCKS = st.sampled_from(
     [
         _prompt(), _text("ab"), _text("a", "m2"), _text("", "m3"), _use("c1"), _use("c2", "m2"),
         _result("c1"), _result("c2", "", "m2"), _block("thinking", "m1:t0", content="hm"),
-        stream.block_update("m1:x", {"superseded": True}, MAIN),
-        stream.metadata_update({"usage": usage(1, 1)}, MAIN),
+        block_update("m1:x", {"superseded": True}, MAIN),
+        metadata_update({"usage": usage(1, 1)}, MAIN),
     ]
 )  # fmt: skip
 

@@ -11,8 +11,8 @@ from gemini_reading import FIXTURES, Reading, read_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.adapters.gemini.store import contents as store
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.gemini import store
+from agentsdir.formats.source import Source
 
 LOG = json.dumps(
     [

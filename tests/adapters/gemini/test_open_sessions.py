@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from clients import ID, OTHER
 
-from agentsdir.adapters.gemini.running.open_sessions import holder
+from agentsdir.adapters.gemini.run import holder
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs a /proc")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gemini_reading import FIXTURES, Reading
 
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.source import Source
 
 FULL = "the whole of it\n" * 4000
 CUT = "Output too large. Showing first 8,000 and last 32,000 characters. For full output see: {}\na"

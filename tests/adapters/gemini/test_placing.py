@@ -11,8 +11,8 @@ from clients import OTHER
 from gemini_client import DOCUMENT, MAIN, OLD, Gemini
 from gemini_files import STUB, TALK, answer, header, log, prompt
 
-from agentsdir.adapters.gemini.store import placing
-from agentsdir.adapters.gemini.store.native_files import session_files
+from agentsdir.adapters.gemini import moving
+from agentsdir.adapters.gemini.moving import session_files
 from agentsdir.formats.errors import Invalid, UnsafePath
 
 SAVED = {f"tmp/elsewhere/{MAIN}": TALK}
@@ -83,7 +83,7 @@ def test_a_folder_of_an_older_client_is_used_as_long_as_nothing_is_in_another(
 def test_an_older_client_is_served_by_hash(client: Gemini) -> None:
     """Whoever asked it for its version says so; it marks no folder."""
     spec = client.spec(SAVED_OLD)
-    assert placing.place(spec, by_hash=True) == [client.hashed / OLD]
+    assert moving.place(spec, by_hash=True) == [client.hashed / OLD]
     assert [p.name for p in client.hashed.iterdir()] == ["chats"]
     assert {file.path for file in session_files(spec, by_hash=True)} == {*SAVED_OLD}
 
@@ -124,14 +124,14 @@ def test_a_file_that_appears_meanwhile_is_never_replaced(
     client: Gemini, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client may begin the session between the look and the write."""
-    make = placing.make_folders
+    make = moving.make_folders
 
     def late(storage: Path, folder: Path) -> None:
         make(storage, folder)
         if folder.name == "chats":
             client.stand(b"the client's own\n")
 
-    monkeypatch.setattr(placing, "make_folders", late)
+    monkeypatch.setattr(moving, "make_folders", late)
     with pytest.raises(Invalid) as caught:
         client.place(SAVED)
     assert caught.value.kind == "transcript-differs"
@@ -143,14 +143,14 @@ def test_a_folder_that_another_project_takes_meanwhile_is_left_to_it(
     client: Gemini, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next name is taken."""
-    make = placing.make_folders
+    make = moving.make_folders
 
     def late(storage: Path, folder: Path) -> None:
         make(storage, folder)
         if folder == client.project:
             (folder / ".project_root").write_text("/other")
 
-    monkeypatch.setattr(placing, "make_folders", late)
+    monkeypatch.setattr(moving, "make_folders", late)
     (path,) = client.place(SAVED)
     assert path.parent.parent.name == "my-work-1"
 

@@ -9,10 +9,10 @@ from gemini_reading import FIXTURES, Reading, read_bytes
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini import ARCHITECTURE
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.protocol import SessionFiles, Transcript
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 LOGS = sorted(path.name for path in FIXTURES.glob("*.jsonl") if path.name.count(".jsonl") == 1
               and not path.name.endswith((".blocks.jsonl", ".all.jsonl")))  # fmt: skip

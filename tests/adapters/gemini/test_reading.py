@@ -9,8 +9,8 @@ import orjson
 import pytest
 from gemini_reading import Reading, read_bytes
 
-from agentsdir.adapters.gemini.transcripts import reading as module
-from agentsdir.adapters.gemini.transcripts.echoes import Echoes
+from agentsdir.adapters.gemini import read as module
+from agentsdir.adapters.gemini.fold import Echoes
 
 HEADER = {"sessionId": "s", "projectHash": "h", "startTime": "2026-01-01T00:00:00Z"}
 

@@ -12,8 +12,8 @@ import pytest
 from gemini_files import header, log
 from gemini_reading import read_bytes
 
-from agentsdir.adapters.gemini.following.follow import SessionFollower
-from agentsdir.formats.reading.reducer import Reducer
+from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.formats.blocks import Reducer
 
 TOKENS = {"input": 10, "output": 2, "cached": 4, "thoughts": 1, "tool": 0, "total": 13}
 IMAGE = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from gemini_reading import FIXTURES, Reading
 
-from agentsdir.adapters.gemini.store.cards import read_card
-from agentsdir.adapters.gemini.transcripts.heads import look_at, read_ends
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.gemini.discover import look_at, read_ends
+from agentsdir.adapters.gemini.store import read_card
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

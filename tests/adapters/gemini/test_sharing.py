@@ -9,8 +9,8 @@ import pytest
 from gemini_reading import Reading
 
 from agentsdir.adapters.gemini import ARCHITECTURE
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 READER = ARCHITECTURE.reader
 assert READER is not None

@@ -11,9 +11,9 @@ import pytest
 from gemini_files import answer, header, log, prompt
 from gemini_reading import read_bytes
 
-from agentsdir.adapters.gemini.following.follow import SessionFollower
-from agentsdir.adapters.gemini.transcripts import qwen
-from agentsdir.adapters.gemini.transcripts.speakers import speaker_of
+from agentsdir.adapters.gemini import qwen
+from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.adapters.gemini.speakers import speaker_of
 
 TABLE = re.compile(r"<!-- gemini-speakers: begin -->(.*?)<!-- gemini-speakers: end -->", re.DOTALL)
 PAGE = Path(__file__).parents[3] / "docs/clients/gemini.md"

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.adapters.gemini.running.stubs import has_answer, is_stub, remove_stubs
+from agentsdir.adapters.gemini.run import has_answer, is_stub, remove_stubs
 
 ID = "6f1b2f4e-93a7-4f0e-a0b5-0a4d6f3c1e02"
 TIME = "2026-01-02T03:04:05.000Z"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gemini_reading import FIXTURES, Reading, read_bytes, read_fixture
 
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.source import Source
 
 
 @pytest.mark.feature("B-04")

@@ -10,9 +10,9 @@ import pytest
 from gemini_reading import FIXTURES
 
 from agentsdir.adapters.gemini import ARCHITECTURE
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
-from agentsdir.formats.reading.usage import Usage, add_usage, no_usage
+from agentsdir.formats.blocks import Usage, add_usage, no_usage
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 READER = ARCHITECTURE.reader
 assert READER is not None

@@ -10,11 +10,11 @@ from gemini_streaming import LINES, UNHURRIED, reduced, returned, row, said, use
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.adapters.contract import SessionFiles, Transcript
 from agentsdir.adapters.gemini.reader import GeminiReader
-from agentsdir.adapters.gemini.running.translate import StdoutTranslator
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.gemini.stream import StdoutTranslator
+from agentsdir.adapters.protocol import SessionFiles, Transcript
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 from agentsdir.schemas.accept import accepts
 
 pytestmark = [pytest.mark.feature("B-05"), pytest.mark.feature("B-06")]

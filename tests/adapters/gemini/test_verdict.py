@@ -7,9 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.adapters.gemini.running.joined import JoinedTurn
-from agentsdir.adapters.gemini.running.translate import StdoutTranslator
-from agentsdir.adapters.gemini.running.verdict import failure, is_settled
+from agentsdir.adapters.gemini.run import failure, is_settled
+from agentsdir.adapters.gemini.stream import JoinedTurn, StdoutTranslator
 
 OK = {"type": "result", "status": "success", "stats": {}}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsdir.adapters.gemini.running.versions import takes_session_id, version_of
+from agentsdir.adapters.gemini.run import takes_session_id, version_of
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 

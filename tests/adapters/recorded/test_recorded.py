@@ -13,15 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.contract import Architecture, SessionSpec
-from agentsdir.adapters.echo.provider import words_of
+from agentsdir.adapters.echo import words_of
+from agentsdir.adapters.protocol import Architecture, LiveReader, ProgramProvider, SessionSpec
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript, is_prompt
-from agentsdir.adapters.script.play import load_play
-from agentsdir.adapters.sides import LiveReader, ProgramProvider
+from agentsdir.adapters.script import load_play
+from agentsdir.formats.blocks import EVENT_TYPES
 from agentsdir.formats.errors import ProviderError, UsageError
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
-from agentsdir.formats.reading.stream import EVENT_TYPES
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 SCRIPTS = sorted((Path(__file__).parents[3] / "fixtures" / "script").glob("*.jsonl"))
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.contract import Process
+from agentsdir.adapters.protocol import Process
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs a /proc")
 

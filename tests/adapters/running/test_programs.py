@@ -14,9 +14,9 @@ from uuid import uuid4
 import pytest
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.programs import Program
+from agentsdir.adapters.processes import Program
 from agentsdir.formats.errors import ProviderError
-from agentsdir.formats.reading.lines import LINE_CAP
+from agentsdir.formats.rows import LINE_CAP
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_it_ends_when_who_runs_it_is_killed(marks: dict[str, str], tmp_path: Pat
     runner = tmp_path / "runner.py"
     runner.write_text(
         "import time\n"
-        "from agentsdir.adapters.programs import Program\n"
+        "from agentsdir.adapters.processes import Program\n"
         f"one = Program(['sleep', '600'], cwd='/', environment={{'PATH': '/bin', **{marks!r}}})\n"
         "print(one.process.pid, flush=True)\n"
         "time.sleep(600)\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.formats.directory.layout import Layout
+from agentsdir.formats.store.layout import Layout
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from log_oracle import Expected, content, expected_lines
 
-from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.log import read_log
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.log import read_log
 
 pytestmark = pytest.mark.feature("S-04")
 

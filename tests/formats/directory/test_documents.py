@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.documents import make_folder, replace_file, write_new
-from agentsdir.formats.directory.durability import Disk
 from agentsdir.formats.errors import Invalid, NotRecorded
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.files import Disk, make_folder, replace_file, write_new
 
 
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -57,8 +56,8 @@ def test_a_file_open_before_it_is_replaced_still_holds_the_old_bytes(tmp_path: P
 LIMITED = """
     import resource, signal, sys
     from pathlib import Path
-    from agentsdir.formats.directory.documents import replace_file
-    from agentsdir.formats.directory.durability import Disk
+    from agentsdir.formats.store.files import replace_file
+    from agentsdir.formats.store.files import Disk
     from agentsdir.formats.errors import NotRecorded
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
@@ -152,8 +151,8 @@ def test_everything_is_private_from_its_creation_whatever_the_umask(
 APPEND = """
     import json, resource, signal, sys
     from pathlib import Path
-    from agentsdir.formats.directory.agent import write_agent
-    from agentsdir.formats.directory.layout import Layout
+    from agentsdir.formats.store.agent import write_agent
+    from agentsdir.formats.store.layout import Layout
     from agentsdir.formats.errors import NotRecorded
     paths = Layout(Path(sys.argv[1])).agent(sys.argv[2])
     room = int(sys.argv[3])
@@ -204,8 +203,8 @@ def test_an_event_is_recorded_also_when_no_derived_file_can_be_written(agents: A
 FULL_HISTORY = """
     import resource, signal, sys
     from pathlib import Path
-    from agentsdir.formats.directory.agent import write_agent
-    from agentsdir.formats.directory.layout import Layout
+    from agentsdir.formats.store.agent import write_agent
+    from agentsdir.formats.store.layout import Layout
     paths = Layout(Path(sys.argv[1])).agent(sys.argv[2])
     with write_agent(paths) as writer:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -233,8 +232,8 @@ def test_an_agent_that_cannot_be_made_leaves_nothing(agents: Any) -> None:
     full = """
         import json, resource, signal, sys
         from pathlib import Path
-        from agentsdir.formats.directory.layout import Layout
-        from agentsdir.formats.directory.publishing import publish_agent
+        from agentsdir.formats.store.layout import Layout
+        from agentsdir.formats.store.agent import publish_agent
         from agentsdir.formats.errors import NotRecorded
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.durability import Disk, Durability
-from agentsdir.formats.directory.layout import Layout
-from agentsdir.formats.directory.settings import Settings, read_settings
 from agentsdir.formats.errors import Invalid, Uncertain, UnsafePath
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.files import Disk, Durability
+from agentsdir.formats.store.layout import Layout
+from agentsdir.formats.store.settings import Settings, read_settings
 
 
 @pytest.fixture

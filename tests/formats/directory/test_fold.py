@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.formats.directory import derived, fold
-from agentsdir.formats.directory.agent import history_bytes, read_agent, write_agent
-from agentsdir.formats.directory.derived_files import wrong_files
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import AgentPaths, Layout
-from agentsdir.formats.directory.records import Record
-from agentsdir.formats.directory.states import AgentState
-from agentsdir.formats.reading.findings import KINDS
+from agentsdir.formats.findings import KINDS
+from agentsdir.formats.store import derived
+from agentsdir.formats.store.agent import history_bytes, read_agent, write_agent, wrong_files
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import AgentPaths, Layout
+from agentsdir.formats.store.log import Record
+from agentsdir.formats.store.state import AgentState, apply, begin, title_of
 
 GOLDEN = Path(__file__).parents[3] / "fixtures" / "golden" / "agent"
 TS = "2026-01-02T03:04:05.000000Z"
@@ -109,7 +108,7 @@ def record(seq: int, event: str, data: dict[str, Any]) -> Record:
 
 def first() -> AgentState:
     """Return the state of a new agent."""
-    return fold.begin(record(1, "session.created", copy.deepcopy(CREATED["data"])))
+    return begin(record(1, "session.created", copy.deepcopy(CREATED["data"])))
 
 
 def through_state_json(state: AgentState) -> AgentState:
@@ -129,8 +128,8 @@ def test_folding_on_from_state_json_equals_folding_from_the_start(
     for number, (event, payload) in enumerate(events):
         if number == cut:
             resumed = through_state_json(resumed)
-        fold.apply(whole, record(number + 2, event, copy.deepcopy(payload)))
-        fold.apply(resumed, record(number + 2, event, copy.deepcopy(payload)))
+        apply(whole, record(number + 2, event, copy.deepcopy(payload)))
+        apply(resumed, record(number + 2, event, copy.deepcopy(payload)))
     assert derived.state_document(resumed) == derived.state_document(whole)
 
 
@@ -141,7 +140,7 @@ def test_the_counters_and_the_inbox_are_never_less_than_empty(
     """Whatever order a log holds, also one that no writer of ours makes."""
     state = first()
     for number, (event, payload) in enumerate(events):
-        fold.apply(state, record(number + 2, event, copy.deepcopy(payload)))
+        apply(state, record(number + 2, event, copy.deepcopy(payload)))
     assert all(count >= 0 for count in state.counters.values())
     assert state.counters["messages"] == sum(event == "message.enqueued" for event, _ in events)
     assert state.counters["turns"] == sum(event == "turn.start" for event, _ in events)
@@ -151,7 +150,7 @@ def test_events_that_are_not_known_change_nothing() -> None:
     """A newer program may have written them."""
     state, untouched = first(), first()
     for event in ("future.event", "restore", "hook.failed", ""):
-        fold.apply(state, record(2, event, {"anything": 1}))
+        apply(state, record(2, event, {"anything": 1}))
     assert state == untouched
 
 
@@ -162,7 +161,7 @@ def test_a_message_waits_until_a_turn_takes_it_and_the_turn_until_it_is_settled(
     seen = []
     state = first()
     for number, (event, data) in enumerate(one_turn(1)):
-        fold.apply(state, record(number + 2, event, data))
+        apply(state, record(number + 2, event, data))
         turn = state.open_turn
         seen.append((event, len(state.pending), turn and (turn["ended"] or "open")))
     assert [entry for entry in seen if entry[0] not in ("block", "transcript.synced")] == [
@@ -192,8 +191,8 @@ def test_a_turn_that_did_not_complete_counts_as_failed(
     """And says with which outcome its message is to be settled."""
     state = first()
     for number, (kind, payload) in enumerate(one_turn(1)[:3]):
-        fold.apply(state, record(number + 2, kind, payload))
-    fold.apply(state, record(9, event, data))
+        apply(state, record(number + 2, kind, payload))
+    apply(state, record(9, event, data))
     assert state.open_turn is not None
     assert state.open_turn["ended"] == ended
     assert state.counters["failedTurns"] == 1
@@ -212,7 +211,7 @@ def test_a_turn_that_did_not_complete_counts_as_failed(
 def test_the_title_is_the_first_line_of_the_first_prompt(text: str, title: str | None) -> None:
     """Shortened; images and blank texts have none."""
     image = {"type": "image", "source": {"type": "url", "data": "x"}}
-    assert fold.title_of([image, {"type": "text", "text": text}]) == title
+    assert title_of([image, {"type": "text", "text": text}]) == title
 
 
 MALFORMED = [
@@ -254,7 +253,7 @@ def test_malformed_data_gives_a_finding_and_no_exception(
     agents.append(paths, "turn.start", open_turn)
     before = read_agent(paths).state
     position = before.position
-    from agentsdir.formats.directory.journal import append_record
+    from agentsdir.formats.store.log import append_record
 
     append_record(paths.log, position, event, data, TS, agents.session, Disk())
     tail = read_agent(paths)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.formats.directory import ids
+from agentsdir.formats import ids
 from agentsdir.formats.errors import NoSuchAgent, UsageError
 
 HOSTILE: dict[str, str] = json.loads(

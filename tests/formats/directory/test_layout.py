@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentsdir.formats.directory.agent import read_agent, write_agent
-from agentsdir.formats.directory.layout import Layout, open_plain, read_bytes, read_json
 from agentsdir.formats.errors import AgentsdirError, Invalid, UnknownVersion, UnsafePath
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.layout import Layout, open_plain, read_bytes, read_json
 
 
 def plant(path: Path, what: str, elsewhere: Path) -> None:

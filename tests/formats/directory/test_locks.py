@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from agentsdir.formats.directory import locks
-from agentsdir.formats.directory.agent import read_agent, write_agent
 from agentsdir.formats.errors import Busy, NoSuchAgent, NotRecorded, UnsafePath
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent, write_agent
 
 HOLDER = """
 import sys

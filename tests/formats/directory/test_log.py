@@ -11,12 +11,20 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.formats.directory.agent import read_agent
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.journal import append_record
-from agentsdir.formats.directory.log import LogLine, Position, open_log, read_log
-from agentsdir.formats.directory.records import NO_LINE, as_record, encode_record, line_hash
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.log import (
+    NO_LINE,
+    LogLine,
+    Position,
+    append_record,
+    as_record,
+    encode_record,
+    line_hash,
+    open_log,
+    read_log,
+)
 
 GOLDEN = Path(__file__).parents[3] / "fixtures" / "golden"
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from agentsdir.formats.directory.states import SessionState, check_transition
 from agentsdir.formats.errors import SessionStateError
+from agentsdir.formats.store.state import SessionState, check_transition
 
 LEGAL = {
     ("created", "active"),

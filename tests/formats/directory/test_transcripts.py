@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.formats.directory import transcripts
-from agentsdir.formats.directory.agent import write_agent
-from agentsdir.formats.directory.durability import Disk
-from agentsdir.formats.directory.layout import AgentPaths
 from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
-from agentsdir.formats.reading.source import Source
+from agentsdir.formats.source import Source
+from agentsdir.formats.store import transcripts
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import AgentPaths
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.formats import jsontext
-from agentsdir.formats.reading.deltas import Deltas
+from agentsdir.formats.blocks import Deltas
 
 _TEXTS = st.text(st.sampled_from(["a", "é", "\U0001f680", "\ud83d", "\ude80", "\n"]), max_size=12)
 

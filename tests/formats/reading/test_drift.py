@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentsdir.formats.reading.drift import MAX_KINDS, MAX_NAME, Drifts
+from agentsdir.formats.findings import MAX_KINDS, MAX_NAME, Drifts
 
 if TYPE_CHECKING:
-    from agentsdir.formats.reading.blocks import Source
+    from agentsdir.formats.blocks import Source
 
 
 def source(line: int) -> Source:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.formats.reading.lines import Line, read_lines
+from agentsdir.formats.rows import Line, read_lines
 
 
 class Dribble(io.RawIOBase):

@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentsdir.formats.blocks import (
+    Reducer,
+    block_complete,
+    block_start,
+    block_update,
+    metadata_update,
+    text_delta,
+)
 from agentsdir.formats.errors import Invalid
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.reducer import Reducer
 
 
 def text(block_id: str, content: str, conversation: str = "main", **more: Any) -> dict[str, Any]:
@@ -62,16 +68,16 @@ def test_the_example_of_the_design_gives_its_three_blocks() -> None:
     reducer = Reducer()
     states = []
     for event in [
-        stream.block_start("txt-1", text("txt-1", "")),
-        stream.text_delta("txt-1", "I'll", "main"),
-        stream.text_delta("txt-1", " read", "main"),
-        stream.text_delta("txt-1", " the file", "main"),
-        stream.block_complete("txt-1", text("txt-1", "I'll read the file")),
-        stream.block_start("tool-1", tool("tool-1", "pending")),
-        stream.block_update("tool-1", {"status": "running"}, "main"),
-        stream.block_complete("tool-1", tool("tool-1", "success")),
-        stream.block_complete("result-1", RESULT),
-        stream.metadata_update({"usage": {"inputTokens": 100}, "costUSD": 0.05}, "main"),
+        block_start("txt-1", text("txt-1", "")),
+        text_delta("txt-1", "I'll", "main"),
+        text_delta("txt-1", " read", "main"),
+        text_delta("txt-1", " the file", "main"),
+        block_complete("txt-1", text("txt-1", "I'll read the file")),
+        block_start("tool-1", tool("tool-1", "pending")),
+        block_update("tool-1", {"status": "running"}, "main"),
+        block_complete("tool-1", tool("tool-1", "success")),
+        block_complete("result-1", RESULT),
+        metadata_update({"usage": {"inputTokens": 100}, "costUSD": 0.05}, "main"),
     ]:
         touched = reducer.apply(event)
         states.append(touched and touched.get("content", touched.get("status")))
@@ -104,21 +110,21 @@ def test_start_deltas_and_complete_leave_what_complete_alone_leaves(
     edges = sorted({0, len(content), *(cut for cut in cuts if cut < len(content))})
     pieces = [content[a:b] for a, b in pairwise(edges)]
     final = text("b", content, model="m")
-    streamed = [stream.block_start("h", text("b", ""))]
-    streamed += [stream.text_delta("h", piece, "main") for piece in pieces]
+    streamed = [block_start("h", text("b", ""))]
+    streamed += [text_delta("h", piece, "main") for piece in pieces]
     before = reduced(streamed).blocks()[0]["content"]
     assert before == content
-    streamed.append(stream.block_complete("h", final))
-    assert reduced(streamed).blocks() == reduced([stream.block_complete("h", final)]).blocks()
+    streamed.append(block_complete("h", final))
+    assert reduced(streamed).blocks() == reduced([block_complete("h", final)]).blocks()
 
 
 def test_a_block_stands_where_it_was_first_seen() -> None:
     """Completing an earlier one later does not move it."""
     reducer = reduced(
         [
-            stream.block_start("a", text("1", "")),
-            stream.block_complete("b", text("2", "two")),
-            stream.block_complete("a", text("1", "one")),
+            block_start("a", text("1", "")),
+            block_complete("b", text("2", "two")),
+            block_complete("a", text("1", "one")),
         ]
     )
     assert [block["content"] for block in reducer.blocks()] == ["one", "two"]
@@ -128,10 +134,10 @@ def test_the_same_durable_id_under_another_handle_is_the_same_block() -> None:
     """A stream that repeats a block amends it."""
     reducer = reduced(
         [
-            stream.block_complete("a", text("1", "one")),
-            stream.block_complete("b", text("2", "two")),
-            stream.block_complete("c", text("1", "ONE")),
-            stream.text_delta("c", "!", "main"),
+            block_complete("a", text("1", "one")),
+            block_complete("b", text("2", "two")),
+            block_complete("c", text("1", "ONE")),
+            text_delta("c", "!", "main"),
         ]
     )
     assert [block["content"] for block in reducer.blocks()] == ["ONE!", "two"]
@@ -141,9 +147,9 @@ def test_conversations_are_kept_apart() -> None:
     """The same handle and id in two threads are two blocks."""
     reducer = reduced(
         [
-            stream.block_complete("a", text("1", "main one")),
-            stream.block_complete("a", text("1", "child one", "child")),
-            stream.metadata_update({"model": "x"}, "child"),
+            block_complete("a", text("1", "main one")),
+            block_complete("a", text("1", "child one", "child")),
+            metadata_update({"model": "x"}, "child"),
         ]
     )
     assert {name: len(blocks) for name, blocks in reducer.conversations.items()} == {
@@ -155,10 +161,8 @@ def test_conversations_are_kept_apart() -> None:
 
 def test_folding_does_not_change_the_events() -> None:
     """A caller may keep or print them afterwards."""
-    start = stream.block_start("a", text("1", ""))
-    reduced(
-        [start, stream.text_delta("a", "x", "main"), stream.block_update("a", {"k": 1}, "main")]
-    )
+    start = block_start("a", text("1", ""))
+    reduced([start, text_delta("a", "x", "main"), block_update("a", {"k": 1}, "main")])
     assert start["block"] == text("1", "")
 
 
@@ -166,8 +170,8 @@ def test_metadata_of_one_conversation_is_merged() -> None:
     """The last value of each name stands."""
     reducer = reduced(
         [
-            stream.metadata_update({"model": "a", "costUSD": 1}, "main"),
-            stream.metadata_update({"costUSD": 2}, "main"),
+            metadata_update({"model": "a", "costUSD": 1}, "main"),
+            metadata_update({"costUSD": 2}, "main"),
         ]
     )
     assert reducer.metadata["main"] == {"model": "a", "costUSD": 2}
@@ -178,15 +182,15 @@ def test_metadata_of_one_conversation_is_merged() -> None:
     [
         {"type": "block_end", "blockId": "a", "conversationId": "main"},
         {"conversationId": "main"},
-        stream.text_delta("nobody", "x", "main"),
-        stream.block_update("nobody", {"status": "error"}, "main"),
-        stream.text_delta("a", "x", "child"),
+        text_delta("nobody", "x", "main"),
+        block_update("nobody", {"status": "error"}, "main"),
+        text_delta("a", "x", "child"),
     ],
     ids=["unknown type", "no type", "delta without start", "update without start", "wrong thread"],
 )
 def test_an_event_that_fits_nothing_is_refused(event: dict[str, Any]) -> None:
     """With its own kind, and the blocks stay as they were."""
-    reducer = reduced([stream.block_complete("a", text("1", "one"))])
+    reducer = reduced([block_complete("a", text("1", "one"))])
     with pytest.raises(Invalid) as refused:
         reducer.apply(event)
     assert refused.value.kind == "bad-event"
@@ -197,8 +201,8 @@ def test_an_event_that_fits_nothing_is_refused(event: dict[str, Any]) -> None:
 def test_a_delta_that_is_no_text_takes_nothing_away(delta: Any) -> None:
     """What was said before it stays in the block."""
     reducer = Reducer()
-    reducer.apply(stream.block_start("h", text("b", "")))
-    reducer.apply(stream.text_delta("h", "half of it ", "main"))
+    reducer.apply(block_start("h", text("b", "")))
+    reducer.apply(text_delta("h", "half of it ", "main"))
 
     with pytest.raises(TypeError):
         reducer.apply({"type": "text_delta", "blockId": "h", "delta": delta})

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.formats.reading import stream
-from agentsdir.formats.reading.book import BlockBook
-from agentsdir.formats.reading.reducer import Reducer
-from agentsdir.formats.reading.retelling import Retelling
-from agentsdir.formats.reading.spool import RecordSpool
+from agentsdir.formats import blocks
+from agentsdir.formats.blocks import Reducer
+from agentsdir.formats.diff import BlockBook, Retelling
+from agentsdir.formats.source import RecordSpool
 
 
 def block(name: str, **fields: Any) -> dict[str, Any]:
@@ -22,17 +21,17 @@ def block(name: str, **fields: Any) -> dict[str, Any]:
 
 def complete(name: str, **fields: Any) -> dict[str, Any]:
     """Return the event that completes a block."""
-    return stream.block_complete(name, block(name, **fields))
+    return blocks.block_complete(name, block(name, **fields))
 
 
 def update(name: str, **fields: Any) -> dict[str, Any]:
     """Return the event that changes a block."""
-    return stream.block_update(name, fields, "main")
+    return blocks.block_update(name, fields, "main")
 
 
 def test_records_of_any_number_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were gathered for the scratch file, those that are there, and in between."""
-    monkeypatch.setattr("agentsdir.formats.reading.spool.CHUNK", 64)
+    monkeypatch.setattr("agentsdir.formats.source.CHUNK", 64)
     spool, records = RecordSpool(0), [bytes([65 + n]) * (n % 9 + 1) for n in range(50)]
     kept = []
     for number, record in enumerate(records):
@@ -55,7 +54,7 @@ def test_records_come_back_in_any_order(limit: int) -> None:
 def test_a_book_holds_each_block_as_it_stands() -> None:
     """What has merely begun is not in it, nor changed by an update."""
     book = BlockBook()
-    assert book.apply(stream.block_start("a", block("a", message=""))) is None
+    assert book.apply(blocks.block_start("a", block("a", message=""))) is None
     assert book.apply(update("a", status="x")) is None
     assert book.apply(complete("a", message="m")) == block("a", message="m")
     assert book.apply(update("a", status="x")) == block("a", message="m", status="x")

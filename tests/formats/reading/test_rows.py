@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.formats.reading import salvage as salvaging
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.rows import Row, Tally, read_rows
-from agentsdir.formats.reading.salvage import salvage
+from agentsdir.formats import rows as salvaging
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.rows import Row, Tally, read_rows, salvage
 
 
 def read(data: bytes, cap: int = 10_000) -> tuple[list[Row], Tally, list[Finding]]:

@@ -9,12 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.formats.reading import spool as spool_module
-from agentsdir.formats.reading.findings import Finding
-from agentsdir.formats.reading.sink import DROPPED, Link, ParseSink
-from agentsdir.formats.reading.source import Source
-from agentsdir.formats.reading.spool import ByteSpool, LineSpool
-from agentsdir.formats.reading.usage import usage
+from agentsdir.formats import source as spool_module
+from agentsdir.formats.blocks import usage
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.sink import DROPPED, Link, ParseSink
+from agentsdir.formats.source import ByteSpool, LineSpool, Source
 
 
 def block(block_id: str, content: Any = "x", **more: Any) -> dict[str, Any]:

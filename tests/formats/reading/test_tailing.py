@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsdir.formats.errors import AgentsdirError
-from agentsdir.formats.reading.tailing import EDGE, Look, Tail
+from agentsdir.formats.tail import EDGE, Look, Tail
 
 
 @pytest.fixture

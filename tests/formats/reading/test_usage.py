@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.formats.reading.usage import add_usage, as_usage, no_usage, usage
+from agentsdir.formats.blocks import add_usage, as_usage, no_usage, usage
 
 COUNT = st.integers(0, 10**9)
 USAGE = st.builds(

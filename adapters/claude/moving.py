@@ -1,0 +1,502 @@
+"""Sessions put into Claude's store, taken out of it, forked and adopted."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from agentsdir.adapters.claude import store
+from agentsdir.adapters.claude.control import encode
+from agentsdir.adapters.claude.discover import first_rows
+from agentsdir.adapters.claude.shapes import SYNTHETIC
+from agentsdir.adapters.claude.store import MAX_NAME, host_paths, munge
+from agentsdir.adapters.protocol import Adoptable, NativeFile
+from agentsdir.adapters.store_files import (
+    begins_with,
+    is_there,
+    make_folders,
+    size_of,
+    write_new,
+)
+from agentsdir.formats.errors import Invalid, UnsafePath
+from agentsdir.formats.rows import Tally, read_rows
+from agentsdir.formats.source import Pieces, Source
+from agentsdir.formats.times import from_text, native, to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from agentsdir.adapters.protocol import Profile, SessionSpec
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.rows import Row
+
+
+# Answering calls at the end of a transcript that were never answered, as the client does.
+#
+# 2.1.332 appends such rows when it resumes; older clients leave the call out of what they send, and
+# the model is told nothing. So they are appended to what is placed, whichever client comes.
+
+# The client's own words.
+TEXT = (
+    "[Tool call interrupted: the session ended before this call's result was recorded, so its "
+    "outcome is unknown. Check whether it took effect before relying on it or running it again.]"
+)
+_COPIED = ("userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch", "slug")
+_STEP = timedelta(milliseconds=1)
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+class _Calls:
+    """The calls of the model's last message that are still open, and what a row needs to say."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, dict[str, Any]] = {}
+        self.prompt: Any = None
+        self.last = _EARLIEST
+        self._message: Any = None
+
+    def take(self, row: dict[str, Any]) -> None:
+        """Follow one row of the main thread."""
+        self.last = max(self.last, _moment(row.get("timestamp")))
+        message = row.get("message")
+        if row.get("isSidechain") is True or not isinstance(message, dict):
+            return
+        content = message.get("content")
+        parts = (
+            [part for part in content if isinstance(part, dict)] if type(content) is list else []
+        )
+        if row.get("type") == "assistant":
+            if message.get("id") != self._message or self._message is None:
+                self.open.clear()  # the talk went on without an answer
+            self._message = message.get("id")
+            for part in parts:
+                if part.get("type") == "tool_use" and isinstance(call := part.get("id"), str):
+                    self.open[call] = row
+        elif row.get("type") == "user":
+            results = [part for part in parts if part.get("type") == "tool_result"]
+            for part in results:
+                self.open.pop(str(part.get("tool_use_id")), None)
+            if not results and not row.get("isMeta"):
+                self.prompt = row.get("promptId")
+                self.open.clear()
+
+
+def answers(source: Source, now: str) -> Iterator[bytes]:
+    """Yield a line with an error result for each open call at the end of a main transcript.
+
+    Args:
+        now: an RFC 3339 time; the rows' times are later than it and all others, and increase.
+    """
+    calls = _Calls()
+    with source.open() as stream:
+        for row in read_rows(stream, source.name, Tally(), lambda _finding: None):
+            calls.take(row.value)
+    moment = max(_moment(now), calls.last)
+    for call, asked in calls.open.items():
+        moment += _STEP
+        yield encode(_answer(call, asked, calls.prompt, moment))
+
+
+def _answer(call: str, row: dict[str, Any], prompt: Any, moment: datetime) -> dict[str, Any]:
+    """Return the client's row, with its keys in its order; what is not known is left out."""
+    asked = row.get("uuid")
+    result = {"type": "tool_result", "content": TEXT, "is_error": True, "tool_use_id": call}
+    made = {
+        "parentUuid": asked,
+        "isSidechain": False,
+        "promptId": prompt,
+        "type": "user",
+        "message": {"role": "user", "content": [result]},
+        # The same row each time: what is placed twice is not answered twice.
+        "uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{asked}:{call}")),
+        "timestamp": to_text(moment)[:-4] + "Z",  # milliseconds, as the client writes them
+        "toolUseResult": TEXT,
+        "toolDenialKind": "interrupted",
+        "sourceToolAssistantUUID": asked,
+        **{name: row[name] for name in _COPIED if name in row},
+    }
+    if not isinstance(prompt, str):
+        del made["promptId"]
+    return made
+
+
+def _moment(text: Any) -> datetime:
+    try:
+        return from_text(str(native(text)))
+    except (OverflowError, ValueError):
+        return _EARLIEST
+
+
+# Putting saved transcripts where the real client finds them (seed: setupSessionTranscripts).
+#
+# What stands in the client's store is the client's: a file is made, and never changed. Files get
+# their names in one step, the main transcript last, so that a session is there whole or not at all.
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FLAT_CHILD = re.compile(r"agent-[A-Za-z0-9_-]{1,128}\.jsonl")
+_TRANSCRIPT = ".jsonl"
+
+
+class _Saved(NamedTuple):
+    """A saved file, and where it belongs below the project's folder."""
+
+    inner: tuple[str, ...]
+    source: Source
+
+
+def place(spec: SessionSpec, *, here: bool = False) -> list[Path]:
+    """Put a session's saved files into the client's store; return what was written.
+
+    A session that stands anywhere in the store already stays there: newer clients find it by its
+    id from every folder. What it lacks of its side folder is written beside it.
+
+    Args:
+        here: into the folder of the working directory, wherever else the session may stand: older
+            clients look there alone.
+
+    Raises `Invalid` (kind ``transcript-differs``) where a transcript stands that does not go on
+    from the saved one, `UnsafePath` for links and folders of other users, and `AgentsdirError`
+    where the system refuses.
+    """
+    saved = _saved(spec)
+    if not saved or saved[-1].inner != (f"{spec.native_id}{_TRANSCRIPT}",):
+        return []
+    paths = host_paths(spec.host, spec.cwd)
+    folder = standing(paths.storage, paths.transcripts, spec.native_id, anywhere=not here)
+    # What stands in the way of one file is known before any is written.
+    missing = [one for one in saved if not _stands(folder, one)]
+    written = []
+    for one in missing:
+        path = folder.joinpath(*one.inner)
+        make_folders(paths.storage, path.parent)
+        more = answers(one.source, spec.now()) if one is saved[-1] else ()
+        write_new(path, one.source, lines=path.suffix == _TRANSCRIPT, more=more)
+        written.append(path)
+    return written
+
+
+def _stands(folder: Path, one: _Saved) -> bool:
+    path = folder.joinpath(*one.inner)
+    return is_there(path, one.source, begins_with if path.suffix == _TRANSCRIPT else None)
+
+
+def _saved(spec: SessionSpec) -> list[_Saved]:
+    """Return the files of this session, the main transcript last.
+
+    A session that was placed in several folders in its life may be saved under several: the
+    longest copy is the latest one.
+    """
+    found: dict[tuple[str, ...], Source] = {}
+    for path, source in spec.transcripts.items():
+        inner = inner_path(path, spec.native_id)
+        if inner and (inner not in found or size_of(found[inner]) < size_of(source)):
+            found[inner] = source
+    main = (f"{spec.native_id}{_TRANSCRIPT}",)
+    return [_Saved(inner, found[inner]) for inner in sorted(found, key=lambda i: (i == main, i))]
+
+
+def inner_path(path: str, native_id: str) -> tuple[str, ...]:
+    """Return where a storage-relative file belongs below a project's folder; empty for nowhere.
+
+    Only what is the session's own has a place: its transcript, its side folder, and old
+    subagents' files, which stand beside it.
+    """
+    top, _, rest = path.partition("/")
+    parts = tuple(rest.split("/")[1:])
+    if top != "projects" or not parts or not UUID.fullmatch(native_id):
+        return ()
+    if any(not part or part.startswith(".") or not part.isprintable() for part in parts):
+        return ()
+    beside = len(parts) == 1
+    own = parts == (f"{native_id}{_TRANSCRIPT}",) or (parts[0] == native_id and not beside)
+    return parts if own or (beside and _FLAT_CHILD.fullmatch(parts[0])) else ()
+
+
+def role_of(inner: tuple[str, ...]) -> str:
+    """Return what a file below a project's folder is to its session (roles of `NativeFile`)."""
+    name = inner[-1]
+    if name.startswith("agent-") and name.endswith(_TRANSCRIPT):
+        return "subagent"
+    if name.endswith(".meta.json"):
+        return "sidecar"
+    return "main" if len(inner) == 1 else "output"
+
+
+def role_at(path: str, native_id: str) -> str:
+    """Return the same for a storage-relative path; empty for a file of no part in the session."""
+    inner = inner_path(path, native_id)
+    return role_of(inner) if inner else ""
+
+
+def standing(storage: Path, folder: Path, native_id: str, *, anywhere: bool = True) -> Path:
+    """Return the project folder that has the session, else the one that it belongs to.
+
+    Args:
+        folder: of the working directory. The hash in a name that was cut differs between the
+            client's runtimes, so an existing one that begins the same is taken.
+        anywhere: look in the folders of other working directories, too.
+    """
+    name = f"{native_id}{_TRANSCRIPT}"
+    cut = folder.name[: MAX_NAME + 1] if len(folder.name) > MAX_NAME else None
+    with suppress(OSError):
+        present = sorted((storage / "projects").iterdir())
+        like = [other for other in present if cut and other.name.startswith(cut)]
+        for other in (folder, *like, *(present if anywhere else [])):
+            with suppress(OSError):
+                if (other / name).stat().st_size:
+                    return other
+        if like and folder not in like:
+            return like[0]
+    return folder
+
+
+# A session's transcripts as those of a new one, made as ``claude --fork-session`` makes them.
+#
+# Rows keep their uuids and every byte but the session id; what belongs to one process of the client
+# (its queue, its requests, its costs) is not taken along.
+
+_OWN = frozenset(
+    [
+        "queue-operation",
+        "api-request",
+        "api-request-shape",
+        "api-request-blob",
+        "atis-latch",
+        "cost-state",
+    ]
+)
+_ID = re.compile(rb'(?<!\\)"sessionId"\s*:\s*("(?:[^"\\]|\\.)*")')
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+
+
+def fork(
+    transcripts: Mapping[str, Source],
+    old_id: str,
+    new_id: str,
+    report: Callable[[Finding], None],
+) -> Iterator[NativeFile]:
+    """Yield the session's transcript, and what stands in its side folder, under the new id.
+
+    Old subagents' files stand beside the transcript, under names that say no session: they go
+    into the side folder. Paths in the text that lead to the old one's files are left as they are.
+    `report` is told of each damaged line; records that can be read on it are taken.
+    """
+    for path, source in sorted(transcripts.items()):
+        inner = inner_path(path, old_id)
+        if not inner:
+            continue
+        project = path.split("/")[1]
+        role = role_of(inner)
+        name = f"projects/{project}/{_new_name(inner, role, new_id)}"
+        if role in ("main", "subagent"):
+            source = Source.from_stream(name, Pieces(_rows(source, new_id, report)))
+        yield NativeFile(name, role, source)
+
+
+def _new_name(inner: tuple[str, ...], role: str, new_id: str) -> str:
+    if role == "main":
+        return f"{new_id}.jsonl"
+    rest = inner[1:] or ("subagents", inner[0])
+    return "/".join((new_id, *rest))
+
+
+def _rows(source: Source, new_id: str, report: Callable[[Finding], None]) -> Iterator[bytes]:
+    with source.open() as stream:
+        for row in read_rows(stream, source.name, Tally(), report):
+            if row.value.get("type") not in _OWN:
+                line = _renamed(row, b'"%s"' % new_id.encode())
+                yield line if line.endswith(b"\n") else line + b"\n"
+
+
+def _renamed(row: Row, new: bytes) -> bytes:
+    """Return a row's bytes with another session id at its top, and there alone."""
+    if not isinstance(row.value.get("sessionId"), str):
+        return row.raw
+    places = [match.span(1) for match in _ID.finditer(row.raw)]
+    if len(places) > 1:
+        top = _depths(row.raw)
+        places = [place for place in places if top.get(place[0]) == 1]
+    line, at = bytearray(), 0
+    for begin, end in places:
+        line += row.raw[at:begin] + new
+        at = end
+    return bytes(line + row.raw[at:])
+
+
+def _depths(raw: bytes) -> dict[int, int]:
+    """Return how deep each string of a row stands, by its offset."""
+    depth, found = 0, {}
+    for token in _TOKEN.finditer(raw):
+        character = token.group()[:1]
+        if character == b'"':
+            found[token.start()] = depth
+        else:
+            depth += 1 if character in b"{[" else -1
+    return found
+
+
+# A session as it stands in some folder: what somebody needs to know who goes on with it.
+
+_TAIL = 256 * 1024
+
+
+def adoptable(main: Path) -> Adoptable:
+    """Return the session whose main transcript is at `main`, with its side folder.
+
+    Raises `Invalid` when neither its name nor its rows say which session it is, and `OSError`.
+    """
+    source = Source(str(main), path=main)
+    rows = first_rows(source.head)
+    native_id = native_id_of(main)
+    if not UUID.fullmatch(native_id):
+        raise Invalid(
+            f"{main} does not say which session it is: {native_id!r} is no id",
+            kind="bad-native-id",
+        )
+    cwd = _first(rows, "cwd")
+    in_store = main.parent.parent.name == store.PROJECTS
+    folder = f"{store.PROJECTS}/{main.parent.name if in_store else munge(cwd)}"
+    try:
+        card = store.read_card(main)
+    except OSError:  # a title is all that is missing then
+        card = None
+    return Adoptable(
+        id=native_id,
+        cwd=cwd,
+        model=_model(main),
+        title=card.title if card else "",
+        files=tuple(_files(main, folder, native_id)),
+    )
+
+
+def native_id_of(main: Path) -> str:
+    """Return which session a main transcript is; empty when it says none.
+
+    The file's name says it: that is what the client goes by. One that was renamed is what its rows
+    say.
+    """
+    if UUID.fullmatch(main.stem):
+        return main.stem
+    return _first(first_rows(Source(str(main), path=main).head), "sessionId")
+
+
+def _first(rows: list[dict[str, Any]], name: str) -> str:
+    return next((row[name] for row in rows if isinstance(row.get(name), str)), "")
+
+
+def _files(main: Path, folder: str, native_id: str) -> Iterator[NativeFile]:
+    yield NativeFile(f"{folder}/{native_id}.jsonl", "main", Source(str(main), path=main))
+    for path in store.beside_files(main):
+        if path.parent == main.parent:
+            inner: tuple[str, ...] = (path.name,)
+        else:
+            inner = (native_id, *path.relative_to(main.with_suffix("")).parts)
+        yield NativeFile("/".join((folder, *inner)), role_of(inner), Source(str(path), path=path))
+
+
+def _model(main: Path) -> str:
+    """Return the model that answered last, from the end of the file."""
+    with main.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - _TAIL))
+        lines = stream.read().split(b"\n")
+    for line in reversed(lines):
+        if b'"model"' in line:
+            try:
+                model = orjson.loads(line)["message"]["model"]
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                continue
+            if isinstance(model, str) and model != SYNTHETIC:
+                return model
+    return ""
+
+
+# The files of one session in the client's store, as they stand now.
+
+_OUTPUTS = "tool-results"
+
+
+def native_files(storage: Path, native_id: str) -> list[NativeFile]:
+    """Return a session's transcript, then its subagents' and their sidecars, then spilled outputs.
+
+    The transcript that was written last counts, where several have the id. Paths are relative to
+    the storage. Nothing is returned of a session that is not there, and no file that no client
+    makes: links, hidden ones, names with control characters.
+
+    Raises `UnsafePath` when the transcript itself is a link.
+    """
+    # A bundle may say anything: an id that merely begins so is another session's.
+    found = [main for main in store.locate(storage, native_id) if main.stem == native_id]
+    if not found:
+        return []
+    main = found[0]
+    if main.is_symlink():
+        raise UnsafePath(f"{main} is a link; the client's own transcripts are none")
+    files = []
+    for transcript in store.files(main).transcripts:
+        for source, role in ((transcript.source, transcript.role), (transcript.sidecar, "sidecar")):
+            if source is not None and _is_plain(storage, source):
+                files.append(_native(storage, source, role))
+    return [*files, *_outputs(storage, main.with_suffix("") / _OUTPUTS)]
+
+
+def _is_plain(storage: Path, source: Source) -> bool:
+    """Tell whether a file is the client's: no link, and of a name that a client gives."""
+    assert source.path is not None
+    inner = source.path.relative_to(storage)
+    hidden = any(part.startswith(".") for part in inner.parts)
+    return not hidden and str(inner).isprintable() and not source.path.is_symlink()
+
+
+def session_files(spec: SessionSpec) -> list[NativeFile]:
+    """Return a session's files in its host's store, under the paths that they are saved under.
+
+    A session that was moved stands in another project's folder, and is the same all the same.
+    """
+    files = native_files(host_paths(spec.host, spec.cwd).storage, spec.native_id)
+    home = next((p for p in spec.transcripts if role_at(p, spec.native_id) == "main"), None)
+    if home is None:
+        return files
+    project = "/".join(home.split("/")[:2])
+    return [
+        file._replace(path="/".join((project, *inner)))
+        if (inner := inner_path(file.path, spec.native_id))
+        else file  # of no place in a session that is moved, so it stays where it was
+        for file in files
+    ]
+
+
+def _native(storage: Path, source: Source, role: str) -> NativeFile:
+    assert source.path is not None
+    return NativeFile(source.path.relative_to(storage).as_posix(), role, source)
+
+
+def _outputs(storage: Path, folder: Path) -> Iterator[NativeFile]:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if e.is_file(follow_symlinks=False))
+    except OSError:
+        return
+    for name in names:
+        if name.isprintable():
+            path = folder / name
+            yield _native(storage, Source(str(path), path=path), "output")
+
+
+# What a profile puts into a workspace for Claude Code (seed: setupAgentProfile).
+
+
+def workspace_files(profile: Profile) -> Mapping[str, bytes]:
+    """Return the files by their paths in the workspace: instructions, skills and agents."""
+    files = {f".claude/skills/{name}": data for name, data in profile.skills.items()}
+    files |= {f".claude/agents/{name}": data for name, data in profile.agents.items()}
+    if profile.instructions:
+        files["CLAUDE.md"] = profile.instructions.encode()
+    return files

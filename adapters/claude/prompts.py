@@ -1,0 +1,551 @@
+"""`user` and `queue-operation` rows: prompts, tool results, and prompts on their way in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED
+from agentsdir.adapters.claude.shapes import all_text, mapping, part_text, parts, text
+from agentsdir.adapters.claude.speakers import (
+    COMMAND,
+    FEEDBACK_ON_A_PLAN,
+    HOOK,
+    INTERRUPT,
+    META,
+    NOTIFICATION,
+    OUTPUT,
+    PEER,
+    PLAN,
+    command_text,
+    is_caveat,
+    listen,
+    read_notice,
+    teammate_notices,
+)
+from agentsdir.adapters.claude.tree import COMMAND as TYPED_COMMAND
+from agentsdir.adapters.claude.tree import PROMPT
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.sink import DROPPED
+
+if TYPE_CHECKING:
+    from agentsdir.adapters.claude.emit import Place
+    from agentsdir.adapters.claude.rows import Reading
+    from agentsdir.adapters.claude.speakers import Voice
+    from agentsdir.formats.rows import Row
+
+
+# `user` rows: prompts, tool results, and what the client says in a person's place.
+
+# How long a tool took, under its several names, and how many milliseconds are in one.
+_DURATIONS = {"durationMs": 1, "totalDurationMs": 1, "durationSeconds": 1000}
+_ATTACHED = frozenset({"image", "document", "search_result"})
+
+
+def read_user(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Turn a `user` row into blocks; return what became of it."""
+    content = mapping(value.get("message")).get("content")
+    if content is None:
+        message = value.get("message")
+        content = message if isinstance(message, str) else None
+    if type(content) is list:
+        for part in content:
+            if type(part) is dict and part.get("type") == "tool_result":
+                return _results(reading, value, place, content)
+    return say(reading, value, place, content)
+
+
+def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> int:
+    """Turn prompt content into a `user_message`, or what stands in its place."""
+    pieces = parts(content)
+    texts = [piece for piece in map(part_text, pieces) if piece is not None]
+    is_whole = len(texts) == len(pieces)
+    voice, divided = listen(value, texts, reading.caveat, is_whole=is_whole)
+    whole = "\n".join(texts)
+    mid_turn = value.get("type") == "attachment"
+    if not voice.is_person:
+        spelled = command_text(whole) if voice is COMMAND else whole
+        reading.queue.deliver(whole, spelled, mid_turn=mid_turn)
+        return _speak_for(reading, value, place, voice, texts)
+    if voice.doubt:
+        _doubt(reading, place, voice.doubt)
+    spoken = iter(divided)
+    kept: list[tuple[int, Any]] = []
+    logged = False
+    for index, part in enumerate(pieces):
+        if part_text(part) is not None:
+            before, typed = next(spoken)
+            if before:
+                reading.emitter.log_part(place, index + len(pieces), value, before)
+                reading.reason = "injected"
+                logged = True
+            if typed:
+                kept.append((index, typed))
+        elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
+            kept.append((index, _attached(part)))
+        else:
+            reading.hide_part(place, index, value, part)
+            logged = True
+    if kept:
+        said = "\n".join(item for _, item in kept if isinstance(item, str))
+        typed_at = reading.queue.deliver(whole, said, mid_turn=mid_turn)
+        if typed_at is not None:
+            place = place._replace(timestamp=typed_at)
+        index = kept[0][0]
+        if len(kept) == 1 and isinstance(kept[0][1], str):
+            reading.emitter.emit("user_message", place, index, {"content": kept[0][1]})
+        else:
+            content = [
+                {"type": "text", "text": item} if isinstance(item, str) else item
+                for _, item in kept
+            ]
+            reading.emitter.emit("user_message", place, index, {"content": content})
+        reading.mark = PROMPT
+        return PARSED
+    if not logged:
+        reading.reason = "empty"
+        reading.emitter.log(place, 0, value)
+    return HIDDEN
+
+
+def _doubt(reading: Reading, place: Place, why: str) -> None:
+    """Remark on a prompt that may be the client's: a lost word would be worse."""
+    source = place.source
+    finding = Finding(
+        "doubtful-prompt", source["file"], source["line"], source["offset"], source["length"],
+        f"shown as a prompt: {why}",
+    )  # fmt: skip
+    reading.emitter.sink.finding(finding)
+
+
+def _attached(part: dict[str, Any]) -> dict[str, Any]:
+    """Return an image or document part in the block format's spelling."""
+    source = part.get("source")
+    if not isinstance(source, dict) or "media_type" not in source:
+        return part
+    renamed = {("mediaType" if key == "media_type" else key): v for key, v in source.items()}
+    return {**part, "source": renamed}
+
+
+def _speak_for(
+    reading: Reading, value: dict[str, Any], place: Place, voice: Voice, texts: list[str]
+) -> int:
+    whole = "\n".join(texts)
+    if not voice.visible:
+        if voice is META and is_caveat(whole):
+            reading.caveat = place.base
+        reading.reason = voice.event
+        return reading.emitter.log(place, 0, value)
+    metadata: dict[str, Any] = {"event": voice.event}
+    message = whole
+    if voice is NOTIFICATION:
+        notice = read_notice(whole)
+        reading.subagents.notified(notice)
+        message = notice.summary or whole
+        metadata.update(taskId=notice.task_id, toolUseId=notice.tool_use_id, status=notice.status)
+    elif voice is COMMAND or voice is OUTPUT:
+        message = command_text(whole)
+        if voice is COMMAND:
+            reading.mark = TYPED_COMMAND
+    elif voice is PEER:
+        for notice in teammate_notices(whole):
+            reading.subagents.notified(notice)
+    elif voice is INTERRUPT:
+        message = whole.strip().strip("[]")
+    elif voice is HOOK:
+        message = whole.strip()
+    elif voice is PLAN:
+        reading.mark = PROMPT
+        message, _, words = whole.partition(FEEDBACK_ON_A_PLAN)
+        if words:
+            reading.emitter.say(place, voice.subtype, message, metadata)
+            reading.emitter.emit("user_message", place, 1, {"content": words})
+            return PARSED
+    if not message:
+        reading.reason = "empty"
+        return reading.emitter.log(place, 0, value)
+    return reading.emitter.say(place, voice.subtype, message, metadata)
+
+
+def _results(reading: Reading, value: dict[str, Any], place: Place, content: list[Any]) -> int:
+    """Turn a row of tool results into blocks. Text beside results was typed beside an answer."""
+    native = value.get("toolUseResult")
+    if len(content) == 1:
+        return _result(reading, value, place, 0, content[0], native)
+    outcomes: set[int] = set()
+    for index, part in enumerate(content):
+        if isinstance(part, dict) and part.get("type") == "tool_result":
+            became = _result(reading, value, place, index, part, native)
+        else:
+            became = _beside(reading, value, place, index, part)
+        outcomes.add(became)
+    # One visible block makes the row parsed; without any, one folded part makes it folded.
+    return next(outcome for outcome in (PARSED, FOLDED, HIDDEN) if outcome in outcomes)
+
+
+def _beside(reading: Reading, value: dict[str, Any], place: Place, index: int, part: Any) -> int:
+    """Show the words, or the image, that a person put beside the answer to a permission dialog."""
+    said = part_text(part)
+    shown: Any = None
+    if said is not None:
+        voice, ((_, typed),) = listen(value, [said])
+        shown = typed if voice.is_person else None
+        if voice is INTERRUPT:
+            metadata = {"event": voice.event}
+            fields = {"subtype": voice.subtype, "message": said.strip("[]"), "metadata": metadata}
+            reading.emitter.emit("system", place, index, fields)
+            return PARSED
+        if shown and voice.doubt:
+            _doubt(reading, place, voice.doubt)
+    elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
+        shown = [_attached(part)]
+    if not shown:
+        if said is None:
+            return reading.hide_part(place, index, value, part)
+        reading.reason = "injected" if said else "empty"
+        return reading.emitter.log_part(place, index, value, part)
+    # It stands within a turn, as what is typed while one runs, so it opens no branch.
+    reading.emitter.emit("user_message", place, index, {"content": shown})
+    return PARSED
+
+
+def _result(
+    reading: Reading,
+    value: dict[str, Any],
+    place: Place,
+    index: int,
+    part: dict[str, Any],
+    native: Any,
+) -> int:
+    tool_use_id = text(part.get("tool_use_id"))
+    details = native if type(native) is dict else {}
+    error = (
+        part.get("is_error") is True
+        or details.get("interrupted") is True
+        or value.get("toolDenialKind") is not None
+    )
+    output = part.get("content")
+    if reading.subagents.result(place.conversation, tool_use_id, output, error, native):
+        reading.reason = "subagent-result"
+        return FOLDED
+    fields: dict[str, Any] = {
+        "toolUseId": tool_use_id,
+        "output": "" if output is None else output,
+        "isError": error,
+    }
+    duration = _duration(details)
+    if duration is not None:
+        fields["durationMs"] = duration
+    reading.emitter.emit("tool_result", place, index, fields)
+    reading.calls.answered(tool_use_id, "error" if error else "success", place)
+    return PARSED
+
+
+def _duration(details: dict[str, Any]) -> int | None:
+    if _DURATIONS.keys().isdisjoint(details):
+        return None
+    for name, unit in _DURATIONS.items():
+        spent = details.get(name)
+        if isinstance(spent, (int, float)) and 0 <= spent < 1e12:
+            return round(spent * unit)
+    return None
+
+
+# `queue-operation` rows: prompts on their way in.
+#
+# A prompt that waits is written when it is enqueued. Later rows say what becomes of it: a `user`
+# row or an attachment of the same text delivers it, and `popAll` takes it back into the input box.
+# A `remove` that no such row follows says that the running turn took the prompt in, which clients
+# 2.0.76 to 2.1.87 write nowhere else. Most `dequeue` and `remove` rows do not say which entry they
+# mean, so that is decided by what the rows after them deliver, at last by age.
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """A place between blocks: before the block of a handle, the spots there by `rank`.
+
+    `anchor` is the row before it, whose branch is its own.
+    """
+
+    position: int
+    rank: int
+    anchor: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Entry:
+    """A prompt that waits, and where it was enqueued."""
+
+    row: Row
+    place: Place
+    text: str
+    spot: _Spot
+
+    @property
+    def is_command(self) -> bool:
+        return self.text.startswith("/")
+
+
+@dataclass(eq=False, slots=True)
+class _Exit:
+    """Entries that leave the queue: `count` of those that waited at `rank`.
+
+    `named` is the one entry that the row names. `spot` is where a running turn took them in.
+    """
+
+    rank: int
+    named: _Entry | None = None
+    timestamp: str | None = None
+    count: int = 1
+    spot: _Spot | None = None
+
+    @property
+    def moment(self) -> int | str | None:
+        """What tells it from others: the position, as soon as that is known, else the time."""
+        return self.timestamp if self.spot is None else self.spot.position
+
+    def may_be(self, entry: _Entry) -> bool:
+        """Tell whether an entry can be one of those that leave."""
+        if self.named is not None:
+            return self.named is entry
+        return self.count > 0 and entry.spot.rank <= self.rank
+
+
+class Queue:
+    """The queue of one session file."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        # By rank, which is by age, and the ranks by text: of all, and of those that no operation
+        # named so far.
+        self._waiting: dict[int, _Entry] = {}
+        self._ranks: dict[str, list[int]] = {}
+        self._unnamed: dict[str, list[int]] = {}
+        # Operations whose entries the rows so far have not delivered. The next row of the
+        # conversation may say what a `remove` took out.
+        self._dequeued: list[_Exit] = []
+        self.removed: list[_Exit] = []
+        # Removals that rows stand below, but which may mean several entries: later rows may
+        # deliver the others.
+        self.taken_in: list[_Exit] = []
+        # Entries that were delivered before the row that takes them out was read.
+        self._owed = 0
+        self._spots = 0
+        self._showing = False
+
+    def take(self, row: Row, value: dict[str, Any], place: Place) -> int:
+        """Follow one operation; return what became of its row."""
+        operation = value.get("operation")
+        said = all_text(value.get("content")).strip()
+        if operation == "enqueue":
+            entry = _Entry(row, place, said, self._here())
+            self._waiting[entry.spot.rank] = entry
+            self._ranks.setdefault(said, []).append(entry.spot.rank)
+            self._unnamed.setdefault(said, []).append(entry.spot.rank)
+            return LATER
+        if operation in ("dequeue", "remove"):
+            named = self._oldest(self._unnamed, said) if said else None
+            if named is None and (self._owed or said):
+                self._owed -= bool(self._owed)
+                return FOLDED
+            is_removal = operation == "remove"
+            leaving = _Exit(self._spots, named, place.timestamp if is_removal else None)
+            if named is not None:
+                self._unnamed[said].remove(named.spot.rank)
+            if named or self._leaving() < len(self._waiting):
+                _add(self.removed if is_removal else self._dequeued, leaving)
+            return FOLDED
+        if operation == "popAll":
+            # Back in the input box: what is sent from there is enqueued anew.
+            back = self._oldest(self._unnamed, said)
+            for entry in [back] if back else [] if said else self._in_queue():
+                self._leave(entry)
+                self._settle(entry, HIDDEN, "taken-back")
+            self._reading.reason = "taken-back"
+            return HIDDEN
+        return HIDDEN
+
+    def deliver(self, *texts: str, mid_turn: bool) -> str | None:
+        """Note that a row has this prompt, in one spelling or another: it waits no longer.
+
+        Returns the time at which it was enqueued, or None if it did not wait. A turn that runs
+        (`mid_turn`) takes prompts in by `remove`, all others are dequeued.
+        """
+        if self._showing or not self._waiting:
+            return None
+        found = self._matching([text.strip() for text in texts], mid_turn)
+        for entry in found:
+            removed, dequeued = self.removed + self.taken_in, self._dequeued
+            exits = removed + dequeued if mid_turn else dequeued + removed
+            fitting = [one for one in exits if one.may_be(entry)]
+            if fitting:
+                min(fitting, key=lambda one: one.named is None).count -= 1
+            else:
+                self._owed += 1
+            self._leave(entry)
+            self._settle(entry, FOLDED, "queue")
+        return found[0].place.timestamp if found else None
+
+    def before(self, kind: str, value: dict[str, Any], place: Place) -> None:
+        """Show, before a row of the conversation, what the turn took in without a row for it.
+
+        Rows of the client's memory are written later than the operations, so the results of the
+        turn's calls, and attachments, may still stand below the `remove` that came after them.
+        """
+        if kind == "attachment" or kind == "progress" or _has_result(value):
+            return
+        waits = [one for one in self.removed if not _is_later(place.timestamp, one.timestamp)]
+        self._place_removed([one for one in self.removed if one not in waits])
+        self.removed = waits
+        if kind == "user" and self._matching([all_text(_content(value)).strip()], mid_turn=False):
+            return  # the row itself delivers one of them
+        self._show_taken_in(at_end=False)
+
+    def finish(self) -> None:
+        """Show what was not delivered: a person typed it all the same."""
+        self._place_removed(self.removed)
+        self.removed = []
+        self._show_taken_in(at_end=True)
+        named = {one.named for one in self._dequeued}
+        others = iter([entry for entry in self._waiting.values() if entry not in named])
+        for one in list(self._dequeued):
+            for entry in [one.named] if one.named else islice(others, one.count):
+                # Commands that begin another file, as `/clear` does, leave no row in this one.
+                if entry.spot.rank in self._waiting and (entry.is_command or not entry.text):
+                    self._leave(entry)
+                    self._settle(entry, HIDDEN if entry.text else FOLDED, "queue")
+        for entry in list(self._waiting.values()):
+            self._leave(entry)
+            self._show(entry, entry.spot)
+
+    def _place_removed(self, exits: list[_Exit]) -> None:
+        for one in exits:
+            one.spot = self._here()
+            _add(self.taken_in, one)
+
+    def _show_taken_in(self, *, at_end: bool) -> None:
+        for one in self.taken_in:
+            assert one.spot is not None
+            found = filter(one.may_be, self._waiting.values())
+            left = list(found if at_end else islice(found, one.count + 1))
+            if len(left) > one.count:
+                if not at_end:
+                    continue  # a later row may deliver the others
+                # Commands wait for the end of the turn.
+                left = sorted(left, key=lambda entry: entry.is_command)[: one.count]
+                left.sort(key=lambda entry: entry.spot.rank)
+            one.count = 0
+            for entry in left:
+                self._leave(entry)
+                self._show(entry, one.spot)
+        self.taken_in = [one for one in self.taken_in if one.count]
+
+    def _show(self, entry: _Entry, spot: _Spot) -> None:
+        """Add the block of an entry, at its place among those that are there already."""
+        reading = self._reading
+        emitter, sink = reading.emitter, reading.emitter.sink
+        kept = emitter.first, emitter.count, reading.mark, reading.reason
+        emitter.first, emitter.count, reading.reason = DROPPED, 0, ""
+        self._showing = True
+        value = entry.row.value
+        if entry.text:  # whose form may be one of some versions, and the row does not say its own
+            value = {"version": reading.version, **value}
+        outcome = say(reading, value, entry.place, value.get("content"))
+        self._showing = False
+        for handle in range(emitter.first, emitter.first + emitter.count):
+            sink.move(handle, spot.position, spot.rank)
+        reading.tree.attach(spot.anchor, emitter.first, emitter.count)
+        reading.settle(entry.row, outcome)
+        emitter.first, emitter.count, reading.mark, reading.reason = kept
+
+    def _settle(self, entry: _Entry, outcome: int, reason: str) -> None:
+        reading = self._reading
+        kept, reading.reason = reading.reason, reason
+        reading.settle(entry.row, outcome)
+        reading.reason = kept
+
+    def _here(self) -> _Spot:
+        self._spots += 1
+        return _Spot(len(self._reading.emitter.sink), self._spots, self._reading.tree.newest)
+
+    def _leave(self, entry: _Entry) -> None:
+        rank = entry.spot.rank
+        del self._waiting[rank]
+        self._ranks[entry.text].remove(rank)
+        if rank in self._unnamed[entry.text]:
+            self._unnamed[entry.text].remove(rank)
+        for exits in (self._dequeued, self.removed):
+            exits[:] = [one for one in exits if one.count and one.named is not entry]
+
+    def _leaving(self) -> int:
+        return sum(one.count for one in self._exits())
+
+    def _oldest(self, among: dict[str, list[int]], text: str) -> _Entry | None:
+        ranks = among.get(text)
+        return self._waiting[ranks[0]] if ranks else None
+
+    def _in_queue(self) -> list[_Entry]:
+        """Return the entries that no operation so far took out, as far as that is known.
+
+        Of those that an operation without a text may mean, the oldest that are no commands left.
+        """
+        ranks = sorted(rank for ranks in self._unnamed.values() for rank in ranks)
+        left = {rank: self._waiting[rank] for rank in ranks}
+        for one in self._exits():
+            if one.named is None:
+                fitting = sorted(
+                    filter(one.may_be, left.values()), key=lambda entry: entry.is_command
+                )
+                for entry in fitting[: one.count]:
+                    del left[entry.spot.rank]
+        return list(left.values())
+
+    def _exits(self) -> list[_Exit]:
+        return [*self._dequeued, *self.removed, *self.taken_in]
+
+    def _matching(self, texts: list[str], mid_turn: bool) -> list[_Entry]:
+        """Return the entries that a row of these texts delivers, several if it joins them."""
+        for said in texts:
+            entry = self._oldest(self._ranks, said) if said else None
+            if entry is not None:
+                return [entry]
+        # Clients before 2.1 send all that waits as one prompt.
+        for said in texts:
+            joined, several = "", list[_Entry]()
+            for entry in self._waiting.values():
+                joined = f"{joined}\n{entry.text}" if several else entry.text
+                several.append(entry)
+                if not said.startswith(joined):
+                    break
+                if joined == said:
+                    return several
+        # A prompt with images is enqueued without its text.
+        bare = None if mid_turn or not self._dequeued else self._oldest(self._ranks, "")
+        return [bare] if bare is not None and self._dequeued[0].may_be(bare) else []
+
+
+def _add(exits: list[_Exit], one: _Exit) -> None:
+    """Add an exit; no row tells apart several that leave together, which are one."""
+    last = exits[-1] if exits else None
+    if last is None or last.named or one.named or last.moment != one.moment:
+        exits.append(one)
+    else:
+        last.count += one.count
+        last.rank = one.rank
+
+
+def _content(value: dict[str, Any]) -> Any:
+    message = value.get("message")
+    return message.get("content") if isinstance(message, dict) else message
+
+
+def _has_result(value: dict[str, Any]) -> bool:
+    content = _content(value)
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and part.get("type") == "tool_result" for part in content
+    )
+
+
+def _is_later(timestamp: str | None, than: str | None) -> bool:
+    return timestamp is None or than is None or timestamp > than

@@ -1,0 +1,818 @@
+"""Rows of a transcript of Claude Code to blocks, every line settled once."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.adapters.claude import shapes, stdout
+from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED, Emitter, Place, label
+from agentsdir.adapters.claude.prompts import Queue, read_user, say
+from agentsdir.adapters.claude.shapes import (
+    SYNTHETIC,
+    agent_id,
+    all_text,
+    identifier,
+    is_row,
+    mapping,
+    part_text,
+    parts,
+    text,
+)
+from agentsdir.adapters.claude.speakers import (
+    NOTIFICATION,
+    PEER,
+    command_text,
+    listen,
+    teammate_notices,
+)
+from agentsdir.adapters.claude.subagents import TOOLS
+from agentsdir.adapters.claude.tokens import Ledger, compare
+from agentsdir.adapters.claude.tree import ANSWER, FILLER, NOTED, PLAIN, PROMPT, Tree
+from agentsdir.formats import times
+from agentsdir.formats.blocks import MAIN
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.ids import short_hash
+from agentsdir.formats.rows import read_rows
+from agentsdir.formats.sink import DROPPED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agentsdir.adapters.claude.emit import Calls
+    from agentsdir.adapters.claude.subagents import Subagents
+    from agentsdir.formats.blocks import BlockSource
+    from agentsdir.formats.rows import Row
+    from agentsdir.formats.sink import BlockSink
+    from agentsdir.formats.source import Source
+
+    Reader = Callable[["Reading", dict[str, Any], "Place"], int]
+
+
+# `assistant` rows: one block for each content part of a model message.
+
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FILLING = "No response requested."
+CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_COMMAND_FIELDS = ("contextUsage", "commandRun")
+_ERROR_FIELDS = ("error", "apiError", "apiErrorStatus", "apiErrorType", "errorDetails")
+
+
+def read_assistant(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Turn an `assistant` row into blocks; return what became of it."""
+    message = value.get("message")
+    if type(message) is not dict:
+        message = {}
+    content = message.get("content")
+    if message.get("model") == SYNTHETIC or value.get("isApiErrorMessage") is True:
+        return _synthetic(reading, value, place, content)
+    reading.mark = ANSWER
+    common: dict[str, Any] = {}
+    message_id = message.get("id")
+    if isinstance(message_id, str) and message_id:
+        common["messageId"] = message_id
+    last = DROPPED
+    pieces = content if type(content) is list else parts(content)
+    several = len(pieces) > 1 and _UUID.fullmatch(place.base)
+    for index, part in enumerate(pieces):
+        if several:
+            # As on stdout, where each part is a line of its own.
+            named = place._replace(base=f"{place.base[:24]}{index:012x}")
+            handle = _part(reading, value, named, 0, part, message, common)
+        else:
+            handle = _part(reading, value, place, index, part, message, common)
+        if handle != DROPPED:
+            last = handle
+    hidden = last == DROPPED
+    if hidden:
+        if not pieces:
+            reading.reason = "empty"
+            reading.emitter.log(place, 0, value)
+        last = reading.emitter.first  # a hidden one, if those are wanted: tokens stand somewhere
+    reading.tokens.note(place.conversation, value, message, last, visible=not hidden)
+    return HIDDEN if hidden else PARSED
+
+
+def _part(
+    reading: Reading,
+    value: dict[str, Any],
+    place: Place,
+    index: int,
+    part: Any,
+    message: dict[str, Any],
+    common: dict[str, Any],
+) -> int:
+    """Add the block of one content part; return its handle, `DROPPED` for a hidden one."""
+    emit = reading.emitter.emit
+    if type(part) is str:
+        part = {"type": "text", "text": part}
+    if type(part) is dict:
+        kind = part.get("type")
+        if kind == "text":
+            fields = {"content": text(part.get("text")), **common}
+            model = message.get("model")
+            if isinstance(model, str):
+                fields["model"] = model
+            return emit("assistant_text", place, index, fields)
+        if kind == "thinking":
+            fields = {"content": text(part.get("thinking")), **common}
+            signature = part.get("signature")
+            if isinstance(signature, str):
+                fields["signature"] = signature
+            return emit("thinking", place, index, fields)
+        if kind == "redacted_thinking":
+            data = text(part.get("data"))
+            fields = {"content": "", **common, "signature": data, "redacted": True}
+            return emit("thinking", place, index, fields)
+        if isinstance(kind, str) and kind in CALLS:
+            return _call(reading, place, index, part, common)
+        if isinstance(kind, str) and kind.endswith("_tool_result"):
+            return _server_result(reading, place, index, part, common)
+    reading.hide_part(place, index, value, part)
+    return DROPPED
+
+
+def _call(
+    reading: Reading, place: Place, index: int, part: dict[str, Any], common: dict[str, Any]
+) -> int:
+    tool_use_id = text(part.get("id"))
+    name = text(part.get("name"))
+    given = part.get("input")
+    if name in TOOLS and part["type"] == "tool_use":
+        call = reading.subagents.opened(place, tool_use_id, mapping(given))
+        fields = {"input": call.prompt, "toolUseId": tool_use_id, **common}
+        if call.name:
+            fields["name"] = call.name
+        if call.description:
+            fields["description"] = call.description
+        call.handle = reading.emitter.emit("subagent", place, index, fields)
+        return call.handle
+    fields = {
+        "toolName": name,
+        "toolUseId": tool_use_id,
+        "input": {} if given is None else given,
+        **common,
+    }
+    handle = reading.emitter.emit("tool_use", place, index, fields)
+    reading.calls.opened(place.conversation, tool_use_id, handle)
+    return handle
+
+
+def _server_result(
+    reading: Reading, place: Place, index: int, part: dict[str, Any], common: dict[str, Any]
+) -> int:
+    """Add the result of a tool that ran at the model's side: it stands among the parts."""
+    output = part.get("content")
+    error = part.get("is_error") is True or text(mapping(output).get("type")).endswith("_error")
+    tool_use_id = text(part.get("tool_use_id"))
+    fields = {
+        "toolUseId": tool_use_id,
+        "output": "" if output is None else output,
+        "isError": error,
+        **common,
+    }
+    handle = reading.emitter.emit("tool_result", place, index, fields)
+    reading.calls.answered(tool_use_id, "error" if error else "success", place)
+    return handle
+
+
+def _synthetic(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> int:
+    """Show what the client wrote in the model's place: an error, a notice, what an Esc cut off."""
+    words = all_text(content)
+    if value.get("isApiErrorMessage") is not True and value.get("error") is None:
+        if words == _FILLING or not words:
+            reading.mark = FILLER
+            reading.reason = "filler"
+            return reading.emitter.log(place, 0, value)
+        if value.get("isApiErrorMessage") is False and "parentUuid" in value:
+            # What the model had said before an Esc; the message is that of the rows above.
+            reading.mark = ANSWER
+            reading.emitter.emit("assistant_text", place, 0, {"content": words})
+            return PARSED
+        event = "client_notice"
+        if "local_command_source" in value:  # stdout's way to show what a command printed
+            event = "local_command_output"
+        details = {name: value[name] for name in _COMMAND_FIELDS if name in value}
+        return reading.emitter.say(place, "status", words, {"event": event, **details})
+    reading.tokens.failed()
+    metadata: dict[str, Any] = {"event": "api_error"}
+    for name in _ERROR_FIELDS:
+        if value.get(name) is not None:
+            metadata[name] = value[name]
+    request = identifier(value.get("requestId"))
+    if request:
+        metadata["requestId"] = request
+    return reading.emitter.say(place, "error", words or "API error", metadata)
+
+
+# `system`, `attachment` and `progress` rows: what happens around the conversation.
+
+
+class Note(NamedTuple):
+    """How a row shows: the system block's subtype, its event, and a text if the row has none."""
+
+    subtype: str
+    event: str
+    message: str = ""
+
+
+# Subtypes of `system` rows, on disk and on stdout, that show. All others are logged, hidden.
+_SYSTEM = {
+    "compact_boundary": Note("status", "compaction", "Conversation compacted"),
+    "microcompact_boundary": Note("status", "compaction", "Tool results compacted"),
+    "local_command": Note("status", "local_command_output"),
+    "local_command_output": Note("status", "local_command_output"),
+    "api_error": Note("error", "api_error", "API error"),
+    "api_retry": Note("error", "api_retry", "API error; trying again"),
+    "informational": Note("status", "informational"),
+    "permission_denied": Note("status", "permission_denied", "Permission denied"),
+    "model_refusal_fallback": Note("status", "model_refusal", "The model refused"),
+    "model_refusal_no_fallback": Note("status", "model_refusal", "The model refused"),
+    "away_summary": Note("status", "away_summary"),
+    "scheduled_task_fire": Note("status", "scheduled_task", "A scheduled task runs"),
+    "memory_saved": Note("status", "memory_saved", "Memory saved"),
+    "agents_killed": Note("status", "agents_killed", "Background agents killed"),
+    "session_writes_lost": Note("error", "session_writes_lost", "Transcript rows were lost"),
+    "mirror_error": Note("error", "mirror_error", "Mirroring the transcript failed"),
+}
+_HOOK_SUBTYPES = frozenset({"hook_response", "stop_hook_summary"})
+# Attachments worth showing. A prompt typed mid-turn is one, too: `queued_command`.
+_ATTACHMENTS = {
+    "max_turns_reached": Note("status", "max_turns_reached", "Maximum number of turns reached"),
+    "task_status": Note("status", "task_status", "Background task"),
+    "edited_text_file": Note("status", "edited_text_file", "A file was changed outside"),
+    "hook_blocking_error": Note("hook_response", "hook_error", "A hook blocked"),
+    "hook_error_during_execution": Note("hook_response", "hook_error", "A hook failed"),
+    "hook_non_blocking_error": Note("hook_response", "hook_error", "A hook failed"),
+    "hook_system_message": Note("hook_response", "hook_message", "A hook says"),
+    "hook_stopped_continuation": Note("hook_response", "hook_error", "A hook stopped the turn"),
+}
+# Why a row of a known kind is hidden, by what the kind is a kind of.
+_HIDDEN_AS = {"subtype": "system", "attachment": "attachment", "progress": "progress"}
+# What every row carries, and what the block itself says: no part of its metadata.
+_ENVELOPE = frozenset(
+    [
+        "type",
+        "subtype",
+        "uuid",
+        "parentUuid",
+        "timestamp",
+        "sessionId",
+        "session_id",
+        "cwd",
+        "version",
+        "gitBranch",
+        "userType",
+        "isSidechain",
+        "agentId",
+        "entrypoint",
+        "slug",
+        "isMeta",
+        "content",
+        "level",
+        "logicalParentUuid",
+        "parentToolUseID",
+        "promptId",
+        "teamName",
+        "agentName",
+        "sessionKind",
+        "attachment",
+    ]
+)
+
+
+def read_system(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Turn a `system` row into a block; return what became of it."""
+    subtype = text(value.get("subtype"))
+    if subtype == "init":
+        return _start(reading, value, place)
+    if subtype.startswith("task_"):
+        return _task(reading, value, place, subtype)
+    words = all_text(value.get("content"))
+    note = _SYSTEM.get(subtype)
+    if subtype in _HOOK_SUBTYPES and _hook_failed(value):
+        note = Note("hook_response", "hook_error", "A hook failed")
+    elif not subtype and words:
+        note = Note("status", "notice")
+    if note is None:
+        _hide(reading, place, "subtype", subtype, shapes.SUBTYPES)
+        return reading.emitter.log(place, 0, value)
+    if note.event == "local_command_output":
+        words = command_text(words)
+    if subtype == "compact_boundary":
+        reading.tokens.set_aside()
+    message = words or _error_text(value) or text(value.get("message")) or note.message
+    if not message:
+        reading.reason = "empty"
+        return reading.emitter.log(place, 0, value)
+    metadata = {"event": note.event, **_details(value)}
+    return reading.emitter.say(place, note.subtype, message, metadata)
+
+
+def _hide(reading: Reading, place: Place, what: str, name: str, known: frozenset[str]) -> None:
+    """Say why a row is hidden: it is of a kind that shows nothing, or of an unknown one."""
+    if name in known:
+        reading.reason = _HIDDEN_AS[what]
+    else:
+        reading.unknown(what, name, place.source)
+
+
+def _details(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in value.items() if name not in _ENVELOPE}
+
+
+def _error_text(value: dict[str, Any]) -> str:
+    error = value.get("error")
+    if isinstance(error, dict):
+        inner = mapping(mapping(error.get("error")).get("error"))
+        return (
+            text(error.get("formatted")) or text(error.get("message")) or text(inner.get("message"))
+        )
+    return text(error)
+
+
+def _hook_failed(value: dict[str, Any]) -> bool:
+    return bool(
+        value.get("hookErrors")
+        or value.get("preventedContinuation")
+        or value.get("outcome") == "error"
+    )
+
+
+def _start(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Show the first `init`; the client repeats it for every turn."""
+    version = value.get("claude_code_version")
+    if isinstance(version, str):
+        reading.written_by(version)
+    reading.tokens.begun()
+    if reading.started:
+        reading.reason = "repeated"
+        return reading.emitter.log(place, 0, value)
+    reading.started = True
+    metadata = {"event": "init", **_details(value)}
+    return reading.emitter.say(place, "session_start", "Session started", metadata)
+
+
+def _task(reading: Reading, value: dict[str, Any], place: Place, subtype: str) -> int:
+    """Take what stdout says about background tasks and subagents."""
+    if subtype == "task_started":
+        stdout.task_started(reading, value)
+    elif subtype == "task_updated":
+        stdout.task_updated(reading, value)
+    if subtype != "task_notification":
+        _hide(reading, place, "subtype", subtype, shapes.SUBTYPES)
+        return reading.emitter.log(place, 0, value)
+    notice = stdout.task_notice(value)
+    reading.subagents.notified(notice)
+    metadata = {"event": NOTIFICATION.event, **_details(value)}
+    return reading.emitter.say(place, "status", notice.summary or "Background task ended", metadata)
+
+
+def read_attachment(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Turn an `attachment` row into a block; return what became of it."""
+    attachment = mapping(value.get("attachment"))
+    kind = attachment.get("type")
+    if kind == "queued_command":
+        return _queued(reading, value, place, attachment)
+    note = _ATTACHMENTS.get(kind) if isinstance(kind, str) else None
+    if kind == "teammate_mailbox":
+        return _mail(reading, value, place, attachment)
+    if note is None:
+        _hide(reading, place, "attachment", text(kind), shapes.ATTACHMENTS)
+        return reading.emitter.log(place, 0, value)
+    detail = next(
+        (
+            found
+            for name in ("message", "summary", "filename", "description", "stderr")
+            if (found := text(attachment.get(name)))
+        ),
+        "",
+    )
+    if not detail and note.subtype == "hook_response":
+        blocked = mapping(attachment.get("blockingError"))
+        detail = text(blocked.get("blockingError")) or all_text(attachment.get("content"))
+    message = f"{note.message}: {detail}" if detail else note.message
+    metadata = {"event": note.event, "attachment": attachment}
+    return reading.emitter.say(place, note.subtype, message, metadata)
+
+
+def _mail(reading: Reading, value: dict[str, Any], place: Place, attachment: dict[str, Any]) -> int:
+    """Show what teammates reported while a turn ran; what their clients say in JSON is hidden."""
+    letters = attachment.get("messages")
+    said = [
+        f'<teammate-message teammate_id="{text(mapping(letter).get("from"))}">\n{words}\n'
+        "</teammate-message>"
+        for letter in (letters if isinstance(letters, list) else [])
+        if (words := text(mapping(letter).get("text")).strip()) and not words.startswith("{")
+    ]
+    if not said:
+        reading.reason = "attachment"
+        return reading.emitter.log(place, 0, value)
+    message = "\n\n".join(said)
+    for notice in teammate_notices(message):
+        reading.subagents.notified(notice)
+    return reading.emitter.say(place, PEER.subtype, message, {"event": PEER.event})
+
+
+def _queued(
+    reading: Reading, value: dict[str, Any], place: Place, attachment: dict[str, Any]
+) -> int:
+    """Show what was typed while a turn ran: the transcript has it nowhere else."""
+    prompt = attachment.get("prompt")
+    if attachment.get("commandMode") == "task-notification":
+        value = {**value, "origin": {"kind": "task-notification"}}
+    elif attachment.get("isMeta") is True:
+        value = {**value, "isMeta": True, "origin": attachment.get("origin")}
+    elif isinstance(attachment.get("origin"), dict):
+        value = {**value, "origin": attachment["origin"], "promptSource": "queued"}
+    elif attachment.get("commandMode") == "prompt":
+        value = {**value, "promptSource": "queued"}
+    outcome = say(reading, value, place, prompt)
+    reading.mark = PLAIN  # it stands within a turn, so it opens no branch
+    return outcome
+
+
+def read_progress(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Hide a progress row, but note which agent it shows at work."""
+    data = mapping(value.get("data"))
+    name = text(data.get("type"))
+    if name == "agent_progress":
+        reading.subagents.names("progress", value.get("parentToolUseID"), data.get("agentId"))
+    _hide(reading, place, "progress", name, shapes.PROGRESS)
+    if reading.emitter.sink.wants_hidden:
+        return reading.emitter.log(place, 0, value, f"{label(value)}/{name}" if name else "")
+    return HIDDEN
+
+
+# One transcript file: rows in, blocks out, every line settled once.
+#
+# The file may lie there whole (`run`) or come row by row (`take`); either way `finish` says what
+# only the end tells, and `branches` may be asked for before.
+
+# Rows that stand in the chain of messages, and stdout lines that correspond to them.
+_CHAINED: dict[str, Reader] = {
+    "user": read_user,
+    "assistant": read_assistant,
+    "system": read_system,
+    "attachment": read_attachment,
+    "progress": read_progress,
+}
+_EVENTS: dict[str, Reader] = {
+    "result": stdout.read_result,
+    "auth_status": stdout.read_auth_status,
+    "rate_limit_event": stdout.read_rate_limit,
+}
+# Why a row is hidden or folded if its reader does not say.
+_REASONS = {HIDDEN: "bookkeeping", FOLDED: "repeated"}
+_REASON_OF_ROW = {"stream_event": "partial-message", **dict.fromkeys(shapes.CONTROL, "control")}
+# Rows with words for which the client asked a model, and no other row shows that it did.
+_MADE_BY_A_MODEL = frozenset({"ai-title", "summary"})
+
+
+def _words(value: dict[str, Any], pieces: list[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the type and the words of each block that a row gives, as far as it has words."""
+    for part in pieces:
+        said = part_text(part)
+        if said is not None and value.get("type") == "user":
+            voice, ((before, typed),) = listen(value, [said])
+            if voice.is_person and not before:
+                yield "user_message", typed
+        elif said is not None:
+            yield "assistant_text", said
+        elif isinstance(part, dict) and part.get("type") == "thinking":
+            yield "thinking", text(part.get("thinking"))
+
+
+def _read_unknown(reading: Reading, value: dict[str, Any], place: Place) -> int:
+    """Hide a row of a type that is not known, which stands in the chain."""
+    reading.unknown("row", value["type"], place.source)
+    return reading.emitter.log(place, 0, value)
+
+
+class Reading:
+    """The state of reading one file of a session.
+
+    Args:
+        sink: takes the blocks of the whole session.
+        calls: the open tool calls of the whole session.
+        subagents: the agent calls and threads of the whole session.
+        file: the name that blocks and findings say.
+        thread: the conversation that all rows belong to; None where the rows say it.
+        session: the session id for rows that come before any that names one.
+        meta: the sidecar of a subagent's file.
+    """
+
+    def __init__(
+        self,
+        sink: BlockSink,
+        calls: Calls,
+        subagents: Subagents,
+        file: str,
+        *,
+        thread: str | None,
+        session: str,
+        meta: dict[str, Any],
+    ) -> None:
+        self.emitter = Emitter(sink)
+        self.calls = calls
+        self.subagents = subagents
+        self.tokens = Ledger()
+        self.queue = Queue(self)
+        self.tree = Tree()
+        self.version: str | None = None
+        # Set by a row's reader for the tree: what the row is to it.
+        self.mark = PLAIN
+        # The last row that warns the model of a command which the row below it shows.
+        self.caveat: str | None = None
+        # What stdout lines said so far: an init, answers, and the agent of each call.
+        self.started = False
+        self.answers = False
+        self.stdout_agents: dict[str, str] = {}
+        tally = sink.tally
+        # By outcome: PARSED, HIDDEN, FOLDED.
+        self._settle_parsed = tally.settle_parsed
+        self._settle_with_reason = {HIDDEN: tally.settle_hidden, FOLDED: tally.settle_folded}
+        # Why the row at hand is hidden or folded; its reader sets it.
+        self.reason = ""
+        self._sink = sink
+        self._file = file
+        self._thread = thread
+        self._session = session
+        # The session of the first message, and whether one of another session was remarked on.
+        self._home = session or None
+        self._mixed = False
+        self._meta = meta
+        self._occurrences: dict[str, int] = {}
+        self._sidechains: dict[str, str] = {}
+        self._last_sidechain: str | None = None
+        self._superseded: dict[int, str] = {}
+        if thread is None:
+            subagents.main_rows = self.tree.numbers
+
+    def run(self, source: Source) -> None:
+        """Read the whole file, and finish."""
+        sink, read = self._sink, self._read
+        tally = sink.tally
+        with source.open() as stream:
+            rows = read_rows(stream, self._file, sink.tally, sink.finding, is_record=is_row)
+            for row in rows:
+                outcome = read(row)
+                if outcome == PARSED and not row.salvaged:
+                    tally.parsed += 1  # by far the most, so without a call
+                else:
+                    self.settle(row, outcome)
+        self.finish()
+
+    def take(self, row: Row) -> None:
+        """Read one row of a file that grows."""
+        self.settle(row, self._read(row))
+
+    def describe(self, meta: dict[str, Any]) -> None:
+        """Take the sidecar of a subagent's file, which may come, or change, after its rows."""
+        self._meta = meta
+        thread = self.subagents.threads.get(self._thread or "")
+        if thread is not None:
+            thread.meta = meta
+            self.subagents.changed = True
+
+    def branches(self) -> None:
+        """State which blocks stand on a replaced branch, as far as the rows tell."""
+        now: dict[int, str] = {}
+        for handle, reason in self.tree.superseded():
+            now.setdefault(handle, reason)
+        for handle in sorted(now.keys() - self._superseded.keys()):
+            self._sink.supersede(handle, now[handle])
+        # Only of a file that grows: what a rewind replaced may be gone on with after all.
+        for handle in sorted(self._superseded.keys() - now.keys()):
+            self._sink.amend(handle, superseded=False)
+        self._superseded = now
+
+    def finish(self) -> None:
+        """Say what only the end of the file tells."""
+        sink = self._sink
+        self.queue.finish()
+        self.branches()
+        if self._thread is None:
+            for finding in self.tree.findings(self._file):
+                sink.finding(finding)
+        self.tokens.state(sink, MAIN)
+        self.subagents.close(self._file)
+        if self.version is not None:
+            sink.client_version = self.version
+
+    def compare(self) -> None:
+        """Hold the client's own count against all files; on stdout it is known to be better."""
+        if not self.started:
+            compare(self._sink, self._file)
+
+    def written_by(self, version: str) -> None:
+        """Note which client wrote the rows from here on; a file may span an upgrade."""
+        self.version = version
+        self.tokens.wrote(version)
+
+    def settle(self, row: Row, outcome: int) -> None:
+        """Count the line of `row`, unless it is to be counted later."""
+        if outcome == PARSED:
+            self._settle_parsed(row)
+        elif outcome != LATER:
+            reason = self.reason or _REASONS[outcome]
+            self._settle_with_reason[outcome](row, reason)
+
+    def unknown(self, what: str, name: str, source: BlockSource) -> None:
+        """Note something of a kind that no known client writes.
+
+        Args:
+            what: what it is: a row, a subtype, an attachment, a part, …
+            name: its kind, as the row says it.
+            source: where it stands.
+        """
+        self.reason = "unknown"
+        self._sink.drifts.note(what, name or "without type", source, self.version)
+
+    def hide_part(self, place: Place, index: int, value: dict[str, Any], part: Any) -> int:
+        """Log a part of a row's content that shows nothing; return `HIDDEN`."""
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        if isinstance(kind, str) and kind in shapes.PARTS:
+            self.reason = "part"
+        else:
+            self.unknown("part", text(kind), place.source)
+        return self.emitter.log_part(place, index, value, part)
+
+    def _read(self, row: Row) -> int:
+        value = row.value
+        self.reason = ""
+        if "session_id" in value and "sessionId" not in value:
+            value = stdout.normalise(value)
+        kind = value.get("type")
+        if type(kind) is not str:
+            return self._bookkeep(row, value, "")
+        reader = _CHAINED.get(kind)
+        if reader is None:
+            if "parentUuid" not in value:
+                return self._bookkeep(row, value, kind)
+            reader = _read_unknown  # others name it as their parent all the same
+        version = value.get("version")
+        if version != self.version and type(version) is str:
+            self.written_by(version)
+        uuid = value.get("uuid")
+        if type(uuid) is not str or len(uuid) != 36 or not uuid.isascii():
+            uuid = identifier(uuid)
+        tree = self.tree
+        thread = self._thread
+        if uuid is not None and uuid in tree.numbers:
+            if thread is not None:
+                tree.begin_again(uuid)
+            self.emitter.log(self._place(row, value, None, thread or MAIN), 0, row.value)
+            if self._reword(value, tree.blocks_of(uuid)):
+                self.reason = "rewritten"
+            return FOLDED
+        if thread is None and self.subagents.rows and uuid in self.subagents.rows:
+            self.subagents.copied_early = True
+        # A compaction's or a forked agent's file begins with rows of the thread it looks at.
+        if thread is not None and uuid is not None and self.subagents.is_copy(uuid, self._file):
+            self.reason = "copy"
+            return FOLDED
+        if thread is None:
+            if value.get("isSidechain") is True:
+                thread = self._sidechain(value, uuid, row)
+            elif "parentToolUseID" in value and kind != "progress":
+                thread = stdout.conversation_of(self, value)
+            else:
+                thread = MAIN
+        place = self._place(row, value, uuid, thread)
+        if place.session != self._home:
+            self._note_session(row, place.session)
+        emitter = self.emitter
+        queue = self.queue
+        if (queue.removed or queue.taken_in) and (thread is MAIN or self._thread is not None):
+            queue.before(kind, value, place)
+        if thread is not MAIN:
+            self._open(thread, place, kind, value)
+        emitter.first, emitter.count = DROPPED, 0
+        self.mark = PLAIN
+        outcome = reader(self, value, place)
+        if self.mark == PROMPT:
+            self.tokens.asked()
+        elif self.mark == PLAIN and kind != "user":
+            self.mark = NOTED
+        if thread is MAIN:
+            self.answers = self.answers or (outcome == PARSED and kind == "assistant")
+            tree.add(uuid, row, self.mark, place.session, emitter.first, emitter.count)
+        else:
+            tree.add_aside(uuid, emitter.first, emitter.count)
+        return outcome
+
+    def _reword(self, value: dict[str, Any], handles: range) -> bool:
+        """Give the blocks of a row the words of its repetition; return whether they are others.
+
+        As in the client, a row keeps its place and has what was written last. Calls and results
+        stay as they are: what was made of them is known by their ids.
+        """
+        pieces = parts(mapping(value.get("message")).get("content"))
+        words = list(_words(value, pieces))
+        if not len(words) == len(pieces) == len(handles):
+            return False
+        changed = [
+            self._sink.reword(handle, kind, said)
+            for handle, (kind, said) in zip(handles, words, strict=True)
+        ]
+        return any(changed)
+
+    def _bookkeep(self, row: Row, value: dict[str, Any], kind: str) -> int:
+        """Take a row outside the chain: queue, titles, snapshots, and all that is unknown."""
+        if kind == "queue-operation":
+            place = self._place(row, value, identifier(value.get("uuid")), self._thread or MAIN)
+            self.reason = "queue"
+            outcome = self.queue.take(row, value, place)
+            operation = text(value.get("operation"))
+            if operation not in shapes.QUEUE_OPERATIONS:
+                self.unknown("queue operation", operation, place.source)
+            # An entry that is shown later has the first ids of the row for its blocks.
+            index = 2 * max(1, len(parts(value.get("content")))) if outcome == LATER else 0
+            self.emitter.log(place, index, row.value)
+            return outcome
+        event = _EVENTS.get(kind)
+        if event is not None and isinstance(value.get("sessionId"), str):
+            place = self._place(row, value, identifier(value.get("uuid")), MAIN)
+            return event(self, row.value, place)
+        if kind == "last-prompt":
+            leaf = value.get("leafUuid")
+            if isinstance(leaf, str):
+                self.tree.name_leaf(leaf)
+        elif kind == "summary" and isinstance(value.get("leafUuid"), str):
+            if value["leafUuid"] in self.tree.numbers:  # else it is an older file's
+                self.tree.name_leaf(value["leafUuid"])
+            self.tokens.set_aside()
+        elif kind == "cost-state":
+            self.tokens.note_cost(value.get("modelUsage"))
+        elif kind in _MADE_BY_A_MODEL:
+            self.tokens.set_aside()
+        elif kind in _REASON_OF_ROW:
+            self.reason = _REASON_OF_ROW[kind]
+        elif kind not in shapes.ROWS:
+            source: BlockSource = {
+                "file": self._file,
+                "line": row.line,
+                "offset": row.offset,
+                "length": row.length,
+            }
+            self.unknown("row", kind or "without type", source)
+        if self._sink.wants_hidden:
+            place = self._place(row, value, None, self._thread or MAIN)
+            self.emitter.log(place, 0, row.value)
+        return HIDDEN
+
+    def _place(self, row: Row, value: dict[str, Any], uuid: str | None, conversation: str) -> Place:
+        session = value.get("sessionId")
+        if type(session) is str and session:
+            self._session = session
+        else:
+            session = self._session
+        _, line, offset, length, _, _, lossy = row
+        source = {"file": self._file, "line": line, "offset": offset, "length": length}
+        base = self._hash(row) if uuid is None else uuid
+        timestamp = times.native(value.get("timestamp"))
+        # What `Place(…)` does, without the Python call around it: this runs once per row.
+        return tuple.__new__(Place, (base, conversation, session, timestamp, source, lossy))
+
+    def _note_session(self, row: Row, session: str) -> None:
+        """Remark once on a message of another session: two clients, or a copy, mixed them."""
+        if self._home is None:
+            self._home = session
+        elif self._thread is None and not self._mixed:
+            self._mixed = True
+            message = f"a row of session {session} stands among those of {self._home}"
+            finding = Finding(
+                "mixed-sessions", self._file, row.line, row.offset, row.length, message
+            )
+            self._sink.finding(finding)
+
+    def _hash(self, row: Row) -> str:
+        """Name a row without uuid by its bytes, so that no repair of other lines moves it."""
+        digest = short_hash(row.raw.removesuffix(b"\n"))
+        occurrence = self._occurrences.get(digest, 0)
+        self._occurrences[digest] = occurrence + 1
+        return f"h{digest}:{occurrence}"
+
+    def _sidechain(self, value: dict[str, Any], uuid: str | None, row: Row) -> str:
+        """Return the thread of a subagent's row in the main file: by agent id, else by root."""
+        thread = agent_id(value.get("agentId"))
+        if thread is None:
+            parent = value.get("parentUuid")
+            known = self._sidechains.get(parent) if isinstance(parent, str) else None
+            if known is None and parent is not None:
+                known = self._last_sidechain
+            thread = known or f"sidechain-{agent_id(uuid) or self._hash(row)}"
+        if uuid is not None:
+            self._sidechains[uuid] = thread
+        self._last_sidechain = thread
+        return thread
+
+    def _open(self, name: str, place: Place, kind: str, value: dict[str, Any]) -> None:
+        thread = self.subagents.open(name, place, self._file, self._meta)
+        if thread.prompt is None and kind == "user":
+            message = value.get("message")
+            content = message.get("content") if isinstance(message, dict) else None
+            first = next((piece for piece in map(part_text, parts(content)) if piece), "")
+            thread.prompt = text(first)
+            self.subagents.changed = True

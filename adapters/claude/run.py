@@ -1,0 +1,380 @@
+"""A session of Claude Code at work: a process of the real client for each turn."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agentsdir.adapters import processes
+from agentsdir.adapters.claude import control
+from agentsdir.adapters.claude.moving import place, session_files
+from agentsdir.adapters.claude.store import host_paths
+from agentsdir.adapters.claude.stream import StdoutTranslator
+from agentsdir.adapters.claude.tokens import LIMITS
+from agentsdir.adapters.processes import Program, command_of, environment_of
+from agentsdir.adapters.protocol import deny_all
+from agentsdir.formats.errors import ProviderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping
+    from pathlib import Path
+
+    from agentsdir.adapters.claude.tokens import Outcome
+    from agentsdir.adapters.protocol import Content, NativeFile, Process, Profile, SessionSpec
+    from agentsdir.formats.blocks import StreamEvent
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.source import Source
+
+
+# Which sessions are open in a running client: the registry that newer ones keep.
+#
+# A client writes ``sessions/<pid>.json`` while it lives, and leaves it behind when it is killed; so
+# an entry counts only while its process is the one that wrote it.
+
+_MAX_ENTRY = 64 * 1024
+
+
+def holder(storage: Path, native_id: str) -> Process | None:
+    """Return the running client that has a session open, None when none says so."""
+    with suppress(OSError):
+        for path in sorted((storage / "sessions").glob("*.json")):
+            entry = _entry(path)
+            if entry.get("sessionId") != native_id or type(entry.get("pid")) is not int:
+                continue
+            found = processes.find(entry["pid"])
+            if found is not None and str(entry.get("procStart", found.started)) == str(
+                found.started
+            ):
+                return found
+    return None
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    try:
+        # O_NONBLOCK: whatever else stands there must not hang us.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            value = orjson.loads(stream.read(_MAX_ENTRY))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+# Whether a run of the client succeeded, by its own words; its exit code says next to nothing.
+
+# By what the client calls it: the `error` of its message, or the HTTP status.
+_KINDS = {
+    "authentication_failed": "bad-key",
+    "oauth_org_not_allowed": "bad-key",
+    "401": "bad-key",
+    "403": "bad-key",
+    "billing_error": "billing",
+    "rate_limit": "rate-limited",
+    "429": "rate-limited",
+    "overloaded": "overloaded",
+    "529": "overloaded",
+    "model_not_found": "no-model",
+}
+_HINTS = {
+    "bad-key": "log in with the client, or set its key in config.toml",
+    "rate-limited": "send the prompt again later",
+    "overloaded": "send the prompt again later",
+    "no-conversation": "`agentsdir reset` begins it anew; the log keeps what it has",
+    "session-in-use": "another client may have it open; if not, end the process that has",
+    "cut-stream": "send the prompt again; what was done until then is in the log",
+}
+_STATUS = re.compile(r"API Error: (\d{3})\b")
+_TOLD = 2000
+
+
+def is_settled(told: StdoutTranslator) -> bool:
+    """Tell whether the client has answered and nothing runs on in its background."""
+    return bool(told.outcomes) and not told.outcomes[-1].queued and not told.has_tasks
+
+
+def failure(told: StdoutTranslator, code: int | None, errors: str) -> ProviderError | None:
+    """Return why a run failed, None where it did not: its last result says so.
+
+    Args:
+        told: all of its output.
+        code: its exit code, None when it had to be ended.
+        errors: the end of its standard error.
+    """
+    if not told.outcomes:
+        return _unfinished(code, errors)
+    outcome = told.outcomes[-1]
+    # Who set a limit takes what was said before it for the answer.
+    if not outcome.failed or outcome.subtype in LIMITS:
+        return None
+    return _error(_kind(outcome, told.error), outcome.reason)
+
+
+def _kind(outcome: Outcome, error: str) -> str:
+    message, reason = outcome.reason, outcome.terminal_reason
+    if message.startswith("No conversation found"):
+        return "no-conversation"
+    if reason == "prompt_too_long" or message.startswith("Prompt is too long"):
+        return "prompt-too-long"
+    if outcome.stop_reason == "refusal":
+        return "refused"
+    if reason.startswith("aborted"):
+        return "aborted"
+    found = _STATUS.search(message)
+    status = str(outcome.api_error_status or (found[1] if found else ""))
+    return _KINDS.get(error) or _KINDS.get(status) or "api-error"
+
+
+def _unfinished(code: int | None, errors: str) -> ProviderError:
+    told = errors[-_TOLD:]
+    if "is already in use" in errors:
+        return _error("session-in-use", told)
+    if told and code == 1:
+        return _error("refused-start", told)  # it did not like how it was started, and says why
+    how = "was ended" if code is None else f"ended with {code}"
+    said = f": {told}" if told else ", and said nothing"
+    return _error("cut-stream", f"the client {how} before it had answered{said}")
+
+
+def _error(kind: str, message: str) -> ProviderError:
+    return ProviderError(message, hint=_HINTS.get(kind), kind=kind)
+
+
+# The running side of Claude Code, which imports what it needs when a session is run.
+
+OPTIONS = ("append-system-prompt", "disallowed-tools", "fallback-model", "max-turns")
+
+
+class ClaudeProvider:
+    """Opens sessions of Claude Code, each under an id that we choose.
+
+    The options are the client's own long options; none of them loosens a permission or names
+    something to run (decision D33).
+    """
+
+    option_names: tuple[str, ...] = OPTIONS
+    default_model = ""
+    runs_program = True
+
+    def create(self, spec: SessionSpec) -> ClaudeSession:
+        """Open a new session. Raises `ProviderError`."""
+        return ClaudeSession(spec, "--session-id")
+
+    def restore(self, spec: SessionSpec, state: bytes) -> ClaudeSession:
+        """Reopen one, from its transcript alone, which is put in place if it is not there.
+
+        Without one of its own it begins anew. Raises as `place` does.
+        """
+        from agentsdir.adapters.claude.moving import role_at
+
+        del state
+        self.place(spec)
+        known = any(role_at(path, spec.native_id) == "main" for path in spec.transcripts)
+        return ClaudeSession(spec, "--resume" if known else "--session-id")
+
+    def fork(
+        self,
+        transcripts: Mapping[str, Source],
+        old_id: str,
+        new_id: str,
+        report: Callable[[Finding], None],
+    ) -> Iterator[NativeFile]:
+        """Yield the transcripts of a session under another id, as the client forks one."""
+        from agentsdir.adapters.claude import moving
+
+        return moving.fork(transcripts, old_id, new_id, report)
+
+    def native_files(self, spec: SessionSpec) -> list[NativeFile]:
+        """Return the session's files as they stand in the client's store."""
+        from agentsdir.adapters.claude.moving import session_files
+
+        return session_files(spec)
+
+    def place(self, spec: SessionSpec) -> list[Path]:
+        """Put saved transcripts where the client finds them (see `placing`)."""
+        from agentsdir.adapters.claude import moving
+
+        check_closed(spec)
+        return moving.place(spec)
+
+    def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
+        """Return whether a turn of ours wrote the file anew; else the client only appends."""
+        del saved, present
+        return ours
+
+    def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
+        """Return what a profile puts into a workspace."""
+        from agentsdir.adapters.claude import moving
+
+        return moving.workspace_files(profile)
+
+
+# One session of Claude Code at work: a process of the real client for each turn (decision D11).
+
+COMMAND = "claude"
+_PROTOCOL = (
+    "--print",
+    "--input-format=stream-json",
+    "--output-format=stream-json",
+    "--verbose",
+    "--include-partial-messages",
+    "--replay-user-messages",
+    "--permission-prompt-tool=stdio",
+)
+# What a client that runs us says to its children: ours would take it for its own.
+_NOT_INHERITED = frozenset({"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID"})
+# What stdout says of the run, and not of the talk: `turn.start` and `turn.complete` tell of its
+# ends, and of attempts that failed the transcript has a row.
+_SAID_ELSEWHERE = frozenset({"init", "result", "api_retry", "task_notification"})
+
+
+class ClaudeSession:
+    """One session; between turns it is nothing but its files.
+
+    Args:
+        opening: the client's option that takes the session's id.
+    """
+
+    def __init__(self, spec: SessionSpec, opening: str) -> None:
+        self._spec = spec
+        self._patience = spec.host.patience
+        self._opening = opening
+        self._program: Program | None = None
+        self._translator = StdoutTranslator()
+        self._confirm = spec.host.confirm
+
+    def send(self, content: Content) -> Iterator[StreamEvent]:
+        """Run one turn. Success is what the client's last result says, never its exit code.
+
+        Raises `ProviderError` of the kinds that docs/clients/claude.md, "Running", has in
+        its table, and ``use-reset``, ``no-client``, ``no-folder`` and ``session-open`` before
+        anything is started.
+        """
+        spec = self._spec
+        if isinstance(content, str) and content.split()[:1] == ["/clear"]:
+            # The client would go on under another id, and this session be as it was.
+            raise ProviderError(
+                "/clear would begin another session",
+                hint="`agentsdir reset` does it here",
+                kind="use-reset",
+            )
+        check_closed(spec)
+        # The row of the prompt gets this id, so its block is known before the client is.
+        prompt = control.encode(control.prompt_line(content, spec.native_id, spec.new_id()))
+        failed = yield from self._run(prompt)
+        if failed is not None and failed.kind == "no-conversation" and place(spec, here=True):
+            # An older client looks in the folder of its working directory alone.
+            self.stop()
+            self._translator = StdoutTranslator()
+            failed = yield from self._run(prompt, again=True)
+        if failed is not None:
+            raise failed
+
+    def _run(
+        self, prompt: bytes, *, again: bool = False
+    ) -> Generator[StreamEvent, None, ProviderError | None]:
+        """Run the client once; return why it failed. A prompt that is sent again is told once."""
+        spec = self._spec
+        environment = environment_of(spec.host, _NOT_INHERITED)
+        command = self._command(environment)
+        program = self._program = Program(command, cwd=spec.cwd, environment=environment)
+        spec.host.began(program.process)
+        told = list(self._translator.line(prompt))
+        if not again:
+            yield from told
+        program.write(prompt)
+        deadline: float | None = None  # a client that goes on talking does not move it
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            said = None if left is not None and left <= 0 else next(program.lines(left), None)
+            if said is None:
+                break
+            yield from self._hear(program, said)
+            if not self._is_done:
+                deadline = None
+            elif deadline is None:
+                deadline = time.monotonic() + self._patience
+        yield from self._translator.end()
+        code = program.wait(self._patience if program.is_over else 0)
+        return failure(self._translator, code, program.errors)
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether the client has given its result, and nothing of it runs on."""
+        return is_settled(self._translator) and not self._translator.tasks
+
+    def _hear(self, program: Program, line: bytes) -> Iterator[StreamEvent]:
+        if reply := control.answer(line, self._confirm):
+            program.write(reply)
+        else:
+            yield from filter(_is_of_the_talk, self._translator.line(line))
+        if is_settled(self._translator):
+            program.close_input()
+
+    def interrupt(self) -> Iterator[StreamEvent]:
+        """Ask the client to stop, by its protocol and then by a signal; it keeps what it can."""
+        program = self._program
+        if program is None:
+            return
+        self._confirm = deny_all  # who interrupts a turn is asked nothing more about it
+        program.write(control.INTERRUPT)
+        program.close_input()
+        for line in program.lines(self._patience):
+            yield from self._hear(program, line)
+        program.signal(signal.SIGINT)
+        for line in program.lines(self._patience):
+            yield from self._hear(program, line)
+        yield from self._translator.end()
+
+    def suspend(self) -> bytes:
+        """Return nothing: the transcript says all (decision D23)."""
+        return b""
+
+    def stop(self) -> None:
+        """End the client and everything that it started."""
+        if self._program is not None:
+            self._program.end(self._spec.host.marks)
+
+    def transcripts(self) -> list[NativeFile]:
+        """Return the session's files as they stand in the client's store."""
+        return session_files(self._spec)
+
+    def _command(self, environment: Mapping[str, str]) -> list[str]:
+        spec = self._spec
+        command = command_of(spec.host, COMMAND, "Claude Code", environment)
+        options = [
+            ("--model", spec.model),
+            ("--permission-mode", spec.host.permission_mode),
+            ("--system-prompt", spec.system_prompt),
+            *((f"--{name}", spec.options.get(name, "")) for name in OPTIONS),
+        ]
+        # One word each: a value may begin with a hyphen.
+        chosen = [f"{name}={value}" for name, value in options if value]
+        return [*command, *_PROTOCOL, *chosen, f"{self._opening}={spec.native_id}"]
+
+
+def _is_of_the_talk(event: StreamEvent) -> bool:
+    """Tell whether an event is none of those that the log or the transcript have of their own."""
+    block = event.get("block") or {}
+    return (block.get("metadata") or {}).get("event") not in _SAID_ELSEWHERE
+
+
+def storage_of(spec: SessionSpec) -> Path:
+    """Return the client's storage folder."""
+    return host_paths(spec.host, spec.cwd).storage
+
+
+def check_closed(spec: SessionSpec) -> None:
+    """Raise `ProviderError` (kind ``session-open``) while another client has the session open."""
+    other = holder(storage_of(spec), spec.native_id)
+    if other is not None:
+        raise ProviderError(
+            f"session {spec.native_id} is open in another client, process {other.pid}",
+            hint="end it there first; two clients would lose each other's answers",
+            kind="session-open",
+        )

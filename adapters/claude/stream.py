@@ -1,0 +1,326 @@
+"""Standard output of a run of Claude Code as stream events."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from agentsdir.adapters.claude.rows import CALLS
+from agentsdir.adapters.claude.sessions import Growing
+from agentsdir.adapters.claude.shapes import SYNTHETIC, identifier, is_row, mapping, text
+from agentsdir.adapters.claude.subagents import TOOLS
+from agentsdir.adapters.claude.tokens import Spent, message_usage, read_outcome, total_cost
+from agentsdir.formats import blocks
+from agentsdir.formats.blocks import MAIN, Deltas, make_block
+from agentsdir.formats.rows import LineFeed
+from agentsdir.formats.sink import StdoutSink, encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agentsdir.adapters.claude.tokens import Outcome
+    from agentsdir.formats.blocks import Block, StreamEvent, Usage
+    from agentsdir.formats.findings import Finding
+
+
+# Partial messages of stdout: the blocks of the message that streams, before they are whole.
+#
+# A block is completed by the `assistant` line that brings it whole, never by its own end in the
+# stream: that comes later, and the client makes it up where a stream was cut. What no line brings
+# (the stream broke and the message was asked for anew, or the turn ended) is superseded: it was
+# seen, and the client does not go on with it. So are the whole blocks of a message that another
+# one follows before its end, unless the conversation went on from them.
+
+_DELTAS = {"text_delta": "text", "thinking_delta": "thinking"}
+_MOST_BLOCKS = 10_000  # no message has that many
+
+
+class _Partial:
+    """One block that began."""
+
+    __slots__ = ("block", "deltas", "gone", "handle", "pieces")
+
+    def __init__(self, handle: str, block: Block) -> None:
+        self.handle = handle
+        self.block = block
+        self.gone = False
+        self.deltas = Deltas()
+        self.pieces: list[str] = []  # of a call's input
+
+
+class Partials:
+    """The message that streams now. Only the main thread's ever does."""
+
+    def __init__(self) -> None:
+        self.message = ""
+        # What its start says was spent; the end says only what changed.
+        self.usage: dict[str, Any] = {}
+        self._began: dict[int, _Partial] = {}
+        # Its whole blocks, by index, while they may yet be replaced: their handles.
+        self._whole: dict[int, str] = {}
+
+    def take(self, value: dict[str, Any]) -> list[StreamEvent]:
+        """Take a `stream_event` line."""
+        if value.get("parent_tool_use_id") is not None:
+            return []
+        event = mapping(value.get("event"))
+        kind = event.get("type")
+        events: list[StreamEvent] = []
+        if kind == "message_start":
+            events = self._replaced()
+            message = mapping(event.get("message"))
+            self.message = identifier(message.get("id")) or ""
+            self.usage = mapping(message.get("usage"))
+            self._began.clear()
+            self._whole.clear()
+        elif kind in ("content_block_start", "content_block_delta"):
+            index = event.get("index")
+            if type(index) is int and 0 <= index < _MOST_BLOCKS and self.message:
+                if kind == "content_block_start":
+                    events = self._start(index, event, text(value.get("session_id")))
+                elif index in self._began:
+                    events = _more(self._began[index], mapping(event.get("delta")))
+        cut = mapping(value.get("abandoned_blocks"))
+        if cut and cut.get("api_message_id") == self.message:
+            first = cut.get("from_block_index")
+            events += self._replaced(first if type(first) is int else 0)
+        if kind == "message_stop":
+            self._whole.clear()
+        return events
+
+    def line_of(self, message_id: Any) -> list[StreamEvent]:
+        """Note a whole line of a message: if it is another one, this one is not gone on with."""
+        return [] if message_id == self.message else self._replaced()
+
+    def answered(self) -> None:
+        """Note that the conversation went on: what is whole of this message stays."""
+        self._whole.clear()
+
+    def claim(self, block: Block) -> str | None:
+        """Return the handle under which a completed block began, if it did."""
+        if block.get("messageId") != self.message or block["conversationId"] != MAIN:
+            return None
+        for index, partial in self._began.items():
+            if all(block.get(name) == partial.block.get(name) for name in ("type", "toolUseId")):
+                self._whole[index] = self._began.pop(index).handle
+                return self._whole[index]
+        return None
+
+    def _replaced(self, first: int = 0) -> list[StreamEvent]:
+        """Supersede all blocks from index `first` on, the whole ones, too."""
+        gone = [index for index in self._whole if index >= first]
+        events = [
+            blocks.block_update(self._whole.pop(index), {"superseded": True}, MAIN)
+            for index in gone
+        ]
+        return events + self.abandon(first)
+
+    def abandon(self, first: int = 0) -> list[StreamEvent]:
+        """Supersede the blocks from index `first` on that are not whole.
+
+        If one of them is brought after all, it is completed as if nothing had been said.
+        """
+        events: list[StreamEvent] = []
+        for index, partial in self._began.items():
+            if index >= first and not partial.gone:
+                partial.gone = True
+                updates: dict[str, Any] = {"superseded": True}
+                if partial.pieces:
+                    updates["input"] = _input(partial)
+                events.append(blocks.block_update(partial.handle, updates, MAIN))
+        return events
+
+    def _start(self, index: int, event: dict[str, Any], session: str) -> list[StreamEvent]:
+        part = mapping(event.get("content_block"))
+        kind, fields = _begun(part)
+        if not kind:
+            return []
+        handle = f"{MAIN}/{self.message}/{index}"
+        fields["messageId"] = self.message
+        block = encodable(make_block(kind, handle, MAIN, session, None, None, **fields))
+        self._began[index] = _Partial(handle, block)
+        return [blocks.block_start(handle, block)]
+
+
+def _begun(part: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the type and the own fields of the block that a part begins; no type for none."""
+    kind = text(part.get("type"))
+    if kind == "text":
+        return "assistant_text", {"content": text(part.get("text"))}
+    if kind == "thinking":
+        return "thinking", {"content": text(part.get("thinking"))}
+    if kind == "redacted_thinking":
+        return "thinking", {"content": "", "redacted": True}
+    if kind in CALLS:
+        called = {"toolUseId": text(part.get("id")), "status": "pending"}
+        name = text(part.get("name"))
+        if kind == "tool_use" and name in TOOLS:
+            return "subagent", {"subagentId": None, "input": "", **called}
+        return "tool_use", {"toolName": name, "input": {}, **called}
+    return "", {}
+
+
+def _more(partial: _Partial, delta: dict[str, Any]) -> list[StreamEvent]:
+    kind = text(delta.get("type"))
+    if kind == "input_json_delta":
+        partial.pieces.append(text(delta.get("partial_json")))
+    if kind not in _DELTAS or "content" not in partial.block:
+        return []
+    more = partial.deltas.more(text(delta.get(_DELTAS[kind])))
+    return [blocks.text_delta(partial.handle, more, MAIN)] if more else []
+
+
+def _input(partial: _Partial) -> Any:
+    """Return what is there of a call's input: the prompt of an agent's is text in any case."""
+    whole = "".join(partial.pieces)
+    if partial.block["type"] == "subagent":
+        return whole
+    try:
+        return json.loads(whole) if whole else {}
+    except (ValueError, RecursionError):
+        return whole
+
+
+# Standard output of one run, as stream events (docs/clients/claude.md, "Stream and file").
+#
+# The lines are read as the transcript is, by the same reading; what they say before a block is
+# whole comes from the partial messages among them.
+
+_FILE = "stdout"
+
+
+class _Sink(StdoutSink):
+    """Events of a run, whose count is told in another way."""
+
+    def use(self, conversation: str, usage: Usage) -> None:
+        """Tell what a subagent spent; the main thread's count is told as it runs."""
+        if conversation != MAIN:
+            super().use(conversation, usage)
+        else:
+            self.conversation(MAIN).usage = usage
+
+
+class StdoutTranslator:
+    """Translates ``claude -p --output-format stream-json --verbose``, with any of its options.
+
+    `outcomes` hold what each `result` said. `error` is the client's word for what kept the model
+    from answering last, and `has_tasks` whether the client says that something runs on in the
+    background; `tasks` are those that began and were not told to have ended, which older clients
+    tell only.
+
+    Args:
+        hidden: tell the lines that are no part of the conversation, too, as hidden blocks.
+    """
+
+    def __init__(self, *, hidden: bool = False) -> None:
+        self.outcomes: list[Outcome] = []
+        self.error = ""
+        self.has_tasks = False
+        self.tasks: set[str] = set()
+        self._partials = Partials()
+        self._sink = _Sink(hidden=hidden, begun_as=self._partials.claim)
+        self._growing = Growing(self._sink)
+        self._reading = self._growing.open(_FILE)
+        self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding, is_record=is_row)
+        self._spent = Spent()
+        self._cost = 0.0
+        self._total = 0.0
+        self._takers = {
+            "stream_event": self._stream_event,
+            "assistant": self._assistant,
+            "user": self._user,
+            "system": self._system,
+        }
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the lines so far."""
+        return [*self._sink.findings, *self._sink.drifts.findings()]
+
+    def line(self, line: bytes) -> Iterator[StreamEvent]:
+        """Take one line, with or without its LF. Never raises for what the bytes hold."""
+        for row in self._feed.rows(line):
+            value = row.value
+            kind = text(value.get("type"))
+            if kind in self._takers:
+                self._takers[kind](value)
+            self._reading.take(row)
+            if kind == "result":
+                self._result(value)
+        self._growing.settle()
+        return iter(self._sink.drain())
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what is left: blocks that began and will not be whole are superseded."""
+        self._tell(self._partials.abandon())
+        self._growing.finish()
+        if self._spent.unsettled:
+            self._update(usage=self._spent.so_far())
+        return iter(self._sink.drain())
+
+    def _tell(self, events: list[StreamEvent]) -> None:
+        for event in events:
+            self._sink.tell(event)
+
+    def _update(self, **metadata: Any) -> None:
+        said = {name: value for name, value in metadata.items() if value not in (None, "")}
+        if said:
+            self._sink.tell(blocks.metadata_update(said, MAIN))
+
+    def _stream_event(self, value: dict[str, Any]) -> None:
+        self._tell(self._partials.take(value))
+        event = mapping(value.get("event"))
+        raw = event.get("usage")
+        if event.get("type") == "message_delta" and isinstance(raw, dict):
+            said = {name: count for name, count in raw.items() if count is not None}
+            counts = message_usage({**self._partials.usage, **said}, final=True)
+            self._spent.note(self._partials.message, counts)
+            reason = text(mapping(event.get("delta")).get("stop_reason"))
+            self._update(usage=self._spent.so_far(), stopReason=reason)
+
+    def _assistant(self, value: dict[str, Any]) -> None:
+        message = mapping(value.get("message"))
+        if value.get("parent_tool_use_id") is not None:
+            return
+        self.error = text(value.get("error"))
+        if message.get("model") == SYNTHETIC:
+            # The client's own words, which may stand beside what the model said.
+            self._tell(self._partials.abandon())
+            return
+        self._tell(self._partials.line_of(message.get("id")))
+        raw = message.get("usage")
+        if isinstance(raw, dict):
+            final = message.get("stop_reason") is not None
+            self._spent.note(text(message.get("id")), message_usage(raw, final=final))
+        replaced = value.get("supersedes")
+        if isinstance(replaced, list):
+            self._reading.tree.replace(uuid for uuid in replaced if isinstance(uuid, str))
+
+    def _user(self, value: dict[str, Any]) -> None:
+        if value.get("parent_tool_use_id") is None:
+            self._partials.answered()
+
+    def _system(self, value: dict[str, Any]) -> None:
+        subtype, task = value.get("subtype"), text(value.get("task_id"))
+        if subtype == "init":
+            self._update(model=text(value.get("model")))
+        elif subtype == "background_tasks_changed":
+            self.has_tasks = bool(value.get("tasks"))
+        elif subtype == "task_started":
+            self.tasks.add(task)
+        elif subtype == "task_notification":
+            self.tasks.discard(task)
+
+    def _result(self, value: dict[str, Any]) -> None:
+        self._tell(self._partials.abandon())
+        outcome = read_outcome(value, self._total)
+        self.outcomes.append(outcome)
+        self._total = total_cost(value) or self._total
+        self._cost += outcome.cost or 0.0
+        self._spent.settle(outcome.usage)
+        self._update(
+            usage=self._spent.so_far(),
+            costUSD=None if outcome.cost is None else self._cost,
+            stopReason=outcome.stop_reason,
+            terminalReason=outcome.terminal_reason,
+        )

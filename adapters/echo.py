@@ -1,0 +1,124 @@
+"""`echo`: the embedded provider that needs no key and answers with the prompt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agentsdir.adapters.protocol import Architecture
+from agentsdir.adapters.recorded import (
+    RecordedReader,
+    RecordedTranscript,
+    forked_transcript,
+    saved_transcript,
+)
+from agentsdir.formats import blocks
+from agentsdir.formats.blocks import usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from agentsdir.adapters.protocol import Content, NativeFile, SessionSpec
+    from agentsdir.formats.blocks import StreamEvent
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.source import Source
+
+
+# The provider behind `echo`: one word of the prompt is one token and one delta.
+
+
+class EchoProvider:
+    """Opens echo sessions; everything they know is in their transcript."""
+
+    option_names: tuple[str, ...] = ()
+    default_model = "echo-1"
+    runs_program = False
+
+    def create(self, spec: SessionSpec) -> EchoSession:
+        """Open a new session."""
+        return EchoSession(spec, b"")
+
+    def restore(self, spec: SessionSpec, state: bytes) -> EchoSession:
+        """Reopen one; its transcript says how many turns there were, so no blob is needed."""
+        del state
+        return EchoSession(spec, saved_transcript(spec))
+
+    def fork(
+        self,
+        transcripts: Mapping[str, Source],
+        old_id: str,
+        new_id: str,
+        report: Callable[[Finding], None],
+    ) -> Iterator[NativeFile]:
+        """Take the recorded events over as they are."""
+        del report
+        return forked_transcript(transcripts, old_id, new_id)
+
+
+class EchoSession:
+    """One session that repeats what it is told."""
+
+    def __init__(self, spec: SessionSpec, saved: bytes) -> None:
+        self._spec = spec
+        self._transcript = RecordedTranscript(spec, saved)
+
+    def send(self, content: Content) -> Iterator[StreamEvent]:
+        """Stream the prompt back, word by word."""
+        spec, transcript = self._spec, self._transcript
+        yield transcript.prompt(content, spec.now())
+        text = text_of(content)
+        block = transcript.block("assistant_text", "answer", spec.now(), content="")
+        block["model"] = spec.model
+        handle = block["id"]
+        yield transcript.record(blocks.block_start(handle, dict(block)))
+        for word in words_of(text):
+            yield transcript.record(blocks.text_delta(handle, word, block["conversationId"]))
+        words = len(text.split())
+        block["content"] = text
+        block["usage"] = usage(words, words)
+        yield transcript.record(blocks.block_complete(handle, block))
+        metadata: dict[str, Any] = {"usage": block["usage"], "stopReason": "end_turn"}
+        yield transcript.record(blocks.metadata_update(metadata, block["conversationId"]))
+
+    def interrupt(self) -> Iterator[StreamEvent]:
+        """Nothing runs that could be asked to end."""
+        return iter(())
+
+    def suspend(self) -> bytes:
+        """Return the number of turns, for whoever looks at the blob."""
+        return b'{"turns":%d}' % self._transcript.prompts
+
+    def stop(self) -> None:
+        """Nothing runs between turns."""
+
+    def transcripts(self) -> list[NativeFile]:
+        """Return the recorded events."""
+        return self._transcript.files()
+
+
+def words_of(text: str) -> Iterator[str]:
+    """Yield the words of a text, each with the space after it; space before the first by itself."""
+    begin = end = 0
+    for word in text.split():
+        at = text.index(word, end)
+        if at > begin:
+            yield text[begin:at]
+        begin, end = at, at + len(word)
+    if begin < len(text):
+        yield text[begin:]
+
+
+def text_of(content: Content) -> str:
+    """Return a prompt as text, with a marker for each part that is none."""
+    if isinstance(content, str):
+        return content
+    parts = [part.get("text") or f"[{part.get('type')}]" for part in content]
+    return "\n".join(parts)
+
+
+ARCHITECTURE = Architecture(
+    name="echo",
+    architecture="echo",
+    summary="answers every prompt with itself; offline and deterministic",
+    reader=RecordedReader(),
+    provider=EchoProvider(),
+)

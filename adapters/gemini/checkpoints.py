@@ -1,0 +1,416 @@
+"""Saved chats and prompt logs: what `/chat save`, `/restore` and logs.json keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.adapters.gemini.documents import ListDocument
+from agentsdir.adapters.gemini.shapes import (
+    Names,
+    answer_parts,
+    bare_call_id,
+    content_id,
+    dict_of,
+    doubtful,
+    is_error_response,
+    part_kind,
+    parts_of,
+    plain_text,
+    prompt_pieces,
+    result_output,
+    split_thought,
+    text_of,
+    unknown_part,
+)
+from agentsdir.adapters.gemini.speakers import (
+    COMMAND,
+    GIVEN_ANSWER,
+    is_client,
+    names_command,
+    speaker_of,
+)
+from agentsdir.formats import times
+from agentsdir.formats.blocks import MAIN, make_block, usage
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.rows import Row, Tally
+from agentsdir.formats.sink import DROPPED
+
+if TYPE_CHECKING:
+    from agentsdir.adapters.gemini.shapes import Part
+    from agentsdir.adapters.protocol import Transcript
+    from agentsdir.formats.sink import ParseSink
+
+
+# Turns of parts as blocks: what the model's API is sent, where nothing else was kept.
+#
+# Chat checkpoints hold such turns and nothing around them; Qwen Code puts them into rows of its
+# own. They are written once and never restated, so there is nothing to fold.
+
+
+class Turn(NamedTuple):
+    """One turn: the beginning of its blocks' ids, its row, and what stands in it.
+
+    `display` is what the client showed of the result in it.
+    """
+
+    key: str
+    row: Row
+    parts: list[Part]
+    timestamp: str | None = None
+    model: str | None = None
+    display: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenCall:
+    """A call that waits for its result: its block, its id and tool, and the turn that made it."""
+
+    handle: int
+    id: str
+    name: str
+    turn: str
+
+
+class TurnWriter:
+    """Writes turns into a sink, each call tied to its result.
+
+    Args:
+        sink: takes the blocks.
+        file: the name for `source`.
+        session: the native session's id, where there is one.
+    """
+
+    def __init__(self, sink: ParseSink, file: str, session: str) -> None:
+        self.session = session
+        self._sink = sink
+        self._file = file
+        self.names = Names()
+        # Calls without a result by their bare id, in order: some providers use an id again, in a
+        # later turn and within one.
+        self._open: dict[str, list[_OpenCall]] = {}
+        self._answered: set[str] = set()
+        self._last = DROPPED
+        self.visible = False
+        # Of all blocks so far, in order.
+        self.handles: list[int] = []
+        # Why the first hidden block of the turn at hand is hidden; empty if none is.
+        self.reason = ""
+        # The client's version, where rows say it.
+        self.version: str | None = None
+
+    def user(self, turn: Turn) -> int:
+        """Write a prompt, the client's own texts, results; return the last visible block."""
+        self._last = DROPPED
+        for piece in prompt_pieces({"content": turn.parts}):
+            self.reason = self.reason or piece.reason
+            self._add(piece.kind, piece.key, turn, **piece.fields)
+        row = turn.row
+        kinds = [part_kind(part) for part in turn.parts]
+        answers = "response" in kinds
+        for part, kind in zip(turn.parts, kinds, strict=True):
+            why = speaker_of(part["text"], beside_result=answers).doubt if kind == "text" else ""
+            if why:
+                finding = doubtful(self._file, row.line, row.offset, row.length, why)
+                self._sink.finding(finding)
+        for at, part in enumerate(turn.parts):
+            kind = part_kind(part)
+            if kind == "response":
+                self._answer(turn, at)
+            elif kind in ("call", "other"):
+                self._log_part(turn, part, "prompt part")
+        return self._last
+
+    def model(self, turn: Turn) -> int:
+        """Write what the model said, thought and called; return the last visible block."""
+        self._last = DROPPED
+        model: dict[str, Any] = {} if turn.model is None else {"model": turn.model}
+        own = {"messageId": turn.key}
+        thoughts = 0
+        for part in turn.parts:
+            if part_kind(part) == "thought":
+                subject, description = split_thought(part["text"])
+                summary = {"summary": subject} if subject else {}
+                self._add("thinking", f"t{thoughts}", turn, content=description, **summary, **own)
+                thoughts += 1
+        text = plain_text(turn.parts)
+        if text:
+            self._add("assistant_text", "x", turn, content=text, **model, **own)
+        for part in turn.parts:
+            kind = part_kind(part)
+            if kind == "call":
+                self._call(turn, part["functionCall"], own)
+            elif kind in ("response", "media", "other"):
+                self._log_part(turn, part, "answer part")
+        return self._last
+
+    def told(self, turn: Turn, text: str, *, hidden: str = "") -> int:
+        """Write what the client said in the user's place; return the last visible block.
+
+        Args:
+            turn: where it stands.
+            text: what it said.
+            hidden: why it is hidden, in kebab-case; empty if it is not.
+        """
+        self._last = DROPPED
+        fields: dict[str, Any] = {"hidden": True} if hidden else {}
+        self.reason = self.reason or hidden
+        self._add("system", "s", turn, subtype="status", message=text, **fields)
+        return self._last
+
+    def command(self, turn: Turn, text: str) -> None:
+        """Write a command that a person gave to the client."""
+        self._add("system", "p", turn, subtype="status", message=text, metadata={"event": COMMAND})
+
+    def use(self, turn: Turn, call_id: str, name: str, given: Any, **fields: Any) -> int:
+        """Write one call whose outcome its own row says."""
+        return self._add(
+            "tool_use", f"c{call_id.replace(':', '%3A')}", turn, toolName=name, toolUseId=call_id,
+            input=given, **fields,
+        )  # fmt: skip
+
+    def result(self, turn: Turn, call_id: str, output: Any, *, failed: bool) -> int:
+        """Write the result of such a call."""
+        return self._add(
+            "tool_result", f"r{call_id.replace(':', '%3A')}", turn, toolUseId=call_id,
+            output=output, isError=failed,
+        )  # fmt: skip
+
+    def drift(self, turn: Turn, what: str, name: Any) -> None:
+        """Count something of a kind that is not known."""
+        named = text_of(name) or "without type"
+        self._sink.drifts.note(what, named, turn.row.source(self._file), self.version)
+
+    def unknown(self, turn: Turn, value: Any, what: str, name: Any) -> None:
+        """Keep something of a kind that is not known as a hidden block, and count it."""
+        self.drift(turn, what, name)
+        self.log(turn, value, text_of(name) or None, reason="unknown")
+
+    def _log_part(self, turn: Turn, part: Part, what: str) -> None:
+        name = unknown_part(part)
+        if name:
+            self.drift(turn, what, name)
+        self.log(turn, part, reason="unknown" if name else "bookkeeping")
+
+    def log(
+        self, turn: Turn, value: Any, kind: str | None = None, *, reason: str = "bookkeeping"
+    ) -> None:
+        """Keep what is no part of the conversation as a hidden block, for a reason."""
+        self.reason = self.reason or reason
+        metadata = {"rowType": kind, "row": value}
+        self._add(
+            "system", "l", turn, subtype="log", message=f"{kind or 'unknown'} row", hidden=True,
+            metadata=metadata,
+        )  # fmt: skip
+
+    def end(self) -> None:
+        """State of every call that got no result that it is pending."""
+        for calls in self._open.values():
+            for call in calls:
+                self._sink.amend(call.handle, status="pending")
+        self._open.clear()
+
+    def _call(self, turn: Turn, call: dict[str, Any], own: dict[str, str]) -> None:
+        name = text_of(call.get("name"))
+        call_id = text_of(call.get("id")) or self.names.unique(f"{name}.")
+        bare = bare_call_id(call_id, name)
+        waiting = self._open.setdefault(bare, [])
+        if waiting and waiting[0].turn != turn.key:  # the results that follow are this turn's
+            for before in waiting:
+                self._sink.amend(before.handle, status="pending")
+            waiting.clear()
+        self._answered.discard(bare)
+        handle = self._add(
+            "tool_use", f"c{call_id.replace(':', '%3A')}", turn, toolName=name, toolUseId=call_id,
+            input=call.get("args"), **own,
+        )  # fmt: skip
+        waiting.append(_OpenCall(handle, call_id, name, turn.key))
+
+    def _answer(self, turn: Turn, at: int) -> None:
+        result = answer_parts(turn.parts, at)
+        response = dict_of(result[0].get("functionResponse"))
+        name, call_id = text_of(response.get("name")), text_of(response.get("id"))
+        bare = bare_call_id(call_id, name)
+        if not call_id:
+            bare = next((key for key, calls in self._open.items() if calls[0].name == name), "")
+        if bare and bare in self._answered:
+            self.log(turn, result[0], reason="repeated")
+            return
+        failed = is_error_response(result)
+        waiting = self._open.get(bare, [])
+        call = waiting.pop(0) if waiting else None
+        if call is not None:
+            if not waiting:
+                del self._open[bare]
+                self._answered.add(bare)
+            self._sink.amend(call.handle, status="error" if failed else "success")
+            call_id = call.id
+        output = result_output(result)
+        shown = {} if turn.display in (None, "", output) else {"display": turn.display}
+        self._add(
+            "tool_result", f"r{call_id.replace(':', '%3A')}", turn, toolUseId=call_id,
+            output=output, isError=failed, **shown,
+        )  # fmt: skip
+        if call is None:
+            row = turn.row
+            why = f"no call has the id {call_id!r}"
+            self._sink.finding(
+                Finding("orphan-result", self._file, row.line, row.offset, row.length, why)
+            )
+
+    def _add(self, kind: str, key: str, turn: Turn, **fields: Any) -> int:
+        hidden = bool(fields.get("hidden"))
+        self.visible = self.visible or not hidden
+        row = turn.row
+        if row.lossy:
+            fields["lossy"] = list(row.lossy)
+        source = row.source(self._file)
+        block_id = self.names.unique(f"{turn.key}:{key}")
+        handle = self._sink.add(
+            make_block(kind, block_id, MAIN, self.session, turn.timestamp, source, **fields)
+        )
+        self.handles.append(handle)
+        if not hidden:
+            self._last = handle
+        return handle
+
+
+# Saved chats: what ``/chat save`` and ``/restore`` keep is what the model would be sent.
+#
+# There are no times, ids, tokens or models in it. It is read where no session has more.
+
+# Where the turns stand, the richest first: /restore, /chat save, and its oldest form.
+LISTS = ("clientHistory", "history", "")
+_BETWEEN = "########"
+# The answers that the client gives itself to the environment it sends first.
+_GIVEN = ("Got it. Thanks for the context!", GIVEN_ANSWER)
+
+
+def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
+    """Read a saved chat; ids come from what the turns say.
+
+    See docs/clients/gemini.md, "Last resorts".
+    """
+    source, tally = transcript.source, sink.tally
+    document = ListDocument(source.document())
+    session = session_of(document.around)
+    writer = TurnWriter(sink, source.name, session)
+    if document.around:
+        tally.lines += 1
+        tally.hide("header")
+        around = Row(document.around, 1, 0, len(document.data), b"", salvaged=False, lossy=())
+        writer.log(Turn(content_id(document.around), around, []), document.around, "checkpoint")
+    setting_up = False
+    for row in document.rows(LISTS, source.name, tally, sink.finding):
+        role, parts = turn_of(row.value)
+        turn = Turn(writer.names.unique(content_id(row.value)), row, parts)
+        last, writer.reason = DROPPED, ""
+        if role == "user":
+            last = writer.user(turn)
+            setting_up = last == DROPPED and is_client(plain_text(parts))
+        elif role == "model" and setting_up and plain_text(parts).strip() in _GIVEN:
+            writer.log(turn, row.value, "model", reason="session-context")
+        elif role == "model":
+            last = writer.model(turn)
+        else:
+            value = row.value if isinstance(row.value, dict) else {"role": type(row.value).__name__}
+            writer.unknown(turn, row.value, "turn", value.get("role", value.get("type")))
+        if last == DROPPED:
+            tally.settle_hidden(row, writer.reason or "empty")
+        else:
+            tally.settle_parsed(row)
+    writer.end()
+    message = "a saved chat: without times, tokens, models and the ids of its messages"
+    sink.finding(Finding("last-resort", source.name, None, None, None, message))
+    if not writer.visible:
+        message = "the transcript holds no conversation"
+        sink.finding(Finding("no-messages", source.name, None, None, None, message))
+    sink.use(MAIN, usage(0, 0, exact=False))
+
+
+def session_of(around: dict[str, Any]) -> str:
+    """Return the session that a checkpoint of /restore names; empty for a saved chat."""
+    session, mark, _ = text_of(around.get("messageId")).partition(_BETWEEN)
+    return session if mark else ""
+
+
+def turn_of(value: Any) -> tuple[str, list[dict[str, Any]]]:
+    """Return role and parts of a turn, be it the API's or an item that the client showed."""
+    if not isinstance(value, dict):
+        return "", []
+    if isinstance(value.get("role"), str):
+        return value["role"], parts_of(value.get("parts"))
+    kind, text = value.get("type"), value.get("text")
+    if isinstance(text, str) and kind in ("user", "gemini", "gemini_content"):
+        return "user" if kind == "user" else "model", [{"text": text}]
+    return "", []
+
+
+# ``logs.json``: the prompts that were typed at the client, of all sessions of a project.
+#
+# It has no answers. Where a session's own file is gone, it is all that is left of it.
+
+
+def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
+    """Read all prompts but those that other files tell (`Transcript.told`).
+
+    `told` has the ids of sessions, and of single entries what `content_id` makes of them. Prompts
+    that a rewind took out of their session's file (`Transcript.rewound`) are superseded.
+
+    Each block says the session it belongs to (docs/clients/gemini.md, "Last resorts").
+    """
+    source, tally = transcript.source, sink.tally
+    writer = TurnWriter(sink, source.name, "")
+    for row in ListDocument(source.document()).rows(("",), source.name, tally, sink.finding):
+        value = row.value
+        entry = content_id(value)
+        if not is_prompt(value):
+            kind = "object" if isinstance(value, dict) else type(value).__name__
+            writer.unknown(Turn(entry, row, []), value, "entry", kind)
+            tally.settle_hidden(row, "unknown")
+        elif entry in transcript.told:
+            tally.settle_folded(row, "told-elsewhere")
+        elif str(value["sessionId"]) in transcript.told and entry not in transcript.rewound:
+            tally.settle_folded(row, "not-in-session")
+        else:
+            writer.session = str(value["sessionId"])
+            key = writer.names.unique(entry_of(value))
+            timestamp = times.native(value.get("timestamp"))
+            turn = Turn(key, row, [{"text": value["message"]}], timestamp)
+            if value.get("type", "user") != "user":
+                writer.drift(turn, "entry", value["type"])
+            if names_command(value["message"]):
+                writer.command(turn, value["message"])
+            else:
+                first = len(sink)
+                writer.user(turn)
+                for handle in range(first, len(sink)) if entry in transcript.rewound else ():
+                    sink.supersede(handle, "rewind")
+            tally.settle_parsed(row)
+    message = "prompts alone; no answers are kept here"
+    sink.finding(Finding("last-resort", source.name, None, None, None, message))
+    sink.use(MAIN, usage(0, 0, exact=False))
+
+
+def is_prompt(value: Any) -> bool:
+    """Tell whether an entry of a list is one of this file's.
+
+    The first clients used the time of their start, a number, as the session's id.
+    """
+    return (
+        isinstance(value, dict)
+        and type(value.get("sessionId")) in (str, int)
+        and type(value.get("messageId")) is int
+        and isinstance(value.get("message"), str)
+    )
+
+
+def entry_of(value: dict[str, Any]) -> str:
+    """Return what names an entry: its session and its number there."""
+    return f"{value['sessionId']}/{value['messageId']}"
+
+
+def prompts_in(data: bytes) -> list[dict[str, Any]]:
+    """Return the prompts in the file."""
+    rows = ListDocument(data).rows(("",), "", Tally(), lambda _finding: None)
+    return [row.value for row in rows if is_prompt(row.value)]

@@ -1,0 +1,716 @@
+"""Messages, calls and outputs of Gemini CLI to blocks."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from array import array
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+
+import orjson
+
+from agentsdir.adapters.gemini.fold import Later
+from agentsdir.adapters.gemini.projects import CHATS, OUTPUTS
+from agentsdir.adapters.gemini.shapes import (
+    CALL_STATUSES,
+    MASKED,
+    answer_parts,
+    as_text,
+    asked_of,
+    bare_call_id,
+    content_id,
+    content_of,
+    dict_of,
+    entries_of,
+    is_error_response,
+    own_result,
+    part_at,
+    part_kind,
+    parts_of,
+    plain_text,
+    prompt_pieces,
+    response_output,
+    result_output,
+    split_thought,
+    text_of,
+    thought_text,
+)
+from agentsdir.formats import times
+from agentsdir.formats.blocks import add_usage
+from agentsdir.formats.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from agentsdir.adapters.gemini.fold import Fold, Shelf
+    from agentsdir.adapters.gemini.shapes import Call, Message, Piece, Place
+    from agentsdir.formats.blocks import Block, BlockSource, Usage
+    from agentsdir.formats.sink import BlockSink
+
+
+# Outputs that the client put into files of their own, read only in the session's own folders.
+#
+# A text says where such a file is, and may say anything. Of what it says, only the last name
+# counts, and that is looked for beside the session's chats; no link is followed
+# (docs/clients/gemini.md, "Outputs").
+
+# How an output begins that is cut or masked; anything else may merely quote one.
+_CUT = (
+    "Output too large. Showing first ",
+    "Tool output was too large and has been truncated.",
+    "[Message Normalized: Tool output exceeded size limit]",
+)
+_POINTER = re.compile(
+    r"(?:For full output see|The full output has been saved to|Full output saved to"
+    r"|Full output available at|Full string saved to): ([^\n]+?)\]?(?:\n|$)"
+)
+# What stands before the pointer to a whole response; the others point to one text of it.
+_RESPONSE = "Full output available at"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+# What an output that is put back into a block may have; a longer one is only pointed to.
+_LONGEST_OUTPUT = 64 * 1024 * 1024
+_PIECE = 1024 * 1024
+
+
+class Whole(NamedTuple):
+    """The file of one output: its fields in a block, and the output itself if it was masked."""
+
+    overflow: dict[str, Any]
+    output: Any = None
+
+
+class _Elsewhere(Exception):
+    """The file that a text names is not one of the session's."""
+
+
+def is_cut(output: Any) -> TypeGuard[str]:
+    """Tell whether an output begins as those do that are cut or masked."""
+    return isinstance(output, str) and output.startswith((MASKED, *_CUT))
+
+
+class Outputs:
+    """The files in which one transcript's outputs stand whole.
+
+    Args:
+        transcript: where the chat stands; None for standard input, beside which nothing stands.
+        session_id: its own id.
+        report: is told of each file that is not read.
+    """
+
+    def __init__(
+        self, transcript: Path | None, session_id: str, report: Callable[[Finding], None]
+    ) -> None:
+        self._report = report
+        self._project: Path | None = None
+        self._sessions = {_folder_of(session_id)} if session_id else set()
+        if transcript is not None:
+            for above in transcript.absolute().parents[:2]:
+                if above.name == CHATS:
+                    self._project = above.parent
+                    break
+                self._sessions.add(_folder_of(above.name))
+
+    def whole(self, output: str, source: BlockSource) -> Whole | None:
+        """Return the file of an output that is cut or masked; None where it names none.
+
+        Where the file is not the session's own, or cannot be read, that is remarked on.
+        """
+        found = _POINTER.search(output)
+        if found is None:
+            return None
+        try:
+            kept, digest, size = self._read(inner := self._inner(found[1]))
+        except (OSError, _Elsewhere) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            message = f"the whole of an output is not read from {found[1]!r:.300}: {why}"
+            self._report(
+                Finding(
+                    "unread-output",
+                    source["file"],
+                    source["line"],
+                    source["offset"],
+                    source["length"],
+                    message,
+                )
+            )
+            return None
+        overflow = {"file": inner.as_posix(), "length": size, "sha256": digest}
+        if not output.startswith(MASKED) or kept is None:
+            return Whole(overflow)
+        text = kept.decode(errors="replace")
+        return Whole(overflow, _masked_output(text) if _RESPONSE in found[0] else text)
+
+    def _read(self, inner: PurePosixPath) -> tuple[bytes | None, str, int]:
+        """Return a file's bytes (None of a very long one), their SHA-256, and how many they are."""
+        if self._project is None:
+            raise _Elsewhere("the transcript stands in no project's folder of the client's")
+        digest, size, pieces = sha256(), 0, []
+        with os.fdopen(_open(self._project, inner), "rb") as stream:
+            while piece := stream.read(_PIECE):
+                digest.update(piece)
+                size += len(piece)
+                if size <= _LONGEST_OUTPUT:
+                    pieces.append(piece)
+        return b"".join(pieces) if size <= _LONGEST_OUTPUT else None, digest.hexdigest(), size
+
+    def _inner(self, said: str) -> PurePosixPath:
+        """Return the file's place in the project's folder. Raises `_Elsewhere`."""
+        parts = said.replace("\\", "/").split("/")
+        if ".." in parts:
+            raise _Elsewhere("it leads out of a folder")
+        name = parts[-1]
+        if not name.isprintable() or name.startswith(".") or not name:
+            raise _Elsewhere("the client gives no such name")
+        if parts[-2:-1] == [OUTPUTS]:
+            return PurePosixPath(OUTPUTS, name)
+        if parts[-3:-2] == [OUTPUTS]:
+            if any(parts[-2] == own or parts[-2].startswith(own + "_") for own in self._sessions):
+                return PurePosixPath(OUTPUTS, parts[-2], name)
+            raise _Elsewhere("it is another session's")
+        if name.endswith(".output"):  # 0.11 put them beside the chats
+            return PurePosixPath(name)
+        raise _Elsewhere("it is outside of the session's folders")
+
+
+def _folder_of(session_id: str) -> str:
+    return "session-" + _UNSAFE.sub("_", session_id)
+
+
+def _open(project: Path, inner: PurePosixPath) -> int:
+    """Open a regular file below the project's folder without following a link anywhere."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    at = os.open(project, flags | os.O_DIRECTORY)
+    for part in inner.parts[:-1]:
+        try:
+            inner_folder = os.open(part, flags | os.O_DIRECTORY, dir_fd=at)
+        finally:
+            os.close(at)
+        at = inner_folder
+    try:
+        descriptor = os.open(inner.name, flags | os.O_NONBLOCK, dir_fd=at)
+    finally:
+        os.close(at)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _Elsewhere("it is no plain file")
+    return descriptor
+
+
+def _masked_output(text: str) -> Any:
+    """Return the output in a response that was masked whole."""
+    try:
+        value = orjson.loads(text)
+    except ValueError:
+        return text
+    return response_output(value) if isinstance(value, dict) else text
+
+
+# Tool calls to blocks: tool_use and tool_result, or one subagent block for a call that ran one.
+
+_FINAL = ("success", "error")
+# A call's start stands only in ids that carry it: …_1795815018065_0, …-1757000000000-3fa….
+_STARTED = re.compile(r"[_-](\d{13})[_-][0-9a-f]+$")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_LONGEST_CALL = timedelta(days=1) // _MILLISECOND
+_BODIES = ("originalContent", "newContent")
+_BODY_LIMIT = 2048
+
+
+class CallRecord:
+    """One call with its richest result, as its rows are read back."""
+
+    def __init__(self, call: Call, shelf: Shelf) -> None:
+        field, at = call.spot
+        message = shelf.message(call.place)
+        if field == "toolCalls":
+            entries = entries_of(message.get("toolCalls"))
+            record = dict_of(entries[at]) if at < len(entries) else {}
+        else:
+            record = dict_of(part_at(content_of(message), at).get("functionCall"))
+        self.id = call.id
+        self.name = text_of(record.get("name"))
+        self.args = record.get("args")
+        self.record = record
+        self.place = call.place
+        self.answer_place = call.answer
+        self.result: Any = _result(call, shelf) if call.answer else None
+        # When the call was complete, where its record says so.
+        self.ended = times.native(record.get("timestamp"))
+        self.status = CALL_STATUSES.get(text_of(record.get("status")), "pending")
+        if field != "toolCalls" and call.answer:
+            self.status = "error" if is_error_response(self.result) else "success"
+
+    @property
+    def has_result(self) -> bool:
+        """Whether a result is known, be it an empty one."""
+        return self.answer_place is not None or self.status in _FINAL
+
+    def use_fields(self) -> dict[str, Any]:
+        """Return the fields of a tool_use block."""
+        fields = {
+            "toolName": self.name,
+            "toolUseId": self.id,
+            "input": self.args,
+            "status": self.status,
+        }
+        record = self.record
+        if isinstance(record.get("displayName"), str):
+            fields["displayName"] = record["displayName"]
+        if isinstance(record.get("description"), str):
+            fields["description"] = record["description"]
+        return fields
+
+    def result_fields(self, outputs: Outputs, shelf: Shelf) -> dict[str, Any]:
+        """Return the fields of a tool_result block."""
+        output = result_output(self.result) if self.answer_place else None
+        whole = None
+        if is_cut(output):
+            whole = outputs.whole(output, shelf.source(self.answer_place or self.place))
+            if whole is not None and whole.output is not None:
+                output = whole.output
+        fields: dict[str, Any] = {
+            "toolUseId": self.id,
+            "output": output,
+            "isError": self.status == "error" or is_error_response(self.result),
+        }
+        duration = self.duration()
+        if duration is not None:
+            fields["durationMs"] = duration
+        if whole is not None:
+            fields["overflow"] = whole.overflow
+        fields.update(self.display_fields(output))
+        return fields
+
+    def display_fields(self, output: Any) -> dict[str, Any]:
+        """Return the `display` field, where the client showed anything but the output."""
+        display = self.record.get("resultDisplay")
+        return (
+            {} if display is None or display in ("", output) else {"display": elide_bodies(display)}
+        )
+
+    def duration(self) -> int | None:
+        """Return how long the call took, in milliseconds, where its id says when it began."""
+        started = _STARTED.search(self.id)
+        if started is None or self.ended is None:
+            return None
+        try:
+            took = (datetime.fromisoformat(self.ended) - _EPOCH) // _MILLISECOND - int(started[1])
+        except ValueError:  # a leap second
+            return None
+        return took if 0 <= took < _LONGEST_CALL else None
+
+    def task(self) -> str:
+        """Return what a subagent was asked."""
+        asked = asked_of(self.args)
+        return as_text(self.args) if asked is None else asked
+
+    def answer(self) -> str | None:
+        """Return what a subagent gave back."""
+        return as_text(result_output(self.result)) if self.answer_place else None
+
+
+def _result(call: Call, shelf: Shelf) -> Any:
+    assert call.answer is not None
+    field, at = call.answer_spot
+    message = shelf.message(call.answer)
+    if field == "toolCalls":
+        entries = entries_of(message.get("toolCalls"))
+        record = dict_of(entries[at]) if at < len(entries) else {}
+        return own_result(record.get("result"), bare_call_id(call.id, text_of(record.get("name"))))
+    return answer_parts(content_of(message), at) or None
+
+
+def elide_bodies(display: Any) -> Any:
+    """Return a display without the whole-file bodies of a FileDiff; the diff itself stays."""
+    if not isinstance(display, dict) or "fileDiff" not in display:
+        return display
+    return {
+        key: f"[elided: {len(value)} characters; the transcript holds them]"
+        if key in _BODIES and isinstance(value, str) and len(value) > _BODY_LIMIT
+        else value
+        for key, value in display.items()
+    }
+
+
+# Messages to blocks, each from its richest version, in the order of the fold.
+
+
+def in_order(fold: Fold) -> Iterable[Message]:
+    """Return all messages so that the live ones stand as a resume loads them.
+
+    What is no longer live keeps its place behind the message that it followed.
+    """
+    messages = fold.index.messages
+    live = {one: None for one in fold.live if one not in fold.summaries}
+    numbers = [messages[message_id].number for message_id in live]
+    if numbers == sorted(numbers):
+        return messages.values()
+    followers: dict[str | None, list[Message]] = {}
+    last = None
+    for message_id, message in messages.items():
+        if message_id in live:
+            last = message_id
+        else:
+            followers.setdefault(last, []).append(message)
+    ordered = followers.pop(None, [])
+    for message_id in live:
+        ordered += [messages[message_id], *followers.get(message_id, ())]
+    return ordered
+
+
+class Emitter:
+    """Writes the blocks of one transcript's messages into a sink.
+
+    Args:
+        fold: what the rows say, as far as they were read.
+        shelf: the way back to its rows.
+        sink: takes blocks, usage and findings.
+        conversation: the thread's id.
+        children: (message id, call id) → the child thread's id and how long it ran, where linked;
+            None while that is unknown.
+        outputs: the files that the client put long outputs into.
+        settled: no row will follow, so a result without a call is an orphan.
+    """
+
+    def __init__(
+        self,
+        fold: Fold,
+        shelf: Shelf,
+        sink: BlockSink,
+        conversation: str,
+        children: Mapping[tuple[str, str], tuple[str, int | None]] | None,
+        outputs: Outputs,
+        *,
+        settled: bool = True,
+    ) -> None:
+        self._fold = fold
+        self._lossy = fold.index.lossy
+        self._shelf = shelf
+        self._sink = sink
+        self.conversation = conversation
+        self.children = children
+        self.outputs = outputs
+        self._settled = settled
+        # The message's blocks, those of them that are replaced, and the last that is neither
+        # replaced nor hidden.
+        self._blocks: list[Block] = []
+        self._replaced: list[int] = []
+        self._last: Block = {}
+        # The message's timestamp, as it stands and as we write it: most of its blocks have it.
+        self._time: tuple[Any, str | None] = (None, None)
+        # The numbers of the rows that gave a block, inverted where it is a hidden one.
+        self.marks = array("q")
+        # Why the first hidden block of a row is hidden.
+        self.reasons: dict[int, str] = {}
+
+    @property
+    def visible(self) -> bool:
+        """Whether any block so far is one to be seen."""
+        return any(mark >= 0 for mark in self.marks)
+
+    def message(self, message: Message) -> None:
+        """Add all blocks of a message, say which are replaced, and count its tokens."""
+        handles = self.write(message)
+        if not self._fold.is_live(message):
+            for handle in handles:
+                self._sink.supersede(handle, self._fold.left_by(message))
+        if message.usage is not None:
+            self._sink.use(self.conversation, message.usage)
+            self.note_copy(message, message.usage)
+
+    def write(self, message: Message) -> list[int]:
+        """Add all blocks of a message; return their handles.
+
+        Raises `Later` where the shelf, the children or the outputs are not there yet.
+        """
+        self._blocks.clear()
+        self._replaced.clear()
+        self._last = {}
+        if message.timestamp != self._time[0]:
+            self._time = message.timestamp, times.native(message.timestamp)
+        if message.role == "model":
+            self._model(message)
+        elif message.role == "user":
+            self._user(message)
+        elif message.role == "notice":
+            self._notice(message)
+        elif message.role == "record":
+            self._record(message)
+        else:
+            own = message.id if message.role == "unknown" else f"{message.id}:l"
+            self._log(own, message, message.place, self._shelf.entry(message.place))
+        for place, field, at in message.extras.values() if message.extras else ():
+            value = self._shelf.message(place)
+            entries = entries_of(value.get(field))
+            part = part_at(content_of(value), at) if field == "content" else entries[at]
+            self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
+        if message.usage is not None:
+            if not self._last:
+                self._spend_unseen(message)
+            self._last["usage"] = message.usage
+        handles = list(map(self._sink.add, self._blocks))
+        for at in self._replaced:
+            self._sink.supersede(handles[at], "duplicate")
+        return handles
+
+    def _spend_unseen(self, message: Message) -> None:
+        """Find a hidden block for the tokens of an answer that says nothing, or make one."""
+        if not self._blocks:
+            fields = {"subtype": "log", "message": "an answer without content", "hidden": True}
+            self._add(
+                "system", f"{message.id}:l", message.place, message.timestamp, fields,
+                reason="empty-answer",
+            )  # fmt: skip
+        if self._blocks:
+            self._last = self._blocks[-1]
+
+    def note_copy(self, message: Message, used: Usage) -> None:
+        """Keep apart what another session counted: twins and copies have the same messages."""
+        counted = self._sink.counted
+        if counted is not None:
+            key = hash((message.id, used["totalTokens"], used["inputTokens"]))
+            if key in counted:
+                self._sink.repeated = add_usage(self._sink.repeated, used)
+            counted.add(key)
+
+    def _add(
+        self,
+        kind: str,
+        block_id: str,
+        place: Place,
+        timestamp: Any,
+        fields: dict[str, Any],
+        *,
+        replaced: bool = False,
+        reason: str = "",
+    ) -> None:
+        number = place[0]
+        hidden = "hidden" in fields
+        self.marks.append(~number if hidden else number)
+        if hidden:
+            self.reasons.setdefault(number, reason)
+        if hidden and not self._sink.wants_hidden:
+            return
+        if number in self._lossy:
+            fields["lossy"] = list(self._lossy[number])
+        given, moment = self._time
+        # Spelled out, for this runs once per block: `make_block` would copy `fields` twice.
+        block = {
+            "type": kind,
+            "id": block_id,
+            "conversationId": self.conversation,
+            "sessionId": self._fold.session_id,
+            "timestamp": moment if timestamp == given else times.native(timestamp),
+            **fields,
+            "source": self._shelf.source(place),
+        }
+        if replaced:
+            self._replaced.append(len(self._blocks))
+        elif not hidden:
+            self._last = block
+        self._blocks.append(block)
+
+    def _log(self, block_id: str, message: Message, place: Place, value: Any) -> None:
+        if not self._sink.wants_hidden:
+            self.marks.append(~place[0])
+            self.reasons.setdefault(place[0], "unknown")
+            return
+        kind = dict_of(value).get("type")
+        metadata = {"rowType": kind if isinstance(kind, str) else None, "row": value}
+        fields = {
+            "subtype": "log",
+            "message": f"{kind if isinstance(kind, str) else 'unknown'} row",
+            "hidden": True,
+            "metadata": metadata,
+        }
+        self._add("system", block_id, place, message.timestamp, fields, reason="unknown")
+
+    def _record(self, message: Message) -> None:
+        """Write a row that gives no block but this one; its line is counted as folded."""
+        value = dict_of(self._shelf.entry(message.place))
+        key = next((key for key in ("$set", "$rewindTo") if key in value), "header")
+        kind = {"$set": "metadata", "$rewindTo": "rewind"}.get(key, key)
+        fields = {
+            "subtype": "log",
+            "message": f"{kind} row",
+            "hidden": True,
+            "metadata": {"rowType": None, "row": value},
+        }
+        self._add("system", message.id, message.place, None, fields)
+        self.marks.pop()
+
+    def _user(self, message: Message) -> None:
+        live = message.text
+        for sign, (_, place) in message.texts.items():
+            value = self._shelf.message(place)
+            variant = "" if sign == live else "~" + content_id(content_of(value))[1:9]
+            for piece in prompt_pieces(value, continues=message.continues):
+                self._piece(message, piece, place, variant)
+        for bare, (place, at) in (message.orphans or {}).items() if self._settled else ():
+            result = answer_parts(content_of(self._shelf.message(place)), at)
+            if result:
+                self._orphan(message, bare, place, result)
+
+    def _piece(self, message: Message, piece: Piece, place: Place, variant: str) -> None:
+        self._add(
+            piece.kind, f"{message.id}:{piece.key}{variant}", place, message.timestamp,
+            piece.fields, replaced=bool(variant), reason=piece.reason,
+        )  # fmt: skip
+
+    def _orphan(self, message: Message, bare: str, place: Place, result: list[Any]) -> None:
+        if self.children is None:
+            raise Later  # the call may be in a file that is read later
+        response = dict_of(result[0].get("functionResponse"))
+        source = self._shelf.source(place)
+        fields = {
+            "toolUseId": text_of(response.get("id")),
+            "output": result_output(result),
+            "isError": is_error_response(result),
+        }
+        self._add(
+            "tool_result", f"{message.id}:r{call_key(bare)}", place, message.timestamp, fields
+        )
+        why = f"no call has the id {text_of(response.get('id'))!r}"
+        self._sink.finding(
+            Finding(
+                "orphan-result",
+                source["file"],
+                source["line"],
+                source["offset"],
+                source["length"],
+                why,
+            )
+        )
+
+    def _notice(self, message: Message) -> None:
+        live = message.text
+        for sign, (_, place) in message.texts.items():
+            value = self._shelf.message(place)
+            variant = "" if sign == live else "~" + content_id(content_of(value))[1:9]
+            text = plain_text(content_of(value))
+            rest = [part for part in parts_of(content_of(value)) if part_kind(part) != "text"]
+            fields: dict[str, Any] = {
+                "subtype": "error" if value.get("type") == "error" else "status",
+                "message": text,
+            }
+            if not text and not rest:
+                fields["hidden"] = True
+            fields["metadata"] = {"level": value.get("type")} | ({"parts": rest} if rest else {})
+            self._add(
+                "system", f"{message.id}:n{variant}", place, message.timestamp, fields,
+                replaced=bool(variant), reason="empty-notice",
+            )  # fmt: skip
+
+    def _model(self, message: Message) -> None:
+        alone = len(message.texts) + len(message.thoughts) == 1 and not message.calls
+        if message.continues and alone:
+            parts = parts_of(content_of(self._shelf.message(message.place)))
+            said = "".join(text_of(part.get("text")) for part in parts)
+            given: dict[str, Any] = {"subtype": "status", "message": said, "hidden": True}
+            self._add(
+                "system", f"{message.id}:s0", message.place, message.timestamp, given,
+                reason="given-answer",
+            )  # fmt: skip
+            return
+        if message.thoughts:
+            self._thoughts(message)
+        live = message.text
+        whole = ""
+        if live is not None:
+            place = message.texts[live][1]
+            whole = plain_text(content_of(self._shelf.message(place)))
+            fields: dict[str, Any] = {"content": whole}
+            if message.model is not None:
+                fields["model"] = message.model
+            fields["messageId"] = message.id
+            self._add("assistant_text", f"{message.id}:x", place, message.timestamp, fields)
+        for sign, (_, place) in message.texts.items() if len(message.texts) > 1 else ():
+            text = "" if sign == live else plain_text(content_of(self._shelf.message(place)))
+            # A text that merely grew is no other text.
+            if text and not whole.startswith(text.strip()):
+                self._add(
+                    "assistant_text", f"{message.id}:x~{content_id(text)[1:9]}", place,
+                    message.timestamp, {"content": text, "messageId": message.id}, replaced=True,
+                )  # fmt: skip
+        for bare, call in message.calls.items():
+            self._call(message, bare, call)
+
+    def _thoughts(self, message: Message) -> None:
+        found = []
+        for place, field, at in message.thoughts.values():
+            value = self._shelf.message(place)
+            if field == "thoughts":
+                entries = entries_of(value.get("thoughts"))
+                entry = dict_of(entries[at]) if at < len(entries) else {}
+                subject = text_of(entry.get("subject"))
+                description = text_of(entry.get("description"))
+                timestamp = entry.get("timestamp")
+            else:
+                part = part_at(content_of(value), at)
+                subject, description = split_thought(text_of(part.get("text")))
+                timestamp = message.timestamp
+            found.append((place, subject, description, timestamp))
+        number = 0
+        for at, (place, subject, description, timestamp) in enumerate(found):
+            if at + 1 < len(found):
+                text, after = thought_text(subject, description), thought_text(*found[at + 1][1:3])
+                if after.startswith(text) and text != after:
+                    continue  # some forks write a thought again and again as it grows
+            fields = {"content": description}
+            if subject:
+                fields["summary"] = subject
+            fields["messageId"] = message.id
+            self._add("thinking", f"{message.id}:t{number}", place, timestamp, fields)
+            number += 1
+
+    def _call(self, message: Message, bare: str, call: Call) -> None:
+        record = CallRecord(call, self._shelf)
+        key = call_key(bare)
+        if call.spawn is not None:
+            if self.children is None:
+                raise Later
+            child, took = self.children.get((message.id, bare), (call.spawn.agent_id, None))
+            fields: dict[str, Any] = {
+                "subagentId": child,
+                "name": call.spawn.name,
+                "input": record.task(),
+                "status": record.status,
+                "toolUseId": record.id,
+            }
+            answer = record.answer()
+            if answer is not None:
+                fields["output"] = answer
+            fields |= record.display_fields(answer)
+            if took is not None:
+                fields["durationMs"] = took
+            link = self._link_of(child)
+            if link is not None:
+                fields["link"] = link
+            place = record.answer_place or record.place
+            fields["messageId"] = message.id
+            self._add("subagent", f"{message.id}:c{key}", place, message.timestamp, fields)
+            return
+        fields = record.use_fields()
+        fields["messageId"] = message.id
+        self._add("tool_use", f"{message.id}:c{key}", record.place, message.timestamp, fields)
+        if record.has_result:
+            place = record.answer_place or record.place
+            fields = record.result_fields(self.outputs, self._shelf)
+            fields["messageId"] = message.id
+            ended = record.ended or message.timestamp
+            self._add("tool_result", f"{message.id}:r{key}", place, ended, fields)
+
+    def _link_of(self, child: str | None) -> dict[str, str] | None:
+        thread = self._sink.conversations.get(child) if child is not None else None
+        return thread.link._asdict() if thread is not None and thread.link is not None else None
+
+
+def call_key(call_id: str) -> str:
+    """Return a bare call id for use in a block id, where a colon separates message and part."""
+    return call_id.replace(":", "%3A")

@@ -1,0 +1,1051 @@
+"""The log of newer clients, folded into messages as the client does it."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+import orjson
+
+from agentsdir.adapters.gemini.shapes import (
+    CALL_STATUSES,
+    MESSAGE_TYPES,
+    NONE,
+    Call,
+    Message,
+    Names,
+    answer_parts,
+    bare_call_id,
+    content_id,
+    content_of,
+    dict_of,
+    entries_of,
+    list_of,
+    message_usage,
+    own_result,
+    part_kind,
+    parts_of,
+    plain_text,
+    result_weight,
+    role_of,
+    spawn_of,
+    split_thought,
+    text_of,
+    thought_text,
+    unknown_part,
+)
+from agentsdir.adapters.gemini.speakers import (
+    GIVEN_ANSWER,
+    GIVEN_THOUGHT,
+    Asked,
+    goes_on,
+    is_snapshot,
+    speaker_of,
+)
+from agentsdir.formats.findings import Drifts
+from agentsdir.formats.rows import NOTHING, salvage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from agentsdir.adapters.gemini.shapes import Part, Place
+    from agentsdir.formats import blocks
+    from agentsdir.formats.blocks import BlockSource
+    from agentsdir.formats.rows import Row
+
+
+# What each message says, and in which row its richest version stands.
+#
+# A log repeats itself: a message is appended again as it grows, and every resume restates all of
+# them, poorer. So a message is taken apart into what it says (texts, thoughts, calls, results),
+# each told apart by its content, and for each only the place of the best version is kept. What
+# writes the blocks (`emit`) goes back to those places.
+
+_SAID = ("text", "thought")
+
+
+class Index:
+    """Everything that the blocks of one transcript are made by, small per row.
+
+    `begun` has the messages that were new, and `touched` the ids of those that say something new
+    (or, False, are merely live or no longer so), since whoever reads them last emptied them.
+
+    Args:
+        file: the name for the places of what is not known.
+    """
+
+    def __init__(self, file: str = "") -> None:
+        self._file = file
+        # Kinds of rows, messages and parts that are not known.
+        self.drifts = Drifts()
+        self.begun: list[Message] = []
+        self.touched: dict[str, bool] = {}
+        self.line, self.offset, self.length = array("q"), array("q"), array("q")
+        self.lossy: dict[int, tuple[str, ...]] = {}
+        # Rows that stood on a damaged line, which is counted already.
+        self.salvaged: set[int] = set()
+        self.messages: dict[str, Message] = {}
+        # How many there were, and those that turned out to only restate others.
+        self._count = 0
+        self.dropped: list[Message] = []
+        # Call id (bare) → the call and the message that made it last.
+        self.calls: dict[str, tuple[Message, Call]] = {}
+        # Of ids that several messages used, all of these, in order: some providers number the
+        # calls of each round anew.
+        self.makers: dict[str, list[Message]] = {}
+        # Messages with results whose call was not there when they came.
+        self.orphaned: list[Message] = []
+        # Prompts that may be the client's, by message: where they stand, and why.
+        self.doubts: dict[str, tuple[Place, str]] = {}
+        self._repeats: dict[str, int] = {}
+        self._asked = Asked()
+        # What the calls of the message that was seen last gave, where each gave one part.
+        self._answers: list[Part] | None = None
+        # The message that was seen last and its version then: the next one repeats most of it.
+        self._newest: tuple[Message | None, dict[str, Any]] = (None, NONE)
+
+    def __len__(self) -> int:
+        """Return how many rows were added."""
+        return len(self.line)
+
+    def add_row(self, row: Row) -> int:
+        """Note where a row stands; return its number."""
+        number = len(self.line)
+        _, line, offset, length, _, salvaged, lossy = row
+        self.line.append(line)
+        self.offset.append(offset)
+        self.length.append(length)
+        if salvaged:
+            self.salvaged.add(number)
+        if lossy:
+            self.lossy[number] = lossy
+        return number
+
+    def touch(self, message_id: str) -> None:
+        """Note that a message is not what it was."""
+        self.touched[message_id] = True
+
+    def move(self, message_ids: Iterable[str]) -> None:
+        """Note that messages became live, or are no longer so."""
+        for message_id in message_ids:
+            self.touched.setdefault(message_id, False)
+
+    def note(self, what: str, name: Any, number: int) -> None:
+        """Count something in a row that is of no known kind."""
+        source: BlockSource = {
+            "file": self._file,
+            "line": self.line[number],
+            "offset": self.offset[number],
+            "length": self.length[number],
+        }
+        self.drifts.note(what, text_of(name) or "without type", source, None)
+
+    def _add_extra(
+        self, message: Message, part: Any, place: Place, at: int, field: str = "content"
+    ) -> None:
+        """Keep something in a message that is not read, for a hidden block, and name it."""
+        if message.add_extra(part, place, at, field):
+            self.touch(message.id)
+            owner = "answer" if message.role == "model" else "prompt"
+            if field != "content":
+                self.note(f"{field} entry", type(part).__name__, place[0])
+            elif name := unknown_part(part):
+                self.note(f"{owner} part", name, place[0])
+
+    def add_unknown(self, value: Any, number: int, at: int = -1) -> None:
+        """Keep a row (or the list entry `at` of one) that is no message, for a hidden block."""
+        what = "row" if at < 0 else "message"
+        kind = value.get("type") if isinstance(value, dict) else type(value).__name__
+        self.note(what, kind, number)
+        self._keep(content_id(value), "unknown", (number, at))
+
+    def add_record(self, value: dict[str, Any], number: int) -> None:
+        """Keep a row that only changes what is known of the session, for a hidden block."""
+        self._keep(content_id(value), "record", (number, -1))
+
+    def _keep(self, name: str, role: str, place: Place) -> None:
+        count = self._repeats[name] = self._repeats.get(name, 0) + 1
+        unique = f"{name}:row" if count == 1 else f"{name}:row.{count}"
+        self._begin(Message(unique, role, place, None))
+
+    def _begin(self, message: Message) -> None:
+        message.number = self._count
+        self._count += 1
+        self.messages[message.id] = message
+        self.begun.append(message)
+        self.touched[message.id] = True
+
+    def drop(self, message: Message) -> None:
+        """Forget a message that only restates others."""
+        del self.messages[message.id]
+        self.dropped.append(message)
+        self.touched.pop(message.id, None)
+        self.doubts.pop(message.id, None)
+        if message.orphans is not None:
+            self.orphaned.remove(message)
+
+    def see(self, value: dict[str, Any], message_id: str, place: Place) -> Message:
+        """Take in one version of a message."""
+        message = self.messages.get(message_id)
+        before = None
+        if message is None:
+            message = Message(message_id, role_of(value), place, value.get("timestamp"))
+            self._begin(message)
+            if value.get("type") not in MESSAGE_TYPES:
+                self.note("message", value.get("type"), place[0])
+        else:
+            if message is self._newest[0]:
+                before = self._newest[1]
+            if message.timestamp is None and value.get("timestamp") is not None:
+                message.timestamp = value["timestamp"]
+                self.touch(message_id)
+        role = message.role
+        if role == "model":
+            self._see_model(message, value, place, before)
+        elif role == "user":
+            self._see_user(message, value, place)
+        else:
+            text = plain_text(content_of(value))
+            if message.add_text(hash(text), len(text), place):
+                self.touch(message_id)
+        self._newest = message, value
+        return message
+
+    def settle_orphans(self) -> None:
+        """Give results that came before their call to it, now that all calls are known."""
+        for message in self.orphaned:
+            left = {}
+            for bare, (place, at) in (message.orphans or {}).items():
+                owner = self.calls.get(bare)
+                if owner is None:
+                    left[bare] = place, at
+                    continue
+                self.touch(message.id)
+                if owner[1].offer_answer(1, place, ("content", at)):
+                    self.touch(owner[0].id)
+            message.orphans = left
+
+    def _see_user(self, message: Message, value: dict[str, Any], place: Place) -> None:
+        # Spelled out, for this runs for each version of a message.
+        content = value["content"] if "content" in value else content_of(value)
+        if self._answers and content == self._answers and "displayContent" not in value:
+            return  # as every log does, what the calls gave is told again to the model
+        parts: list[Part] = [] if content == "" else parts_of(content)
+        kinds = [part_kind(part) for part in parts]
+        answers = "response" in kinds
+        said: list[Any] = []
+        used: dict[str, int] = {}
+        length = 0
+        before = ""  # of what kind the last part was that is no media
+        for at, kind in enumerate(kinds):
+            part = parts[at]
+            before = before if kind == "media" else kind
+            if kind in _SAID:
+                said.append(part["text"])
+                length += len(part["text"])
+                speaker = speaker_of(part["text"], beside_result=answers)
+                message.asks = message.asks or not speaker.form or speaker.typed is not None
+                if speaker.doubt:
+                    self.doubts[message.id] = place, speaker.doubt
+            elif kind == "response":
+                message.answers = True
+                bare = _numbered(part["functionResponse"], "", used)
+                if bare not in self.calls:  # a result that stands twice
+                    bare = _numbered(part["functionResponse"], "", {})
+                self._see_answer(message, bare, parts, place, at)
+            elif kind == "media" and answers:
+                # What follows a result is a part of it.
+                if before != "response":
+                    self._add_extra(message, part, place, at)
+            elif kind == "media":
+                media = dict_of(part.get("inlineData") or part.get("fileData"))
+                said.append(hash(text_of(media.get("data")) or text_of(media.get("fileUri"))))
+                length += 1
+            else:
+                self._add_extra(message, part, place, at)
+        shown = value.get("displayContent")
+        if shown is not None:
+            length += 1
+            if self._asked.message != message.id:
+                texts = [part["text"] for part in parts if part_kind(part) in _SAID]
+                only = len(texts) == len(parts)
+                continues, doubt = goes_on(texts, plain_text(shown), self._asked, only_texts=only)
+                if continues:
+                    message.continues, message.asks = True, False
+                    self.doubts.pop(message.id, None)
+                elif doubt:
+                    self.doubts[message.id] = place, doubt
+        if message.asks and not answers:
+            sent = plain_text(content_of(value))
+            self._asked = Asked(message.id, sent if shown is None else plain_text(shown), sent)
+        if said or shown is not None:
+            sign = hash(tuple(said))
+            if message.add_text(sign, length, place):
+                self.touch(message.id)
+
+    def _see_answer(
+        self, message: Message, bare: str, parts: list[Part], place: Place, at: int
+    ) -> None:
+        owner = self.calls.get(bare)
+        if owner is not None:
+            result = answer_parts(parts, at)
+            if owner[1].offer_answer(result_weight(result), place, ("content", at)):
+                self.touch(owner[0].id)
+        elif message.orphans is None:
+            message.orphans = {bare: (place, at)}
+            self.orphaned.append(message)
+            self.touch(message.id)
+        elif bare not in message.orphans:
+            message.orphans[bare] = place, at
+            self.touch(message.id)
+
+    def was_recorded(self, bare: str) -> bool:
+        """Tell whether the client recorded a call of an id: other mentions of it restate that."""
+        return bare in self.calls and self.calls[bare][1].spot[0] == "toolCalls"
+
+    def is_over(self, bare: str) -> bool:
+        """Tell whether an id's call has its result: in no other record, it may be used again."""
+        owner = self.calls.get(bare)
+        return owner is not None and owner[1].answer is not None and not self.was_recorded(bare)
+
+    def _see_model(
+        self, message: Message, value: dict[str, Any], place: Place, before: dict[str, Any] | None
+    ) -> None:
+        """Take in a version; what is as it was `before` is known."""
+        # Spelled out, for this runs for each version of a message.
+        content = value["content"] if "content" in value else content_of(value)
+        if before is None or content != before.get("content", before.get("parts")):
+            self._see_content(message, content, place)
+        thoughts = value.get("thoughts")
+        if thoughts and (before is None or thoughts != before.get("thoughts")):
+            for at, thought in enumerate(entries_of(thoughts)):
+                if isinstance(thought, dict):
+                    subject, said = thought.get("subject"), thought.get("description")
+                    self._see_thought(
+                        message, text_of(subject), text_of(said), place, "thoughts", at
+                    )
+                else:
+                    self._add_extra(message, thought, place, at, "thoughts")
+        calls = value.get("toolCalls")
+        self._answers = []
+        if calls:
+            used: dict[str, int] = {}
+            for at, call in enumerate(entries_of(calls)):
+                if isinstance(call, dict):
+                    self._see_call(message, call, place, ("toolCalls", at), used)
+                else:
+                    self._add_extra(message, call, place, at, "toolCalls")
+        tokens = value.get("tokens")
+        if isinstance(tokens, dict) and tokens != message.tokens:
+            used = message_usage(tokens)
+            if message.usage is None or used["totalTokens"] > message.usage["totalTokens"]:
+                message.usage, message.tokens = used, tokens
+                self.touch(message.id)
+        if message.model is None and isinstance(value.get("model"), str):
+            message.model = value["model"]
+            self.touch(message.id)
+
+    def _see_content(self, message: Message, content: Any, place: Place) -> None:
+        if isinstance(content, str):
+            text = content
+        else:
+            text = ""
+            used: dict[str, int] = {}
+            for at, part in enumerate(parts_of(content)):
+                kind = part_kind(part)
+                if kind == "text":
+                    text += part["text"]
+                elif kind == "thought":
+                    message.continues = message.continues or part["text"] == GIVEN_THOUGHT
+                    self._see_thought(message, *split_thought(part["text"]), place, "content", at)
+                elif kind == "call":
+                    self._see_call(message, part["functionCall"], place, ("content", at), used)
+                else:
+                    self._add_extra(message, part, place, at)
+        if text and message.add_text(hash(text.strip()), len(text), place):
+            self.touch(message.id)
+
+    def _see_thought(
+        self, message: Message, subject: str, description: str, place: Place, field: str, at: int
+    ) -> None:
+        text = thought_text(subject, description)
+        if text:
+            sign = hash(text)
+            known = message.thoughts.get(sign)
+            # The list has the thought's own time; a text part that restates it has not.
+            if known is None or (known[1] == "content" and field == "thoughts"):
+                if message.thoughts is NONE:
+                    message.thoughts = {}
+                message.thoughts[sign] = (place, field, at)
+                self.touch(message.id)
+
+    def _see_call(
+        self,
+        message: Message,
+        record: dict[str, Any],
+        place: Place,
+        spot: tuple[str, int],
+        used: dict[str, int],
+    ) -> None:
+        name = text_of(record.get("name"))
+        call_id = text_of(record.get("id")) or f"{name}.{spot[1]}"
+        bare = _numbered(record, call_id, used)
+        call = message.calls.get(bare)
+        if call is None:
+            if spot[0] == "content" and self.was_recorded(bare):
+                return  # another message made this call; here a resume restates it
+            if message.calls is NONE:
+                message.calls = {}
+            call = message.calls[bare] = Call(call_id, name)
+            if bare in self.calls:
+                self.makers.setdefault(bare, [self.calls[bare][0]]).append(message)
+            self.calls[bare] = (message, call)
+        elif bare in self.makers:  # results that follow are this call's again
+            self.calls[bare] = (message, call)
+        if spot[0] == "content":
+            if call.offer(0, place, spot):
+                self.touch(message.id)
+            return
+        result = record.get("result")
+        weight = result_weight(own_result(result, bare))
+        if self.calls[bare][1] is call:
+            self._note_answer(result, call_id, name)
+        else:
+            self._answers = None
+        spawn = spawn_of(record)
+        status = record.get("status")
+        final = status in ("success", "error", "cancelled")
+        richer = call.offer(1 + final * 2 + (record.get("resultDisplay") is not None), place, spot)
+        if richer and not final and status is not None and text_of(status) not in CALL_STATUSES:
+            self.note("status", status, place[0])
+        if call.offer_answer(weight, place, spot) or richer or spawn != call.spawn:
+            self.touch(message.id)
+        call.spawn = spawn
+
+    def _note_answer(self, result: Any, call_id: str, name: str) -> None:
+        """Note the one part that a call gave, if it names the call; else what all of them gave."""
+        if self._answers is None:
+            return
+        if isinstance(result, list) and len(result) == 1 and isinstance(result[0], dict):
+            response = result[0].get("functionResponse")
+            if (
+                isinstance(response, dict)
+                and response.get("id") == call_id
+                and response.get("name") == name
+            ):
+                self._answers.append(result[0])
+                return
+        self._answers = None
+
+
+def _numbered(record: dict[str, Any], call_id: str, used: dict[str, int]) -> str:
+    """Return the bare id of a call or a result, numbered where its message uses it again.
+
+    Args:
+        record: the call or the result.
+        call_id: its id, if it is to have another than its own.
+        used: how often each id was used in the message so far.
+    """
+    bare = bare_call_id(call_id or text_of(record.get("id")), text_of(record.get("name")))
+    number = used[bare] = used.get(bare, 0) + 1
+    return bare if number == 1 else f"{bare}~{number}"
+
+
+# The way back from blocks to rows: by place, the long ones kept decoded.
+
+# How many rows that were read again stay decoded, and how many bytes they have.
+ROWS = 8
+ROOM = 32 * 1024 * 1024
+
+
+class Later(Exception):
+    """What a block needs is not at hand while the transcript is being read."""
+
+
+class Shelf:
+    """Rows of one transcript by number: the ones last read are at hand, all others are read again.
+
+    Args:
+        stream: the transcript's bytes, seekable; None while they are read for the first time.
+        file: its name, for `source`.
+        index: where each row stands.
+    """
+
+    def __init__(self, stream: BinaryIO | None, file: str, index: Index) -> None:
+        self._stream = stream
+        self._file = file
+        self._index = index
+        self._kept: dict[int, Any] = {}
+        # The last row that a source was made for, and that source.
+        self._sourced = -1
+        self._source: blocks.BlockSource
+
+    def hold(self, value: Any) -> None:
+        """Keep the row that the index took last at hand, until `release`."""
+        self._kept[len(self._index.line) - 1] = value
+
+    def release(self) -> None:
+        """Let go of all rows but the last one."""
+        last = len(self._index.line) - 1
+        self._kept = {last: self._kept[last]}
+
+    def read_from(self, stream: BinaryIO) -> None:
+        """Read rows again from here on."""
+        self._stream = stream
+        self._kept.clear()
+
+    def row(self, number: int) -> Any:
+        """Return the value of a row; None if the file was changed under our hands.
+
+        Raises `Later` for one that is not at hand before it can be read again.
+        """
+        if number in self._kept:
+            return self._kept[number]
+        if self._stream is None:
+            raise Later
+        self._stream.seek(self._index.offset[number])
+        data = self._stream.read(self._index.length[number])
+        try:
+            value = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            found = salvage(data).values
+            value = found[0][0] if found else None
+        self._kept[number] = value
+        self._make_room(number)
+        return value
+
+    def _make_room(self, number: int) -> None:
+        """Let go of rows, the shortest first, which are the cheapest to read again."""
+        kept, length = self._kept, self._index.length
+        while len(kept) > 1 and (len(kept) > ROWS or sum(length[one] for one in kept) > ROOM):
+            del kept[min((one for one in kept if one != number), key=length.__getitem__)]
+
+    def entry(self, place: Place) -> Any:
+        """Return what stands at a place: a row, or an entry of the row's message list."""
+        number, at = place
+        value = self.row(number)
+        if at < 0:
+            return value
+        row = dict_of(value)
+        messages = list_of(dict_of(row.get("$set", row)).get("messages"))
+        return messages[at] if at < len(messages) else None
+
+    def message(self, place: Place) -> dict[str, Any]:
+        """Return the message at a place; empty if it is gone."""
+        number, at = place
+        value = self._kept.get(number) if at < 0 else None
+        return value if type(value) is dict else dict_of(self.entry(place))
+
+    def source(self, place: Place) -> blocks.BlockSource:
+        """Return the `source` of a block made from that place, to be left as it is."""
+        number = place[0]
+        if number != self._sourced:
+            index = self._index
+            self._sourced = number
+            self._source = {
+                "file": self._file,
+                "line": index.line[number],
+                "offset": index.offset[number],
+                "length": index.length[number],
+            }
+        return self._source
+
+
+# What a log says twice, or does not say: the rows that need not be decoded.
+#
+# Half of a log's bytes are the results of a message's calls, told again to the model. So their
+# second telling is compared with the first. And half of its rows say only that there was another
+# row.
+
+# How a turn of results goes on behind its id, time and type, and how far those go at most.
+_CONTENT = b'"content":[{"functionResponse":'
+_BEGINNING = 512
+_END = b"}\n"
+# What the client writes behind each row. Nothing is made of that time.
+_TIME = re.compile(rb'\{"\$set":\{"lastUpdated":"[0-9T:.Z-]*"\}\}\n').fullmatch
+_TIME_LENGTH = 64
+
+
+class Echoes:
+    """Decodes the rows of a log, in their order.
+
+    Args:
+        skips: give `NOTHING` for rows that say only that there was another row.
+    """
+
+    def __init__(self, *, skips: bool = True) -> None:
+        self._skips = skips
+        # What the calls of the last row gave; empty if it made none.
+        self._given: list[Any] = []
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value of a row, or `NOTHING`. Raises `JSONDecodeError`."""
+        if len(data) < _TIME_LENGTH and self._skips and _TIME(data):
+            return NOTHING
+        if self._given:
+            begin = data.find(_CONTENT, 0, _BEGINNING)
+            if begin > 0:
+                given, self._given = self._given, []
+                # The same bytes mean the same value.
+                at, told = begin + len(b'"content":'), orjson.dumps(given)
+                if data.startswith(told, at) and data[at + len(told) :] == _END:
+                    value = orjson.loads(data[:begin] + b'"content":null}')
+                    value["content"] = given
+                    return value
+        value = orjson.loads(data)
+        if type(value) is dict and "toolCalls" in value:
+            self._given = _given(value["toolCalls"])
+        return value
+
+
+def _given(calls: Any) -> list[Any]:
+    if not isinstance(calls, list):
+        return []
+    results = [call.get("result") for call in calls if isinstance(call, dict)]
+    return [part for result in results if isinstance(result, list) for part in result]
+
+
+# Rows that write the history anew, put back to the messages that they restate.
+#
+# A declined tool, ``/chat resume`` and ``/restore`` append each message that is kept under a new
+# id, with turns of one role joined. Nothing in such a row names the message: its parts tell it.
+
+# The role of a message, and the hash of its texts as `Message.texts` has it.
+Sign: TypeAlias = "tuple[str, int]"
+
+
+def said_in(parts: list[Part]) -> list[Any]:
+    """Return what the texts and the media of a user turn tell it apart by, in order."""
+    answers = any(part_kind(part) == "response" for part in parts)
+    said: list[Any] = []
+    for part in parts:
+        kind = part_kind(part)
+        if kind in ("text", "thought"):
+            said.append(part["text"])
+        elif kind == "media" and not answers:  # what follows a result is a part of it
+            media = dict_of(part.get("inlineData") or part.get("fileData"))
+            said.append(hash(text_of(media.get("data")) or text_of(media.get("fileUri"))))
+    return said
+
+
+def sign_of(value: Any) -> Sign | None:
+    """Return the sign of a message; None for one without text."""
+    if not isinstance(value, dict):
+        return None
+    role, content = role_of(value), content_of(value)
+    if role == "user":
+        said = said_in(parts_of(content))
+        return (role, hash(tuple(said))) if said else None
+    text = plain_text(content).strip()
+    return (role, hash(text)) if text else None
+
+
+def by_text(messages: Iterable[Message]) -> dict[Sign, list[Message]]:
+    """Return messages by what they say, the last first: `pop` takes the earliest."""
+    found: dict[Sign, list[Message]] = {}
+    for message in messages:
+        for sign in message.texts:
+            found.setdefault((message.role, sign), []).append(message)
+    for same in found.values():
+        same.reverse()
+    return found
+
+
+def splits(said: list[Any], is_there: Callable[[Sign], bool]) -> list[Sign] | None:
+    """Split what a user turn says into turns that are there, the longest first; None if it fails.
+
+    Args:
+        said: what the turn says (`said_in`).
+        is_there: tells whether there is a turn with this sign.
+    """
+    signs: list[Sign] = []
+    at = 0
+    while at < len(said):
+        for end in range(len(said), at, -1):
+            sign = "user", hash(tuple(said[at:end]))
+            if is_there(sign):
+                signs.append(sign)
+                at = end
+                break
+        else:
+            return None
+    return signs
+
+
+def only_restates(value: dict[str, Any], signs: set[Sign]) -> bool:
+    """Tell whether all that a message says has been said in messages with these signs."""
+    if role_of(value) != "user":
+        return sign_of(value) in signs
+    return splits(said_in(parts_of(content_of(value))), signs.__contains__) is not None
+
+
+class Restated:
+    """The messages that a history written anew may restate, each once.
+
+    Args:
+        index: has the calls.
+        messages: those before it, what was live first.
+    """
+
+    def __init__(self, index: Index, messages: list[Message]) -> None:
+        self._calls = index.calls
+        self._free = by_text(messages)
+        # The turn of results behind each message that calls.
+        self._results: dict[str, Message] = {}
+        before = None
+        for message in messages:
+            if message.role == "model":
+                before = message
+            elif message.role == "user" and before is not None:
+                if before.calls:
+                    self._results.setdefault(before.id, message)
+                before = None
+
+    def by(self, value: dict[str, Any]) -> list[str]:
+        """Return the ids of the messages that a row restates, in order; none for a new one."""
+        if role_of(value) != "user":
+            sign = sign_of(value)
+            return [self._free[sign].pop().id] if sign is not None and self._has(sign) else []
+        parts = parts_of(content_of(value))
+        signs = splits(said_in(parts), self._has)
+        if signs is None:
+            return []
+        found = self._answers(parts)
+        for sign in signs:
+            if not self._has(sign):  # one text twice, where it stood once
+                return []
+            found.append(self._free[sign].pop().id)
+        return list(dict.fromkeys(found))
+
+    def _has(self, sign: Sign) -> bool:
+        return bool(self._free.get(sign))
+
+    def _answers(self, parts: list[Part]) -> list[str]:
+        """Return the turn that gave the results among these parts, if it is known."""
+        for part in parts:
+            if part_kind(part) == "response":
+                response = part["functionResponse"]
+                name, call_id = text_of(response.get("name")), text_of(response.get("id"))
+                owner = self._calls.get(bare_call_id(call_id, name))
+                turn = None if owner is None else self._results.get(owner[0].id)
+                if turn is not None:
+                    return [turn.id]
+        return []
+
+
+# The event log of newer clients, folded as the client itself does when it resumes.
+#
+# Each row is one of: ``$rewindTo``, a message (an ``id``), ``$set``, a header. The order of these
+# questions is the client's own. What a fold drops is not lost here: it is only no longer live.
+
+# What clients say of a session beside its messages.
+_METADATA = frozenset(
+    [
+        "directories",
+        "firstUserMessage",
+        "hasResumableContent",
+        "kind",
+        "lastUpdated",
+        "memoryScratchpad",
+        "messageCount",
+        "messages",
+        "projectHash",
+        "sessionId",
+        "startTime",
+        "summary",
+        "userMessageCount",
+    ]
+)
+
+
+class Fold:
+    """Folds the rows of one transcript; `live` has the ids of what a resume would load, in order.
+
+    `header` holds the merged session metadata. `session_id` is the first one seen: it must not
+    change while a file grows. `amending` counts the rows that change what others say, by reason.
+
+    Args:
+        file: the name for the places of what is not known.
+        hidden: keep such rows, for hidden blocks.
+    """
+
+    def __init__(self, file: str = "", *, hidden: bool = False) -> None:
+        self.index = Index(file)
+        self.amending: Counter[str] = Counter()
+        self._keeps = hidden
+        self.header: dict[str, Any] = {}
+        self.live: dict[str, None] = {}
+        self.session_id = ""
+        # The ids made for messages of a document that have none.
+        self._names = Names()
+        # What a rewind dropped, be it live again or not.
+        self._rewound: set[str] = set()
+        # What a compaction took from the model: history, which stays live.
+        self.history: dict[str, None] = {}
+        # What a compaction put in the place of that: it stands where it was written.
+        self.summaries: set[str] = set()
+        # Ids that a restatement gave to messages we know under an older one, and those of them
+        # that stand for several messages.
+        self._alias: dict[str, str] = {}
+        self._merged: dict[str, list[str]] = {}
+
+    def take(self, row: Row) -> None:
+        """Fold one row of a log."""
+        index, value = self.index, row.value
+        number = index.add_row(row)
+        # Asked of every row: a look into the keys is cheaper than `get`.
+        if "$rewindTo" in value and isinstance(value["$rewindTo"], str):
+            self._rewind(value["$rewindTo"])
+            self._amend("rewind", row, number)
+        elif "id" in value and isinstance(value["id"], str):
+            self._insert(value, value["id"], (number, -1))
+        elif "$set" in value and isinstance(value["$set"], dict):
+            self._set(value["$set"], number)
+            if "messages" not in value["$set"]:
+                self._amend("metadata", row, number)
+        elif isinstance(value.get("sessionId"), str) and isinstance(value.get("projectHash"), str):
+            self.take_header(value, number)
+            if isinstance(value.get("messages"), list):
+                self._insert_all(value["messages"], number)
+            else:
+                self._amend("header", row, number)
+        else:
+            index.add_unknown(value, number)
+
+    def _amend(self, reason: str, row: Row, number: int) -> None:
+        self.amending[reason] += not row.salvaged
+        if self._keeps:
+            self.index.add_record(row.value, number)
+
+    def take_header(self, value: dict[str, Any], number: int) -> None:
+        """Merge session metadata."""
+        if not value.keys() <= _METADATA:
+            for key in value:
+                if key not in _METADATA:
+                    self.index.note("metadata", key, number)
+        for key, item in value.items():
+            if key != "messages":
+                self.header[key] = item
+        if not self.session_id and isinstance(value.get("sessionId"), str):
+            self.session_id = value["sessionId"]
+
+    def take_record(self, row: Row) -> None:
+        """Take one record of a whole-file document: its header, which begins it, or a message."""
+        number = self.index.add_row(row)
+        if row.offset == 0:
+            self.take_header(row.value, number)
+            self.amending["header"] += 1
+            return
+        if not isinstance(row.value, dict):
+            self.index.add_unknown(row.value, number)
+            return
+        message_id = _id_of(row.value)
+        if not isinstance(row.value.get("id"), str):
+            # A document restates nothing, so equal messages are several.
+            message_id = self._names.unique(message_id)
+        self._insert(row.value, message_id, (number, -1))
+
+    def is_live(self, message: Message) -> bool:
+        """Tell whether a resume would load a message; what is none, nothing can drop."""
+        name = message.id
+        return name in self.live or name in self.history or message.role in ("unknown", "record")
+
+    def left_by(self, message: Message) -> str:
+        """Say why a message is not live: a rewind dropped it, or a list that left it out."""
+        return "rewind" if message.id in self._rewound else "replaced"
+
+    def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
+        index = self.index
+        if self._alias:
+            if message_id in self._merged:
+                return
+            message_id = self._alias.get(message_id, message_id)
+        if message_id not in index.messages:
+            # Masking and resuming write all messages again, one by one, under new ids.
+            content = content_of(value)
+            known = self._same_call(value, (), alone=True) if type(content) is list else None
+            if known is not None:
+                self._alias[message_id] = message_id = known.id
+        index.see(value, message_id, place)
+        if message_id not in self.live:
+            self.live[message_id] = None
+            if message_id not in index.touched:
+                index.touched[message_id] = False
+
+    def _set(self, patch: dict[str, Any], number: int) -> None:
+        self.take_header(patch, number)
+        messages = patch.get("messages")
+        if isinstance(messages, list):
+            self._take_burst(messages)
+            before, self.live = self.live, {}
+            compacts = any(self._is_new_snapshot(value) for value in messages)
+            self._insert_all(messages, number, before, compacts=compacts)
+            if compacts:
+                self.history.update((one, None) for one in before if one not in self.live)
+                self.summaries.update(one for one in self.live if one not in before)
+                self._note_given_answer(messages)
+            self.index.move(message_id for message_id in before if message_id not in self.live)
+            self.index.move(message_id for message_id in self.live if message_id not in before)
+
+    def _take_burst(self, messages: list[Any]) -> None:
+        """Put rows that only wrote the history anew back to the messages that they restate.
+
+        A declined tool, ``/chat resume`` and ``/restore`` append each message that is kept under a
+        new id, turns of one role joined, and then list these. Such a list has the last messages
+        alone, none of which has counts.
+        """
+        alias = self._alias
+        fresh: dict[str, dict[str, Any]] = {}
+        named = set()
+        for value in messages:
+            if not isinstance(value, dict) or not isinstance(message_id := value.get("id"), str):
+                return
+            known = alias.get(message_id)
+            named.add(message_id if known is None else known)
+            if known is None:
+                fresh[message_id] = value
+        last = list(takewhile(named.__contains__, reversed(self.live)))
+        if len(last) == len(self.live) or not fresh or not fresh.keys() <= set(last):
+            return
+        index = self.index
+        burst = [index.messages[message_id] for message_id in fresh]
+        if any(message.usage is not None for message in burst):
+            return
+        for message in burst:
+            del self.live[message.id]
+        left = (one for one in index.messages if one not in self.live and one not in fresh)
+        known_before = [index.messages[one] for one in (*self.live, *left)]
+        restated = Restated(index, known_before)
+        for message in burst:
+            known_as = restated.by(fresh[message.id])
+            if not known_as:
+                self.live[message.id] = None
+                continue
+            alias[message.id] = known_as[-1]
+            if len(known_as) > 1:
+                self._merged[message.id] = known_as
+            index.drop(message)
+
+    def _insert_all(
+        self,
+        messages: list[Any],
+        number: int,
+        before: dict[str, None] | None = None,
+        *,
+        compacts: bool = False,
+    ) -> None:
+        # Messages that the list leaves out by id may stand in it under another one.
+        replaced = before or {}
+        named: set[str] = set()
+        for value in messages:
+            if isinstance(value, dict) and isinstance(message_id := value.get("id"), str):
+                named.update(self._known_as(message_id))
+        free: dict[Sign, list[Message]] | None = None
+        for at, value in enumerate(messages):
+            if not isinstance(value, dict):
+                self.index.add_unknown(value, number, at)
+                continue
+            message_id = _id_of(value)
+            if message_id in self._merged:
+                self.live.update(dict.fromkeys(self._merged[message_id]))
+                continue
+            message_id = self._alias.get(message_id, message_id)
+            if message_id not in self.index.messages:
+                known = self._same_call(value, named)
+                if known is None and replaced:
+                    if free is None:
+                        free = by_text(self.index.messages[one] for one in replaced)
+                        if compacts:
+                            _keep_last(free, messages)
+                    known = _same_text(value, free, named)
+                if known is not None:
+                    self._alias[message_id] = message_id = known.id
+                    named.add(known.id)
+            self.index.see(value, message_id, (number, at))
+            if message_id not in self.live:
+                self.live[message_id] = None
+                if before is None:  # it may have been dropped before, and is back
+                    self.index.touched.setdefault(message_id, False)
+
+    def _same_call(
+        self, value: dict[str, Any], taken: Any, *, alone: bool = False
+    ) -> Message | None:
+        """Find the message whose call `value` restates, unless that one stands in its own right.
+
+        Args:
+            value: the message, in which calls stand as parts.
+            taken: the ids of messages that stand in their own right.
+            alone: whether the message stands in a row of its own, in no list.
+        """
+        for part in list_of(content_of(value)):
+            if isinstance(part, dict) and "functionCall" in part and part_kind(part) == "call":
+                call = part["functionCall"]
+                call_id, name = call.get("id"), call.get("name")
+                if isinstance(call_id, str) and isinstance(name, str):
+                    bare = call_id.removeprefix(name + "__")
+                    if alone and self.index.is_over(bare):
+                        continue
+                    owner = self.index.calls.get(bare)
+                    for maker in self.index.makers.get(bare, () if owner is None else owner[:1]):
+                        if maker.id not in taken:
+                            return maker
+        return None
+
+    def _known_as(self, message_id: str) -> Sequence[str]:
+        """Return the messages that an id stands for: one, but for turns that were joined."""
+        return self._merged.get(message_id) or (self._alias.get(message_id, message_id),)
+
+    def _is_new_snapshot(self, value: Any) -> bool:
+        """Tell whether a message is what /compress leaves, for the first time."""
+        if not isinstance(value, dict) or role_of(value) != "user":
+            return False
+        message_id = _id_of(value)
+        if self._alias.get(message_id, message_id) in self.index.messages:
+            return False
+        return is_snapshot(plain_text(content_of(value)))
+
+    def _note_given_answer(self, messages: list[Any]) -> None:
+        """Note the answer that the client gave itself to the snapshot."""
+        for value in messages:
+            if isinstance(value, dict) and plain_text(content_of(value)) == GIVEN_ANSWER:
+                message = self.index.messages.get(_id_of(value))
+                if message is not None and message.role == "model":
+                    message.continues = True
+                    self.index.touch(message.id)
+
+    def _rewind(self, target: str) -> None:
+        """Drop a message and all after it; an id that nobody knows drops everything."""
+        target = self._known_as(target)[0]
+        dropped: list[str] = []
+        while self.live and (not dropped or dropped[-1] != target):
+            dropped.append(self.live.popitem()[0])
+        self._rewound.update(dropped)
+        self.index.move(reversed(dropped))
+
+
+def _id_of(value: dict[str, Any]) -> str:
+    message_id = value.get("id")
+    return message_id if isinstance(message_id, str) else content_id(value)
+
+
+def _same_text(
+    value: dict[str, Any], free: dict[Sign, list[Message]], named: set[str]
+) -> Message | None:
+    """Return the first of the messages with this text that no row names."""
+    sign = sign_of(value)
+    candidates = [] if sign is None else free.get(sign, [])
+    while candidates:
+        message = candidates.pop()
+        if message.id not in named:
+            return message
+    return None
+
+
+def _keep_last(free: dict[Sign, list[Message]], messages: list[Any]) -> None:
+    """Leave of messages with one text as many as a compaction kept, which are the last."""
+    kept = Counter(sign for one in messages if (sign := sign_of(one)) is not None)
+    for sign, candidates in free.items():
+        del candidates[kept[sign] :]

@@ -1,0 +1,837 @@
+"""A session of Gemini CLI, read while the client writes it."""
+
+from __future__ import annotations
+
+import os
+from io import BytesIO
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import orjson
+
+from agentsdir.adapters.gemini.discover import (
+    BEGINNING,
+    DOCUMENT,
+    LOG,
+    family_of,
+    group,
+    id_of,
+    look_at,
+    read_ends,
+)
+from agentsdir.adapters.gemini.documents import document_rows
+from agentsdir.adapters.gemini.emit import Emitter, Outputs, call_key
+from agentsdir.adapters.gemini.fold import Shelf, only_restates
+from agentsdir.adapters.gemini.read import (
+    Thread,
+    fullness,
+    link_children,
+    read_session,
+    tell_copies_apart,
+)
+from agentsdir.adapters.gemini.shapes import dict_of, text_of
+from agentsdir.adapters.protocol import SessionFiles, Transcript
+from agentsdir.formats.blocks import MAIN, add_usage, metadata_update, no_usage, usage
+from agentsdir.formats.diff import Retelling
+from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.findings import Drifts, Finding
+from agentsdir.formats.rows import LineFeed
+from agentsdir.formats.sink import LiveSink, ParseSink, encodable
+from agentsdir.formats.source import HEAD, Source
+from agentsdir.formats.tail import Look, Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agentsdir.adapters.gemini.discover import Ends
+    from agentsdir.adapters.gemini.fold import Index, Sign
+    from agentsdir.adapters.gemini.shapes import Message
+    from agentsdir.formats.blocks import Block, StreamEvent, Usage
+    from agentsdir.formats.diff import Key
+    from agentsdir.formats.sink import Conversation
+
+
+# One transcript of Gemini CLI that grows: what its rows change is told, message by message.
+#
+# A log restates its messages again and again, so each message that says something new is written
+# out as it stands then, and only what differs from what was told of it is news.
+
+
+class _Gathering(LiveSink):
+    """Takes the blocks of a few messages, whole; what they spent is counted at the end.
+
+    Args:
+        conversations: those of the whole session.
+    """
+
+    def __init__(self, *, hidden: bool, conversations: dict[str, Conversation]) -> None:
+        super().__init__(hidden=hidden)
+        self.conversations = conversations
+        self._holds_usage = False
+        self.held: tuple[Key, Usage] | None = None
+        self._blocks: list[Block] = []
+
+    def begin(self, *, holds_usage: bool) -> None:
+        """Begin with a message; its usage may have to be held back (`held`)."""
+        self._holds_usage = holds_usage
+        self.held = None
+
+    def add(self, block: Block) -> int:
+        """Gather a block; hold its usage back if that is asked for."""
+        if self._holds_usage and "usage" in block:
+            self.held = (block["conversationId"], block["id"]), block.pop("usage")
+        self._blocks.append(encodable(block))
+        return len(self._blocks) - 1
+
+    def amend(self, handle: int, **late: Any) -> None:
+        """State fields of a gathered block."""
+        self._blocks[handle].update(late)
+
+    def blocks(self) -> list[Block]:
+        """Return what was gathered since the last call."""
+        blocks, self._blocks = self._blocks, []
+        return blocks
+
+    def use(self, conversation: str, usage: Usage) -> None:
+        """Do nothing: a message that is written out again spends nothing again."""
+
+    def spent(self, conversation: str, usage: Usage) -> None:
+        """Tell what a conversation spent in all."""
+        super().use(conversation, usage)
+
+
+class _FreshShelf(Shelf):
+    """A shelf on which the rows that came last still lie decoded."""
+
+    def __init__(self, rows: BinaryIO, file: str, index: Index, fresh: dict[int, Any]) -> None:
+        super().__init__(rows, file, index)
+        self._fresh = fresh
+
+    def row(self, number: int) -> Any:
+        """Return the value of a row."""
+        return self._fresh[number] if number in self._fresh else super().row(number)
+
+
+class GrowingThread(Thread):
+    """A transcript that is read while it is written.
+
+    Args:
+        file: the name that blocks and findings say.
+        child: whether it is a subagent's.
+        is_document: whether it is one JSON object, which is read once; else a log.
+        hidden: tell blocks marked `hidden`.
+        conversations: those of the whole session.
+        told: what was told of this transcript so far.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        *,
+        child: bool,
+        is_document: bool,
+        hidden: bool,
+        conversations: dict[str, Conversation],
+        told: Retelling,
+    ) -> None:
+        super().__init__(file, child=child, is_document=is_document, hidden=hidden)
+        # (message id, call id) → the child thread's id and how long it ran.
+        self.children: dict[tuple[str, str], tuple[str, int | None]] = {}
+        self.sink = _Gathering(hidden=hidden, conversations=conversations)
+        self._touched = self.fold.index.touched
+        # Of copies of a file, one tells their thread; another may go on with what it told.
+        self.told = told
+        self._feed = LineFeed(file, self.sink.tally, self.sink.finding)
+        self._fresh: dict[int, Any] = {}
+        # The message that came last may yet grow: which block its usage is to stand on is open.
+        self._held: tuple[str, Key, Usage] | None = None
+        self._visible = False
+        # What messages said so far. Those that say it again wait until it is clear whether they
+        # are messages of their own, or rows that only write the history anew.
+        self._signs: set[Sign] = set()
+        self._waiting: set[str] = set()
+        # How many of the messages that were none have been taken back.
+        self._taken_back = 0
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was wrong with the transcript so far."""
+        return self.sink.findings
+
+    @property
+    def drifts(self) -> Drifts:
+        """What of the transcript no reader knows."""
+        return self.fold.index.drifts
+
+    @property
+    def has_news(self) -> bool:
+        """Whether any message is not what was told of it."""
+        return bool(self._touched)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is a document that somebody has not written to its end."""
+        return any(finding.id == "half-document" for finding in self.findings)
+
+    def take(self, line: bytes | int) -> None:
+        """Read a line of a log; of one that is too long only the length came."""
+        if isinstance(line, int):
+            self._feed.pass_over(line)
+            return
+        session = self.fold.session_id
+        begun = self.fold.index.begun
+        for row in self._feed.rows(line):
+            count = len(begun)
+            self.fold.take(row)
+            self._fresh[len(self.fold.index) - 1] = row.value
+            for message in begun[count:]:
+                self._look_for_restatement(message, row.value)
+        if session != self.fold.session_id:
+            self._touched.update(dict.fromkeys(self.fold.index.messages, True))
+
+    def _look_for_restatement(self, message: Message, value: dict[str, Any]) -> None:
+        """Let a new message wait if it says what others said; else let the waiting ones go."""
+        if not message.texts or message.role == "notice":
+            return
+        is_row = "id" in value  # a list has the history as it is
+        if is_row and message.usage is None and only_restates(value, self._signs):
+            self._waiting.add(message.id)
+        else:
+            self._waiting.clear()
+        self._signs.update((message.role, sign) for sign in message.texts)
+
+    def take_document(self, data: bytes) -> None:
+        """Read a whole document."""
+        sink = self.sink
+        for row in document_rows(data, self.file, sink.tally, sink.finding):
+            self.fold.take_record(row)
+
+    def tell(
+        self, rows: BinaryIO, *, settled: bool = True, final: bool = False
+    ) -> Iterator[StreamEvent]:
+        """Write out every message that is not what was told of it; yield what is new.
+
+        Args:
+            rows: the transcript's bytes, seekable.
+            settled: nobody is writing, so what a list left out is dropped. A client that resumes
+                writes an empty list first, and the whole one a moment later.
+            final: no row will follow.
+        """
+        index, sink, told = self.fold.index, self.sink, self.told
+        index.settle_orphans()
+        if final:
+            for one in index.orphaned:
+                if one.orphans:
+                    index.touch(one.id)
+        shelf = _FreshShelf(rows, self.file, index, self._fresh)
+        outputs = Outputs(Path(self.file), self.fold.session_id, sink.finding)
+        emitter = Emitter(
+            self.fold,
+            shelf,
+            sink,
+            self.conversation,
+            self.children,
+            outputs,
+            settled=final or self.is_document,
+        )
+        if settled:
+            self._waiting.clear()
+        due = {
+            one: None
+            for one, says_more in self._touched.items()
+            if settled or (says_more and one not in self._waiting)
+        }
+        newest = reversed(index.messages.values())
+        last = next((one.id for one in newest if one.role != "record"), None)
+        if last is not None and last in due and not final and index.messages[last].is_empty:
+            del due[last]  # what it calls may yet come
+        if self._held is not None:
+            message_id, key, used = self._held
+            if message_id in due:
+                self._held = None
+            elif final or message_id != last:
+                self._held = None
+                yield from told.amend(key, usage=used)
+        yield from self.tell_bounds()
+        for message_id in due:
+            del self._touched[message_id]
+            sink.begin(holds_usage=message_id == last and not final)
+            emitter.message(index.messages[message_id])
+            for block in sink.blocks():
+                yield from told.restate(block)
+            if sink.held is not None:
+                self._held = message_id, *sink.held
+        sink.begin(holds_usage=False)
+        for message in index.dropped[self._taken_back :]:
+            emitter.message(message)
+            for block in sink.blocks():
+                if (block["conversationId"], block["id"]) in told:
+                    yield from told.restate(block)
+        self._taken_back = len(index.dropped)
+        self._visible = self._visible or emitter.visible
+        index.begun.clear()
+        self._fresh.clear()
+        yield from self.tell_bounds(end=True)
+
+    def hold_back(self) -> None:
+        """Tell nothing: another file does, of which this is a copy."""
+        self.fold.index.begun.clear()
+        self._fresh.clear()
+
+    def tell_anew(self) -> None:
+        """Let the next `tell` write out every message that no other file tells."""
+        self._touched.clear()
+        self._touched.update((one.id, True) for one in self.own_messages)
+
+    def tell_bounds(self, *, end: bool = False, final: bool = False) -> Iterator[StreamEvent]:
+        """Yield what is new about how a subagent's thread starts, or how it ends, if it has."""
+        if self.child and (not end or final or isinstance(self.fold.header.get("summary"), str)):
+            yield from self.told.restate(self.bound("end" if end else "start"))
+
+    def finish(self) -> Iterator[StreamEvent]:
+        """Yield what only the end settles, after the last `tell`."""
+        yield from self.tell_bounds(end=True, final=True)
+        if not self._visible and not self.is_copy:
+            why = "the transcript holds no conversation"
+            self.sink.finding(Finding("no-messages", self.file, None, None, None, why))
+        for doubt in self.doubts():
+            self.sink.finding(doubt)
+        total = no_usage()
+        for message in self.own_messages:
+            if message.usage is not None:
+                total = add_usage(total, message.usage)
+        if self.counts_are_partial():
+            total = add_usage(total, usage(0, 0, exact=False))
+        self.sink.spent(self.conversation, total)
+        yield from self.told.tell(self.sink.drain())
+        yield from self.told.close()
+
+
+class Snapshots:
+    """A file with one thread and nothing to fold, which is read anew as a whole when it changed.
+
+    Args:
+        path: where the file is.
+        hidden: tell blocks marked `hidden`.
+        told: what was told of it so far.
+    """
+
+    def __init__(self, path: Path, *, hidden: bool, told: Retelling) -> None:
+        self._path = path
+        self._told = told
+        self._hidden = hidden
+        self._sink = ParseSink(hidden=hidden)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was wrong with the file when it was read last."""
+        return self._sink.findings
+
+    @property
+    def drifts(self) -> Drifts:
+        """What of the file, as it was read last, no reader knows."""
+        return self._sink.drifts
+
+    def read(self, data: bytes) -> Iterator[StreamEvent]:
+        """Read the file as it is now; yield what is new."""
+        told, sink = self._told, ParseSink(hidden=self._hidden)
+        source = Source(str(self._path), path=self._path, data=data)
+        read_session(SessionFiles((Transcript(source, "main"),)), sink)
+        self._sink = sink
+        told.again()
+        for block in sink.blocks("all"):
+            yield from told.restate(block)
+        # Somebody may be writing it: what is not there yet may come.
+        yield from told.settle(whole=data.rstrip().endswith((b"]", b"}")))
+
+    def finish(self) -> Iterator[StreamEvent]:
+        """Yield what only the end settles."""
+        for name, conversation in self._sink.conversations.items():
+            usage = metadata_update({"usage": conversation.usage}, name)
+            yield from self._told.tell([usage])
+        yield from self._told.close()
+
+
+# Finding the files of a session's subagents as they appear beside its main transcript.
+#
+# There may be hundreds of files, and they are looked for ten times a second: so a folder is listed
+# when it was changed, and a file is opened until it has said what it is.
+
+_SUFFIXES = (".json", ".jsonl")
+# A folder that is written twice within a tick of the system's clock looks changed once.
+_LISTINGS = 3
+
+
+class Nearby:
+    """The files beside a main transcript, and what they were found to be."""
+
+    def __init__(self) -> None:
+        # By folder: when it was changed, and how often it has looked so.
+        self._folders: dict[Path, tuple[int, int]] = {}
+        # Files that have said what they are, by inode; and those that have not.
+        self._known: dict[Path, int] = {}
+        self._open: set[Path] = set()
+
+    def children(self, main: Path, session_id: str, *, complete: bool) -> Iterator[Path]:
+        """Yield the files of a session's subagents that were not yielded before, in order.
+
+        Args:
+            complete: a file that is still being written is taken for what it says by now.
+        """
+        folders = [main.parent]
+        if PurePath(session_id).name == session_id and session_id.isprintable():
+            folders.append(main.parent / session_id)
+        for folder in folders:
+            self._open.update(path for path in self._listed(folder) if path != main)
+        for path in sorted(self._open):
+            try:
+                inode = path.stat().st_ino
+                found = _is_own(main, session_id, path, complete=complete)
+            except (OSError, AgentsdirError):  # gone since it was listed
+                self._open.discard(path)
+                continue
+            if found is not None:
+                self._open.discard(path)
+                self._known[path] = inode
+            if found:
+                yield path
+
+    def forget(self, path: Path) -> None:
+        """Look at a file anew that is not what it was."""
+        self._known.pop(path, None)
+        self._open.add(path)
+
+    def _listed(self, folder: Path) -> Iterator[Path]:
+        try:
+            modified = folder.stat().st_mtime_ns
+            before, times = self._folders.get(folder, (0, 0))
+            times = times + 1 if before == modified else 1
+            self._folders[folder] = modified, times
+            if times > _LISTINGS:
+                return
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    path = folder / entry.name
+                    # Whatever else stands there must not hang us.
+                    if not (path.suffix in _SUFFIXES and entry.is_file()):
+                        continue
+                    if self._known.get(path) != entry.inode():
+                        yield path
+        except OSError:
+            return
+
+
+def is_child(main: Path, path: Path) -> bool:
+    """Tell whether a file is one of a session's subagents'. Raises `AgentsdirError`."""
+    sources = [Source(str(one), path=one) for one in (main, path)]
+    return len(group(sources)[0].transcripts) > 1
+
+
+def _is_own(main: Path, session_id: str, path: Path, *, complete: bool) -> bool | None:
+    """Tell whether a file is a child of `main`; None while it does not say."""
+    ends = read_ends(Source(str(path), path=path))
+    head = look_at(ends)
+    if head.family == LOG and b"\n" not in ends.head and not complete:
+        return None
+    if head.may_be_child and session_id in (head.session_id, path.parent.name):
+        # If not, the main transcript is just being written.
+        return is_child(main, path) or None
+    return False if _says_all(head.family, ends) else None
+
+
+def _says_all(family: str | None, ends: Ends) -> bool:
+    """Tell whether a file says what kind it is: a log in its first line, a document in its last."""
+    if family == DOCUMENT:
+        return ends.tail.rstrip().endswith(b"}")
+    return family is not None
+
+
+# A session of Gemini CLI, read while the client writes it (docs/reading.md, "Following").
+#
+# Each file is a thread of its own: a log is read on from where it was read to, a document is read
+# again whenever it was rewritten. What ties them, a call and the thread that it started, is worked
+# out again whenever one of them says something new.
+
+# After so many lines, or bytes, what they gave is told, so that a long file is not gathered whole.
+_BATCH_LINES = 256
+_BATCH_BYTES = 1024 * 1024
+
+
+class _File:
+    """One transcript that is followed: where it was read to, and what was told of it."""
+
+    def __init__(self, path: Path, *, is_main: bool) -> None:
+        self.tail = Tail(path)
+        self.is_main = is_main
+        self.told = Retelling()
+        self.thread: GrowingThread | None = None
+        self.snapshots: Snapshots | None = None
+        self.head = b""
+        self.family: str | None = None
+        # Its own id, and the conversation that it is: a copy of another file is told apart.
+        self.own_id = ""
+        self.conversation = ""
+        # Whether it tells its conversation: of copies, only the fullest does.
+        self.leads = False
+        # A subagent's document as it was read last.
+        self.document: BytesIO | None = None
+
+    @property
+    def is_document(self) -> bool:
+        """Whether the file is a session in one JSON object."""
+        return self.family == DOCUMENT
+
+    def look_at_head(self) -> bool:
+        """Learn of what family the file is; return whether that is known."""
+        if len(self.head) < HEAD:
+            self.head = self.tail.head(HEAD)
+            self.family = family_of(self.head)
+        # What kind of a log it is stands in its first line.
+        begun = self.family != LOG or b"\n" in self.head or len(self.head) == HEAD
+        return self.family is not None and begun
+
+    def is_child(self, data: bytes) -> bool:
+        """Tell whether the file is a subagent's, which can be followed by itself, too."""
+        source = Source(str(self.tail.path), data=data)
+        return not self.is_main or group([source])[0].transcripts[0].role == "subagent"
+
+
+class SessionFollower:
+    """Follows the session whose main transcript is, or will be, at `main`.
+
+    Args:
+        hidden: tell blocks marked `hidden` too.
+        alone: follow the one file, and no subagents' beside it.
+    """
+
+    def __init__(self, main: Path, *, hidden: bool, alone: bool = False) -> None:
+        self._main = _File(main, is_main=True)
+        self._files = [self._main]
+        self._hidden = hidden
+        self._alone = alone
+        self._conversations: dict[str, Conversation] = {}
+        # (message id, call id) → the thread that the call started and how long it ran.
+        self._linked: dict[tuple[str, str], tuple[str, int | None]] = {}
+        self._nearby = Nearby()
+        self._orphans: list[Finding] = []
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the files so far."""
+        readings = [one for file in self._files for one in (file.thread, file.snapshots) if one]
+        found = [finding for reading in readings for finding in reading.findings]
+        drifts = Drifts()
+        for reading in readings:
+            drifts.add(reading.drifts)
+        return list(dict.fromkeys([*found, *self._orphans, *drifts.findings()]))
+
+    def poll(self) -> Iterator[StreamEvent]:
+        """Yield what was written since the last look."""
+        return self._poll(final=False)
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what only the end settles."""
+        yield from self._poll(final=True)
+        yield from self._tell_copies()
+        for file, thread in self._threads():
+            if thread.child and not file.leads:
+                continue
+            if thread.child:
+                thread.sink.conversation(thread.conversation, link=thread.link)
+            if thread.child and thread.link.method == "none":
+                why = "no call that started this thread is known"
+                self._orphans.append(Finding("orphan-subagent", thread.file, None, None, None, why))
+            yield from thread.finish()
+        if self._main.snapshots is not None:
+            yield from self._main.snapshots.finish()
+
+    def _threads(self) -> list[tuple[_File, GrowingThread]]:
+        return [(file, file.thread) for file in self._files if file.thread is not None]
+
+    def _poll(self, *, final: bool) -> Iterator[StreamEvent]:
+        whole = not self._goes_on_in_a_log()
+        news = final
+        # The main file first: what it says of a child is then no older than the child's file.
+        for file in self._all_files(complete=final):
+            for event in self._read(file, final=final, whole=whole):
+                news = True
+                yield event
+        if news:
+            yield from self._link()
+
+    def _all_files(self, *, complete: bool) -> Iterator[_File]:
+        yield from list(self._files)
+        for file in self._new_children(complete=complete):
+            self._files.append(file)
+            yield file
+
+    def _goes_on_in_a_log(self) -> bool:
+        """Go over to the log in which a newer client goes on with a document, if there is one."""
+        document, thread = self._main.tail.path, self._main.thread
+        if document.suffix != ".json":
+            return False
+        tail = Tail(document.with_suffix(".jsonl"))
+        head = tail.head(HEAD)
+        if b"\n" not in head or (thread and _session_of(head) != thread.fold.session_id):
+            return False
+        self._main.tail, self._main.head = tail, b""
+        return True
+
+    def _read(self, file: _File, *, final: bool, whole: bool) -> Iterator[StreamEvent]:
+        look = file.tail.look()
+        if look is Look.ABSENT and file is self._main and file.tail.find(self._near()):
+            look = file.tail.look()
+        if look is Look.CHANGED:
+            file.head = b""
+            if not (file.is_main or file.is_document or self._is_child(file)):
+                yield from self._drop(file)
+                return
+        if look in (Look.GREW, Look.CHANGED):
+            known = file.look_at_head()
+            if file.is_document:
+                yield from self._read_document(file, whole=whole)
+            elif file.family not in (None, LOG):
+                yield from self._read_anew(file)
+            elif known or final or (file.thread is not None and not file.thread.is_document):
+                yield from self._read_log(file, again=look is Look.CHANGED, whole=whole)
+        quiet = look is Look.SAME and file.thread is not None and file.thread.has_news
+        if file.thread is not None and (final or quiet):
+            if final and not file.is_document and (rest := file.tail.rest()):
+                file.thread.take(rest)
+            yield from self._tell(file, file.thread, final=final)
+
+    def _read_document(self, file: _File, *, whole: bool) -> Iterator[StreamEvent]:
+        data = file.tail.whole()
+        thread = self._begin(file, data)
+        thread.take_document(data)
+        if thread.own_id() != file.own_id:
+            self._name(file, thread)
+        yield from self._tell(file, thread, BytesIO(data))
+        # Whoever writes a document anew begins with an empty file: what is not there yet may come.
+        yield from file.told.settle(whole=whole and not thread.is_half)
+
+    def _read_anew(self, file: _File) -> Iterator[StreamEvent]:
+        if file.snapshots is None:
+            file.thread = None
+            file.snapshots = Snapshots(file.tail.path, hidden=self._hidden, told=file.told)
+        yield from file.snapshots.read(file.tail.whole())
+
+    def _read_log(self, file: _File, *, again: bool, whole: bool) -> Iterator[StreamEvent]:
+        thread = file.thread
+        again = again or thread is None or thread.is_document
+        if again or thread is None:
+            file.tail.rewind()
+            thread = self._begin(file, file.head)
+        yield from self._read_lines(file, thread, settled=again)
+        if thread.child and file.own_id not in ("", thread.own_id()):
+            # Its header came late, and what was told bears another name.
+            self._name(file, thread)
+            file.tail.rewind()
+            thread = self._begin(file, file.head)
+            yield from self._read_lines(file, thread, settled=True)
+        yield from file.told.settle(whole=whole)
+
+    def _read_lines(
+        self, file: _File, thread: GrowingThread, *, settled: bool
+    ) -> Iterator[StreamEvent]:
+        count = size = 0
+        for line in file.tail.lines():
+            thread.take(line)
+            count, size = count + 1, size + (line if isinstance(line, int) else len(line))
+            if count == _BATCH_LINES or size > _BATCH_BYTES:
+                count = size = 0
+                yield from self._tell(file, thread, settled=False)
+        yield from self._tell(file, thread, settled=settled)
+
+    def _begin(self, file: _File, data: bytes) -> GrowingThread:
+        """Start to read a file from its beginning; what was told of it is kept to compare with."""
+        if file.thread is not None or file.snapshots is not None:
+            file.told.again()
+        file.snapshots = None
+        file.thread = GrowingThread(
+            str(file.tail.path),
+            child=file.is_child(data),
+            is_document=file.is_document,
+            hidden=self._hidden,
+            conversations=self._conversations,
+            told=file.told,
+        )
+        if file is self._main:
+            file.thread.children = self._linked
+        return file.thread
+
+    def _tell(
+        self,
+        file: _File,
+        thread: GrowingThread,
+        document: BytesIO | None = None,
+        *,
+        settled: bool = True,
+        final: bool = False,
+    ) -> Iterator[StreamEvent]:
+        if not (thread.has_news or final or (thread.child and thread.fold.header)):
+            return
+        took_over = False
+        if thread.child:
+            if not file.own_id:
+                self._name(file, thread)
+            thread.conversation = file.conversation
+            file.document = document = document or file.document
+            took_over = self._take_the_lead(file, thread)
+            if not file.leads:
+                thread.hold_back()
+                return
+            parent = None if file is self._main else MAIN
+            thread.sink.conversation(file.conversation, parent=parent)
+            yield from file.told.tell(thread.sink.drain())
+        if document is not None or thread.is_document:
+            yield from thread.tell(document or BytesIO(), final=final)
+        elif (stream := file.tail.reopen()) is not None:
+            with stream:
+                yield from thread.tell(stream, settled=settled, final=final)
+        if took_over:
+            yield from file.told.settle()
+
+    def _name(self, file: _File, thread: GrowingThread) -> None:
+        """Give a file the id of its conversation."""
+        file.own_id = file.conversation = thread.own_id()
+        file.leads = file.leads and self._leader(file) is None
+
+    def _leader(self, file: _File) -> _File | None:
+        """Return the other file that tells the conversation that this one is, too."""
+        others = (one for one in self._files if one.leads and one.own_id == file.own_id)
+        return next((one for one in others if one is not file), None)
+
+    def _take_the_lead(self, file: _File, thread: GrowingThread) -> bool:
+        """Let a file tell its conversation unless a fuller copy does.
+
+        Return whether another copy told it so far.
+        """
+        leader = None if file.leads else self._leader(file)
+        if leader is None or leader.thread is None:
+            file.leads = True
+            return False
+        if fullness(leader.thread) < fullness(thread):
+            return False
+        leader.leads, file.leads = False, True
+        leader.told, file.told = file.told, leader.told
+        leader.thread.told, thread.told = leader.told, file.told
+        thread.link, thread.name = leader.thread.link, leader.thread.name
+        thread.tell_anew()
+        file.told.again()
+        return True
+
+    def _tell_copies(self) -> Iterator[StreamEvent]:
+        """Tell what copies of subagents' files have beyond the fullest of each."""
+        children = [one for one in self._threads() if one[1].child]
+        for file, thread in children:
+            if not file.leads:
+                yield from self._tell(file, thread, final=True)
+        by_thread = {id(thread): file for file, thread in children}
+        for copy, first in tell_copies_apart(thread for _, thread in children):
+            if copy.is_told:
+                file = by_thread[id(copy)]
+                file.conversation, file.leads = copy.conversation, True
+                copy.link, copy.name = first.link, first.name
+                copy.tell_anew()
+                yield from self._tell(file, copy, final=True)
+
+    def _link(self) -> Iterator[StreamEvent]:
+        """Tie the threads of subagents to their calls; yield what that makes new."""
+        main = self._main.thread
+        if main is None or main.child:
+            return
+        children = [
+            (file, thread)
+            for file, thread in self._threads()
+            if file is not self._main and file.leads and file.conversation == thread.conversation
+        ]
+        linked = link_children(main, [thread for _, thread in children])
+        for file, thread in children:
+            if thread.link.method != "none":
+                thread.sink.conversation(thread.conversation, link=thread.link)
+                yield from file.told.tell(thread.sink.drain())
+            yield from thread.tell_bounds()
+            yield from thread.tell_bounds(end=True)
+        before = dict(self._linked)
+        # The main thread goes by this, too, whenever it writes such a call out.
+        self._linked.clear()
+        self._linked.update(linked)
+        for key in {**before, **linked}:
+            if before.get(key) != linked.get(key):
+                yield from self._relink(main, *key)
+
+    def _relink(self, main: GrowingThread, message_id: str, call_id: str) -> Iterator[StreamEvent]:
+        """State anew what a call that was told says of the thread that it started."""
+        place = MAIN, f"{message_id}:c{call_key(call_id)}"
+        message = main.fold.index.messages.get(message_id)
+        call = None if message is None else message.calls.get(call_id)
+        if place not in self._main.told or call is None or call.spawn is None:
+            return
+        block = self._main.told[place]
+        for name in ("durationMs", "link"):
+            block.pop(name, None)
+        block["subagentId"], took = self._linked.get(
+            (message_id, call_id), (call.spawn.agent_id, None)
+        )
+        if took is not None:
+            block["durationMs"] = took
+        thread = self._conversations.get(block["subagentId"])
+        if thread is not None and thread.link is not None:
+            block["link"] = thread.link._asdict()
+        yield from self._main.told.restate(block)
+
+    def _near(self) -> Iterator[Path]:
+        """Yield the folders in which a main transcript may be found again: its project's, others'.
+
+        People rename the folder of a project, and move sessions to another.
+        """
+        chats = self._main.tail.path.parent
+        yield chats
+        try:
+            projects = sorted(chats.parent.parent.iterdir())
+        except OSError:
+            return
+        for project in projects:
+            yield project / chats.name
+
+    def _new_children(self, *, complete: bool) -> Iterator[_File]:
+        """Yield the files of subagents that were not there before; find those that moved along."""
+        if self._alone:
+            return
+        main = self._main.thread
+        # What a torn header says holds, too.
+        session_id = id_of(self._main.head[:BEGINNING])
+        if main is None or main.child or not session_id:
+            return
+        path = self._main.tail.path
+        for child in self._nearby.children(path, session_id, complete=complete):
+            if any(file.tail.path == child for file in self._files):
+                continue
+            moved = next((file for file in self._files if file.tail.is_at(child)), None)
+            if moved is None:
+                yield _File(child, is_main=False)
+            else:
+                moved.tail.path = child
+
+    def _is_child(self, file: _File) -> bool:
+        try:
+            return is_child(self._main.tail.path, file.tail.path)
+        except AgentsdirError:  # one of them is gone, which says nothing
+            return True
+
+    def _drop(self, file: _File) -> Iterator[StreamEvent]:
+        """Follow a file no more that is not a subagent's of this session any longer."""
+        file.told.again()
+        yield from file.told.settle()
+        self._files.remove(file)
+        self._nearby.forget(file.tail.path)
+
+
+def _session_of(head: bytes) -> str:
+    """Return the session id in the first line of a log; empty if it has none."""
+    try:
+        row = orjson.loads(head.partition(b"\n")[0])
+    except orjson.JSONDecodeError:
+        return ""
+    return text_of(dict_of(row).get("sessionId"))

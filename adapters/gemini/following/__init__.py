@@ -1,1 +1,0 @@
-"""Sessions of Gemini CLI, read while the client writes them."""

@@ -1,0 +1,472 @@
+"""Sessions put into Gemini's store, taken out of it, continued, forked and adopted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agentsdir.adapters.gemini import store
+from agentsdir.adapters.gemini.discover import (
+    DOCUMENT,
+    LOG,
+    family_of,
+    look_at,
+    messages,
+    read_ends,
+    started,
+    workspace_of,
+)
+from agentsdir.adapters.gemini.projects import (
+    CHATS,
+    MARK,
+    TMP,
+    Projects,
+    hashed,
+    host_storage,
+    mark_of,
+    project_folder,
+    real_cwd,
+    slug,
+)
+from agentsdir.adapters.gemini.shapes import dict_of, list_of, text_of
+from agentsdir.adapters.gemini.store import chat_name, is_chat_name, own_files, safe_part
+from agentsdir.adapters.protocol import Adoptable, NativeFile
+from agentsdir.adapters.store_files import begins_with, is_there, make_folders, write_new
+from agentsdir.formats.errors import Invalid, UnsafePath
+from agentsdir.formats.rows import Tally, read_rows
+from agentsdir.formats.source import Pieces, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from agentsdir.adapters.gemini.discover import Ends
+    from agentsdir.adapters.gemini.store import Own
+    from agentsdir.adapters.protocol import Profile, SessionSpec
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.rows import Row
+
+
+# Whether one copy of a session's file goes on from another, so that it may stand for it.
+#
+# A log is only appended to: it begins with the other. A document is written anew at each change, so
+# its bytes say nothing: each message of the other is in it, with what it said.
+
+
+def goes_on(saved: Source, present: Source) -> bool:
+    """Tell whether `present` is `saved`, or what became of it.
+
+    A message of a document goes on from one with its id and type whose text it begins with, and
+    whose calls it has; the client may have given it more text, calls and tokens, or have masked the
+    result of a call. A document that is damaged, or that lost, moved or changed a message, goes on
+    from nothing but itself.
+
+    Raises `AgentsdirError` when either cannot be read.
+    """
+    if begins_with(saved, present):
+        return True
+    families = family_of(saved.head()), family_of(present.head())
+    if families != (DOCUMENT, DOCUMENT):
+        return False
+    before, after = _messages(saved), _messages(present)
+    if before is None or after is None:
+        return False
+    # They keep their order. Ids alone would not do: a message may have none, or that of another.
+    rest = iter(after)
+    return all(any(_includes(now, message) for now in rest) for message in before)
+
+
+def _messages(source: Source) -> list[dict[str, Any]] | None:
+    """Return the messages of a whole document; None where it is damaged."""
+    data = source.read()
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:  # half of a surrogate pair is nothing to the one, and a character to the other
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+    messages = dict_of(value).get("messages")
+    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+        return None
+    return messages
+
+
+def _includes(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    if any(now.get(name) != before.get(name) for name in ("id", "type")):
+        return False
+    said, says = before.get("content"), now.get("content")
+    if said != says and not (
+        isinstance(said, str) and isinstance(says, str) and says.startswith(said)
+    ):
+        return False
+    return _calls(before) <= _calls(now)
+
+
+def _calls(message: dict[str, Any]) -> set[str]:
+    return {text_of(dict_of(call).get("id")) for call in list_of(message.get("toolCalls"))}
+
+
+# Putting a saved session where the real client finds it (seed: setupSessionTranscripts).
+#
+# docs/clients/gemini.md, "Placing". A client looks for sessions in the folder of its working
+# directory alone, so that is where one goes, wherever else it may stand. What stands in the
+# client's store is the client's: files are made, and never changed, not even its registry: it
+# registers a folder that it finds marked. Files get their names in one step, the main transcript
+# last, so that a session is there whole or not at all.
+
+
+def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
+    """Put a session's saved files into the client's store; return what was written.
+
+    Neither ids nor paths in the files are changed: no client compares them.
+
+    Args:
+        spec: of the session.
+        by_hash: for a client before 0.29, which names a project's folder by a hash.
+
+    Raises `Invalid` (kind ``transcript-differs``) where a transcript stands that does not go on
+    from the saved one, and for a folder that no client knows again, `UnsafePath` for links and
+    folders of other users, and `AgentsdirError` where the system refuses.
+    """
+    saved = own_files(spec.transcripts, spec.native_id)
+    if not saved:
+        return []
+    storage, cwd = host_storage(spec.host), real_cwd(spec.cwd)
+    folder = project_folder(spec, by_hash=by_hash)
+    main = saved[0]
+    # A stub has nothing, and a client that finds one deletes it with all files of its short id.
+    # Of other names of the session, only that of the document before the log is another file.
+    rest = [
+        own
+        for own in saved
+        if own.role in ("subagent", "output")
+        or (own is not main and own.talks and _stem(own) == _stem(main))
+    ]
+    # Whatever is in the way of one is known before anything is made.
+    missing = [own for own in (*rest, main) if not _stands(folder, own)]
+    if main in missing and _is_renamed(folder, main, saved, spec.native_id):
+        missing.remove(main)
+    if missing and not by_hash and _claim(storage, cwd) != folder:
+        return place(spec)  # somebody else has taken the folder just now
+    written = []
+    for own in missing:
+        path = folder.joinpath(*own.inner)
+        make_folders(storage, path.parent)
+        write_new(path, own.source, lines=family_of(own.source.head()) == LOG)
+        written.append(path)
+    return written
+
+
+def _stem(own: Own) -> str:
+    return own.inner[-1].removesuffix("l")
+
+
+def _stands(folder: Path, own: Own) -> bool:
+    """Tell whether a file is there; what is no transcript is the client's to rewrite."""
+    transcript = own.role in ("main", "subagent")
+    return is_there(folder.joinpath(*own.inner), own.source, goes_on if transcript else None)
+
+
+def _is_renamed(folder: Path, main: Own, saved: list[Own], native_id: str) -> bool:
+    """Tell whether the session stands in the folder under another name, and goes on from there.
+
+    Two files of one id would be two sessions to the client, which goes on with the one that it
+    wrote last. So one that does not go on, under a name that none of the saved files has, is
+    refused.
+    """
+    names = {_stem(own) for own in saved}
+    for card in store.of_folder(folder / CHATS, native_id):
+        name = card.file.name.removesuffix("l")
+        if not card.head.talks or name == _stem(main):
+            continue
+        if goes_on(main.source, Source(str(card.file), path=card.file)):
+            return True
+        if name not in names:
+            raise Invalid(
+                f"{card.file} is of the session {native_id}, too, whose file is {main.inner[-1]}",
+                hint="nothing was overwritten; compare the two, and move that one away",
+                kind="transcript-differs",
+            )
+    return False
+
+
+def _claim(storage: Path, cwd: str) -> Path:
+    """Mark the folder of a project, as its client would; return it."""
+    if cwd != cwd.rstrip():
+        raise Invalid(
+            f"no client finds its sessions in {cwd!r} again: it reads its mark without the white "
+            "space at its end",
+            hint="give the folder another name, or choose another one (--cwd)",
+        )
+    mark = Source(MARK, data=os.fsencode(cwd))
+    while True:
+        folder = storage / TMP / Projects(storage).folder(cwd)
+        make_folders(storage, folder)
+        if folder.name == hashed(cwd):
+            return folder
+        if not is_there(folder / MARK, mark):
+            with suppress(Invalid):  # it has just been marked
+                write_new(folder / MARK, mark, lines=False)
+        if mark_of(folder) == cwd:
+            return folder
+
+
+# A session's transcripts as those of a new one, which goes on from there.
+#
+# This client forks nothing itself. Every byte stays but the session's id, where a file says whose
+# it is, and in its name; a stub or an older twin, of which the session needs nothing, is left
+# behind.
+
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
+_VALUE = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.)*")')
+_KEY = b'"sessionId"'
+_SHORT = 8
+
+
+def fork(
+    transcripts: Mapping[str, Source],
+    old_id: str,
+    new_id: str,
+    report: Callable[[Finding], None],
+) -> Iterator[NativeFile]:
+    """Yield the session's transcript, its subagents' and its outputs, under the new id.
+
+    Paths in the text that lead to the old one's files are left as they are. `report` is told of
+    each damaged line of a log; records that can be read on it are taken.
+    """
+    for own in own_files(transcripts, old_id):
+        if own.role == "sidecar":
+            continue
+        path = f"{TMP}/{own.project}/{'/'.join(_new_inner(own, old_id, new_id))}"
+        source = own.source
+        if own.role in ("main", "subagent"):
+            new = b'"%s"' % new_id.encode()
+            # A subagent in its own folder has an id of its own.
+            old = b'"%s"' % old_id.encode()
+            log = family_of(source.head()) == LOG
+            pieces = _rows(source, old, new, report) if log else _document(source, old, new)
+            source = Source.from_stream(path, Pieces(pieces))
+        yield NativeFile(path, own.role, source)
+
+
+def _new_inner(own: Own, old_id: str, new_id: str) -> tuple[str, ...]:
+    """Return where a file of the new session belongs; its name has 8 characters of the id."""
+    old, new = safe_part(old_id), safe_part(new_id)
+    if len(own.inner) > 2:
+        top, folder, name = own.inner
+        return top, folder.removesuffix(old) + new, name
+    stem, dot, suffix = own.inner[-1].rpartition(".")
+    stem = stem.removesuffix(f"-{old[:_SHORT]}")
+    return own.inner[0], f"{stem}-{new[:_SHORT]}{dot}{suffix}"
+
+
+def _rows(
+    source: Source, old: bytes, new: bytes, report: Callable[[Finding], None]
+) -> Iterator[bytes]:
+    with source.open() as stream:
+        for row in read_rows(stream, source.name, Tally(), report):
+            line = _renamed_row(row, old, new)
+            yield line if line.endswith(b"\n") else line + b"\n"
+
+
+def _renamed_row(row: Row, old: bytes, new: bytes) -> bytes:
+    """Return a row's bytes with another session id in its header, or in a change of it."""
+    if "id" in row.value or _KEY not in row.raw:
+        return row.raw
+    return _renamed(row.raw, old, new, 2 if "$set" in row.value else 1)
+
+
+def _document(source: Source, old: bytes, new: bytes) -> Iterator[bytes]:
+    yield _renamed(source.read(), old, new, 1)
+
+
+def _renamed(data: bytes, old: bytes, new: bytes, deep: int) -> bytes:
+    """Replace the session ids that stand so deep, and are the old one."""
+    depth, at, made = 0, 0, bytearray()
+    for token in _TOKEN.finditer(data):
+        word = token.group()
+        if word in b"{[":
+            depth += 1
+        elif word in b"}]":
+            depth -= 1
+        elif depth == deep and word == _KEY and (value := _VALUE.match(data, token.end())):
+            if value[1] == old:
+                made += data[at : value.start(1)] + new
+                at = value.end(1)
+            if deep == 1:
+                break  # a header says it once, and first
+    return bytes(made + data[at:])
+
+
+# The files of one session in the client's store, as they stand now.
+
+
+def session_files(spec: SessionSpec, *, by_hash: bool = False) -> list[NativeFile]:
+    """Return a session's files in its host's store, under the paths that they are saved under.
+
+    The client looks in the folder of its working directory alone, so what stands in others is not
+    this session. One that was moved stands in another project's folder than it was saved from, and
+    is the same all the same. Nothing is returned of a session that is not there, and no file that
+    no client makes: links, hidden ones, names with control characters.
+
+    Args:
+        spec: of the session.
+        by_hash: for a client before 0.29, which names a project's folder by a hash.
+
+    Raises `UnsafePath` when the transcript itself is a link.
+    """
+    folder = project_folder(spec, by_hash=by_hash)
+    saved = own_files(spec.transcripts, spec.native_id)
+    main = _main_in(folder, spec.native_id, saved)
+    if main is None:
+        return []
+    project = f"{TMP}/{saved[0].project if saved else folder.name}"
+    return list(native_files(main, spec.native_id, project))
+
+
+def main_file(spec: SessionSpec, *, by_hash: bool = False) -> Path | None:
+    """Return the transcript that the client has of a session now, None for none.
+
+    Args:
+        spec: of the session.
+        by_hash: as for `session_files`.
+    """
+    folder = project_folder(spec, by_hash=by_hash)
+    return _main_in(folder, spec.native_id, own_files(spec.transcripts, spec.native_id))
+
+
+def _main_in(folder: Path, native_id: str, saved: list[Own]) -> Path | None:
+    """Return the transcript of a session in a project's folder.
+
+    Some clients give all their sessions one id: the file that was saved is the one.
+    """
+    known = {own.inner[-1].removesuffix("l") for own in saved if own.role == "main"}
+    files = [card.file for card in store.of_folder(folder / CHATS, native_id)]
+    return next(
+        (one for one in files if one.name.removesuffix("l") in known), next(iter(files), None)
+    )
+
+
+def native_files(main: Path, native_id: str, project: str) -> Iterator[NativeFile]:
+    """Yield a session's transcript, its subagents', its outputs, then its twin and its stubs.
+
+    Args:
+        main: the transcript.
+        native_id: of the session.
+        project: the path that the folder above the chats has in the files' paths.
+
+    Raises `UnsafePath` when the transcript itself is a link.
+    """
+    if main.is_symlink():
+        raise UnsafePath(f"{main} is a link; the client's own transcripts are none")
+
+    def native(path: Path, role: str) -> NativeFile:
+        inner = path.relative_to(main.parent).as_posix()
+        return NativeFile(f"{project}/{CHATS}/{inner}", role, Source(str(path), path=path))
+
+    yield native(main, "main")
+    for transcript in store.files(main).transcripts[1:]:
+        path = transcript.source.path
+        if path is not None and _is_plain(path):
+            yield native(path, "subagent")
+    for path in store.outputs(main, native_id):
+        if _is_plain(path):
+            inner = path.relative_to(path.parents[2]).as_posix()
+            yield NativeFile(f"{project}/{inner}", "output", Source(str(path), path=path))
+    for card in store.of_folder(main.parent, native_id):
+        twin = card.file.with_suffix("") == main.with_suffix("")
+        if card.file != main and (twin or not card.head.talks) and _is_plain(card.file):
+            yield native(card.file, "sidecar")
+
+
+def _is_plain(path: Path) -> bool:
+    """Tell whether a file is the client's: no link, and of a name that a client gives."""
+    return path.name.isprintable() and not path.name.startswith(".") and not path.is_symlink()
+
+
+# A session as it stands in some folder: what somebody needs to know who goes on with it.
+
+# As a document has it in a message, and not deeper.
+_MODEL = re.compile(rb'\n {6}"model": "([^"\\]+)"')
+_IS_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,200}").fullmatch
+_NO_TIME = "1970-01-01T00:00"
+
+
+def adoptable(main: Path) -> Adoptable:
+    """Return the session whose main transcript is at `main`, with all files that are its own.
+
+    Of a document and the log that goes on from it, it is the log, whichever was named.
+
+    Raises `Invalid` (kind ``bad-native-id``) when the file does not say which session it is, or
+    says what no client takes for an id; `OSError` and `AgentsdirError` when it cannot be read.
+    """
+    # Prompt logs and forks have ids of sessions, too, but nothing that the client goes on with.
+    native_id = look_at(read_ends(Source(str(main), path=main))).session_id
+    if not store.ID.fullmatch(native_id):
+        raise Invalid(
+            f"{main} does not say which session it is: {native_id!r} is no id",
+            kind="bad-native-id",
+        )
+    main = _log_of(main, native_id)
+    ends = read_ends(Source(str(main), path=main))
+    card = store.read_card(main)
+    family = card.head.family if card and card.head.family else ""
+    in_store = main.parent.name == CHATS
+    folder = main.parent.parent.name if in_store else ""
+    # A bundle is no store, and says itself where it belongs.
+    cwd = Projects(main.parents[3]).root(folder) if in_store and len(main.parents) > 3 else ""
+    cwd = cwd or workspace_of(ends, family)
+    if not _IS_FOLDER(folder):
+        folder = slug(Path(cwd).name)
+    return Adoptable(
+        id=native_id,
+        cwd=cwd,
+        model=_model(ends, family),
+        title=card.title if card else "",
+        files=tuple(_files(main, native_id, f"{TMP}/{folder}", ends)),
+    )
+
+
+def _log_of(main: Path, native_id: str) -> Path:
+    log = main.with_suffix(".jsonl")
+    if log != main and log.is_file():
+        card = store.read_card(log)
+        if card and card.head.talks and card.head.session_id == native_id:
+            return log
+    return main
+
+
+def _files(main: Path, native_id: str, project: str, ends: Ends) -> Iterator[NativeFile]:
+    """Yield the session's files, the transcript under a name that a client gives such files."""
+    for file in native_files(main, native_id, project):
+        if file.role == "main" and not is_chat_name(main.name):
+            suffix = ".jsonl" if family_of(ends.head) == LOG else ".json"
+            name = chat_name(native_id, started(ends) or _NO_TIME, suffix)
+            yield file._replace(path=f"{project}/{CHATS}/{name}")
+        else:
+            yield file
+
+
+def _model(ends: Ends, family: str) -> str:
+    """Return the model that answered last, as the ends of the file say; empty where they do not."""
+    told = [text_of(message.get("model")) for message in messages(ends, family)]
+    told += [found.decode(errors="replace") for found in _MODEL.findall(ends.tail)]
+    return next((model for model in reversed(told) if model), "")
+
+
+# What a profile puts into a workspace for Gemini CLI (seed: setupAgentProfile).
+
+
+def workspace_files(profile: Profile) -> Mapping[str, bytes]:
+    """Return the files by their paths in the workspace: instructions, skills and agents."""
+    files = {f".gemini/skills/{name}": data for name, data in profile.skills.items()}
+    files |= {f".gemini/agents/{name}": data for name, data in profile.agents.items()}
+    if profile.instructions:
+        files["GEMINI.md"] = profile.instructions.encode()
+    return files

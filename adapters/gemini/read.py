@@ -1,0 +1,563 @@
+"""One transcript, one thread, one session of Gemini CLI read into a sink."""
+
+from __future__ import annotations
+
+from array import array
+from datetime import timedelta
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agentsdir.adapters.gemini.discover import (
+    CHECKPOINT,
+    DOCUMENT,
+    PROMPTS,
+    QWEN,
+    REPORT,
+    STREAM,
+    family_of,
+)
+from agentsdir.adapters.gemini.documents import document_rows
+from agentsdir.adapters.gemini.emit import Emitter, Outputs, in_order
+from agentsdir.adapters.gemini.fold import Echoes, Fold, Later, Shelf
+from agentsdir.adapters.gemini.shapes import doubtful, moment_of, text_of, total_usage
+from agentsdir.formats import times
+from agentsdir.formats.blocks import MAIN, make_block, usage
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.ids import short_hash
+from agentsdir.formats.rows import read_rows
+from agentsdir.formats.sink import Link
+from agentsdir.formats.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from agentsdir.adapters.gemini.shapes import Message
+    from agentsdir.adapters.protocol import SessionFiles, Transcript
+    from agentsdir.formats import blocks
+    from agentsdir.formats.blocks import Block
+    from agentsdir.formats.sink import ParseSink
+
+    OneThread = TypeVar("OneThread", bound="Thread")
+
+
+# One transcript as a thread: read once, linked to the call that started it, then written out.
+
+# The ids of the first agents with files of their own were this short; a longer one in a document
+# is the parent's.
+_SHORT_ID = 8
+# How the folder is named in which the client keeps agents that it starts for itself.
+_SKILLS = "skill-extraction-"
+
+
+class Thread:
+    """What one transcript says about the whole: whose it is, when it began, how it ended.
+
+    Args:
+        file: the transcript's name.
+        child: whether it is a subagent's.
+        is_document: whether it is one JSON object, else a log.
+        hidden: whether rows that give hidden blocks alone are wanted.
+    """
+
+    def __init__(self, file: str, *, child: bool, is_document: bool, hidden: bool) -> None:
+        self.file = file
+        self.fold = Fold(file, hidden=hidden)
+        self.child = child
+        self.is_document = is_document
+        # The name of the subagent and its link, as far as its parent says them.
+        self.name = ""
+        self.link = unlinked(file)
+        self.conversation = MAIN
+        # Whether a fuller file is the same thread, and the messages that it tells.
+        self.is_copy = False
+        self.repeated: set[str] = set()
+
+    def own_id(self) -> str:
+        """Return the id of the conversation that the transcript is, as far as it was read.
+
+        A child has its own session id, or one made of its beginning where it bears its parent's.
+        """
+        if not self.child:
+            return MAIN
+        session = self.fold.session_id
+        if session and not (self.is_document and len(session) > _SHORT_ID):
+            return session
+        messages = self.fold.index.messages.values()
+        first = next((message.id for message in messages if message.role != "record"), "")
+        start = text_of(self.fold.header.get("startTime"))
+        return "agent-" + short_hash(f"{session}\0{start}\0{first}".encode("utf-8", "replace"))
+
+    @property
+    def own_messages(self) -> Iterable[Message]:
+        """The messages that no other file tells."""
+        messages = self.fold.index.messages.values()
+        if not self.repeated:
+            return messages
+        return [one for one in messages if one.id not in self.repeated]
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a copy has a message that no other file tells."""
+        return any(one.role != "record" for one in self.own_messages)
+
+    def span(self) -> tuple[datetime, datetime] | None:
+        """Return the times of the first and the last message."""
+        moments = [
+            moment
+            for message in self.fold.index.messages.values()
+            if (moment := moment_of(message.timestamp)) is not None
+        ]
+        return (min(moments), max(moments)) if moments else None
+
+    def took(self) -> int | None:
+        """Return how long the thread ran, in milliseconds."""
+        span = self.span()
+        return None if span is None else (span[1] - span[0]) // timedelta(milliseconds=1)
+
+    def is_nested_in(self, main: Thread) -> bool:
+        """Tell whether the file stands in the folder of `main`'s subagents."""
+        return PurePath(self.file).parent.name == main.fold.session_id
+
+    def bound(self, which: str) -> Block:
+        """Return the block with which a subagent's thread starts or ends (``which``)."""
+        span = self.span()
+        fields: dict[str, Any] = {"subtype": f"session_{which}"}
+        name = f"Subagent {self.name}" if self.name else "Subagent"
+        if which == "start":
+            fields["message"] = f"{name} started"
+            moment = times.native(self.fold.header.get("startTime"))
+        else:
+            fields["message"] = f"{name} ended"
+            moment = times.to_text(span[1]) if span else None
+            summary = self.fold.header.get("summary")
+            if isinstance(summary, str):
+                fields["message"] = f"{name} completed"
+                fields["metadata"] = {"result": summary}
+        return make_block(
+            "system",
+            f"{self.conversation}:{which}",
+            self.conversation,
+            self.fold.session_id,
+            moment,
+            None,
+            **fields,
+        )
+
+    def doubts(self) -> Iterator[Finding]:
+        """Yield a remark on each prompt that may be the client's: a lost word would be worse."""
+        index = self.fold.index
+        for message_id, ((number, _), why) in index.doubts.items():
+            if message_id in self.repeated:
+                continue
+            yield doubtful(
+                self.file, index.line[number], index.offset[number], index.length[number], why
+            )
+
+    def counts_are_partial(self) -> bool:
+        """Clients up to 0.30 merge turns that only call tools into one message with one count.
+
+        They are told by the `kind` that no document of theirs has. Which of their messages are
+        merged cannot be told, so any call makes their counts a lower bound.
+        """
+        models = [one for one in self.own_messages if one.role == "model" and not one.continues]
+        if any(one.tokens is None for one in models) or self._awaits_an_answer():
+            return True
+        old = self.is_document and "kind" not in self.fold.header
+        return old and any(one.calls for one in models)
+
+    def _awaits_an_answer(self) -> bool:
+        """Whether a prompt has no answer, or the last answer called a tool and nothing followed.
+
+        The model may have been asked all the same: a run was killed, or failed. A subagent's last
+        answer is such a call.
+        """
+        waiting = False
+        for message in self.own_messages:
+            if message.role == "model":
+                waiting = bool(message.calls) and not self.child
+            elif message.asks:
+                if waiting and not message.answers:  # hints stand beside the results
+                    return True
+                waiting = True
+        return waiting
+
+
+def fullness(thread: Thread) -> tuple[int, bool, bool, str]:
+    """Return what sorts the copies of a file: the one with most rows first, then the client's.
+
+    Rows of metadata, which are not always read, do not count, but for what the end says.
+    """
+    fold = thread.fold
+    rows = len(fold.index) - fold.amending["metadata"]
+    is_renamed = PurePath(thread.file).stem != fold.session_id
+    return -rows, "summary" not in fold.header, is_renamed, thread.file
+
+
+def tell_copies_apart(children: Iterable[OneThread]) -> list[tuple[OneThread, OneThread]]:
+    """Give each child its id; of files with one id, leave to each what no fuller one says.
+
+    The fullest is the thread of that id; what another has beyond it is a thread with a number.
+
+    Returns:
+        Each child that is not the fullest of its id, with that one.
+    """
+    by_id: dict[str, list[OneThread]] = {}
+    for child in children:
+        child.conversation = child.own_id()
+        child.is_copy, child.repeated = False, set()
+        by_id.setdefault(child.conversation, []).append(child)
+    copies = []
+    for name, threads in by_id.items():
+        if len(threads) == 1:
+            continue
+        first, *rest = sorted(threads, key=fullness)
+        told = {message.id: [message] for message in first.fold.index.messages.values()}
+        number = 1
+        for copy in rest:
+            copy.is_copy = True
+            for message in copy.fold.index.messages.values():
+                versions = told.setdefault(message.id, [])
+                if any(message.says_no_more_than(one) for one in versions):
+                    copy.repeated.add(message.id)
+                    continue
+                if any(message.tokens == one.tokens for one in versions):  # they were spent once
+                    message.usage = None
+                    copy.fold.index.touch(message.id)
+                versions.append(message)
+            number += copy.is_told
+            copy.conversation = f"{name}~{number}"
+            copies.append((copy, first))
+    return copies
+
+
+def link_children(
+    main: Thread, children: Sequence[Thread]
+) -> dict[tuple[str, str], tuple[str, int | None]]:
+    """Tie each child to the call that started it; return (message id, call id) → (id, ms).
+
+    An id that the call names is exact. Without one, a call whose time holds the child's counts,
+    and the folder makes that likely. Where times say nothing, the one call that is left and the one
+    child in the session's folder that is left are taken for each other.
+    """
+    spawned = [
+        (message, bare, call.spawn)
+        for message in main.fold.index.messages.values()
+        for bare, call in message.calls.items()
+        if call.spawn is not None
+    ]
+    linked: dict[tuple[str, str], tuple[str, int | None]] = {}
+    late: list[Thread] = []
+    for child in children:
+        child.link, child.name = unlinked(child.file), ""
+        for message, bare, spawn in spawned:
+            if spawn.agent_id is not None and spawn.agent_id == child.conversation:
+                child.link, child.name = Link("agentId", "exact"), spawn.name
+                linked[message.id, bare] = child.conversation, child.took()
+                break
+        else:
+            late.append(child)
+    for child in late:
+        for message, bare, spawn in spawned:
+            free = spawn.agent_id is None and (message.id, bare) not in linked
+            if free and _holds(message, spawn.ended, child):
+                nested = child.is_nested_in(main)
+                child.link = Link("directory+time", "likely") if nested else Link("time", "guess")
+                child.name = spawn.name
+                linked[message.id, bare] = child.conversation, child.took()
+                break
+    left = [
+        (message, bare, spawn)
+        for message, bare, spawn in spawned
+        if spawn.agent_id is None and (message.id, bare) not in linked
+    ]
+    alone = [one for one in late if one.link.method == "none" and one.is_nested_in(main)]
+    if len(left) == len(alone) == 1:
+        ((message, bare, spawn),), (child,) = left, alone
+        child.link, child.name = Link("directory", "guess"), spawn.name
+        linked[message.id, bare] = child.conversation, child.took()
+    return linked
+
+
+def unlinked(file: str) -> Link:
+    """Return the link of a child before a call is found: some threads no call has started."""
+    purpose = PurePath(file).parent.name.startswith(_SKILLS)
+    return Link(_SKILLS.rstrip("-") if purpose else "none", "none")
+
+
+def _holds(message: Message, ended: Any, child: Thread) -> bool:
+    begin, end, span = moment_of(message.timestamp), moment_of(ended), child.span()
+    return (
+        begin is not None
+        and end is not None
+        and span is not None
+        and (begin <= span[0] and span[1] <= end)
+    )
+
+
+# One transcript file as it stands: rows in, blocks out, most rows decoded once.
+#
+# A message is complete when the next one begins, most of the time. Then its blocks are written,
+# from rows that are still at hand. What changes a message after that (a resume that restates it
+# richer), and what only the end tells (a subagent's thread, a file with the whole of an output)
+# makes it stale: it is written again at the end, from rows that are read again, and put in its
+# place.
+
+# How many bytes of rows may be kept decoded for a message that grows and grows.
+HELD = 16 * 1024 * 1024
+# How many messages are written at once.
+TOGETHER = 4
+# In the place of a mark of blocks that were written again.
+_VOID = -(2**62)
+
+
+class _OutputsLater(Outputs):
+    """Before the end, no file beside the transcript is looked for."""
+
+    def whole(self, output: str, source: blocks.BlockSource) -> None:
+        """Raise `Later` for an output that may stand in a file of its own."""
+        raise Later
+
+
+class ReadThread(Thread):
+    """A transcript that is read as it stands.
+
+    Args:
+        transcript: the file.
+        sink: takes the blocks, when they are known, and `write` arranges them.
+    """
+
+    def __init__(self, transcript: Transcript, sink: ParseSink) -> None:
+        source = transcript.source
+        self._path = source.path
+        self._source = source
+        self._sink = sink
+        with source.open() as stream:
+            is_document = family_of(stream.read(65536)) == DOCUMENT
+            child = transcript.role == "subagent"
+            hidden = sink.wants_hidden
+            super().__init__(source.name, child=child, is_document=is_document, hidden=hidden)
+            self._shelf = Shelf(None, self.file, self.fold.index)
+            outputs = _OutputsLater(None, "", sink.finding)
+            self._emitter = Emitter(self.fold, self._shelf, sink, "", None, outputs)
+            # By message number: the handle and the mark that its blocks begin with.
+            self._handles, self._marks = array("q"), array("q")
+            self._stale: set[str] = set()
+            # The session and conversation that the blocks say.
+            self._said = "", ""
+            stream.seek(0)
+            if is_document:
+                data = source.document()
+                # Clients replace a document as a whole, so these very bytes are read again.
+                self._source = Source(self.file, data=data)
+                rows = document_rows(data, self.file, sink.tally, sink.finding)
+                take = self.fold.take_record
+            else:
+                loads = Echoes(skips=not hidden).decode
+                rows = read_rows(
+                    stream, self.file, sink.tally, sink.finding, loads=loads, unread="metadata"
+                )
+                take = self.fold.take
+            begun, shelf, held = self.fold.index.begun, self._shelf, 0
+            for row in rows:
+                take(row)
+                shelf.hold(row.value)
+                held += row.length
+                if len(begun) > TOGETHER or held > HELD:
+                    self._settle(len(begun) - 1)
+                    shelf.release()
+                    held = row.length
+        self.fold.index.settle_orphans()
+        self._settle(len(self.fold.index.begun))
+        self._handles.append(len(sink))
+        self._marks.append(len(self._emitter.marks))
+        self.conversation = self.own_id()
+
+    def _settle(self, count: int) -> None:
+        """Write the first messages of those that began; note which written ones say more now."""
+        index, emitter, stale = self.fold.index, self._emitter, self._stale
+        handles, marks, sink = self._handles, self._marks, self._sink
+        written = len(handles)
+        for message_id, says_more in index.touched.items():
+            if says_more and index.messages[message_id].number < written:
+                stale.add(message_id)
+        index.touched.clear()
+        if count <= 0:
+            return
+        if not written:
+            emitter.conversation = self.own_id()
+            self._said = self.fold.session_id, emitter.conversation
+        for message in index.begun[:count]:
+            handles.append(len(sink))
+            marks.append(len(emitter.marks))
+            if message.texts or message.role != "user" or message.orphans or message.extras:
+                try:
+                    emitter.write(message)
+                except Later:
+                    stale.add(message.id)
+        del index.begun[:count]
+
+    def write(
+        self, sink: ParseSink, children: Mapping[tuple[str, str], tuple[str, int | None]]
+    ) -> None:
+        """Put all blocks in order, settle all rows, and count all tokens."""
+        index, emitter = self.fold.index, self._emitter
+        emitter.conversation, emitter.children = self.conversation, children
+        emitter.outputs = Outputs(self._path, self.fold.session_id, sink.finding)
+        if self._said != (self.fold.session_id, self.conversation):
+            self._stale = set(index.messages)
+        self._stale.update(index.touched)
+        for message in index.dropped:
+            self._void(message.number)
+        with self._source.open() as stream:
+            self._shelf.read_from(stream)
+            runs: list[range] = []
+            if self.child:
+                runs.append(_run(sink.add(self.bound("start"))))
+            begin = end = 0
+            for message in in_order(self.fold):
+                if message.id in self.repeated:
+                    self._void(message.number)
+                    continue
+                run = self._run_of(message)
+                if run[0] != end:
+                    runs.append(range(begin, end))
+                    begin = run[0]
+                end = run[1]
+            runs.append(range(begin, end))
+            if self.child:
+                runs.append(_run(sink.add(self.bound("end"))))
+        sink.arrange(runs)
+        for doubt in self.doubts():
+            sink.finding(doubt)
+        self._settle_rows()
+        used = total_usage(message.usage for message in self.own_messages)
+        if used is not None:
+            sink.use(self.conversation, used)
+        if sink.counted is not None:
+            for message in self.own_messages:
+                if message.usage is not None:
+                    emitter.note_copy(message, message.usage)
+        if self.counts_are_partial():
+            sink.use(self.conversation, usage(0, 0, exact=False))
+
+    def pass_over(self) -> None:
+        """Count the rows of a copy, of which nothing is shown."""
+        self._emitter.marks = array("q")
+        self._settle_rows()
+
+    def _run_of(self, message: Message) -> tuple[int, int]:
+        """Return where a message's blocks begin and end, written again if they are stale."""
+        sink, number = self._sink, message.number
+        begin, end = self._handles[number], self._handles[number + 1]
+        if message.id in self._stale:
+            begin = len(sink)
+            self._void(number)
+            self._emitter.write(message)
+            end = len(sink)
+        if not self.fold.is_live(message):
+            for handle in range(begin, end):
+                sink.supersede(handle, self.fold.left_by(message))
+        return begin, end
+
+    def _void(self, number: int) -> None:
+        """Take back what a message's blocks say of their rows."""
+        marks = self._emitter.marks
+        for at in range(self._marks[number], self._marks[number + 1]):
+            marks[at] = _VOID
+
+    def _settle_rows(self) -> None:
+        """Count each row by what it gave."""
+        index, tally = self.fold.index, self._sink.tally
+        marks = set(self._emitter.marks)
+        marks.discard(_VOID)
+        visible = {mark for mark in marks if mark >= 0}
+        parsed = visible - index.salvaged
+        hidden = {~mark for mark in marks if mark < 0} - parsed - index.salvaged
+        tally.parsed += len(parsed)
+        for row in hidden:
+            tally.hide(self._emitter.reasons[row])
+        folded = len(index.line) - len(index.salvaged) - len(parsed) - len(hidden)
+        for reason, rows in self.fold.amending.items():
+            tally.fold(reason, rows)
+        why = "copy" if self.is_copy else "repeated"
+        tally.fold(why, folded - self.fold.amending.total())
+        self._sink.drifts.add(index.drifts)
+        if not visible and not self.is_copy:
+            why = "the transcript holds no conversation"
+            self._sink.finding(Finding("no-messages", self.file, None, None, None, why))
+
+
+def _run(handle: int) -> range:
+    return range(handle, handle + 1)
+
+
+# One session of Gemini CLI, read into a sink: the main thread, then its subagents'.
+
+
+def read_session(session: SessionFiles, sink: ParseSink) -> None:
+    """Read a session into `sink`: the main thread, then its subagents' in the order given."""
+    for remark in session.remarks:
+        sink.finding(remark)
+    first = session.transcripts[0]
+    family = family_of(first.source.head())
+    alone = _reader_of(family)
+    if alone is not None:
+        sink.open_main()
+        alone(first, sink)
+        return
+    threads = [ReadThread(transcript, sink) for transcript in session.transcripts]
+    main = None if threads[0].child else threads[0]
+    children = list(threads) if main is None else threads[1:]
+    copies = tell_copies_apart(children)
+    firsts = [one for one in children if all(one is not copy for copy, _ in copies)]
+    linked = {} if main is None else link_children(main, firsts)
+    for copy, fullest in copies:
+        copy.link, copy.name = fullest.link, fullest.name
+        if not copy.is_told:
+            copy.pass_over()
+            children.remove(copy)
+            threads.remove(copy)
+    if main is not None:
+        sink.open_main()
+    for child in children:
+        parent = None if main is None else MAIN
+        sink.conversation(child.conversation, parent=parent, link=child.link)
+        if child.link.method == "none":
+            message = "no call that started this thread is known"
+            sink.finding(Finding("orphan-subagent", child.file, None, None, None, message))
+    for thread in threads:
+        thread.write(sink, linked if thread is main else {})
+    for thread in threads:
+        _count_missing(thread, sink)
+
+
+def _count_missing(thread: Thread, sink: ParseSink) -> None:
+    """Say that the tokens are a lower bound where a subagent's file is not there."""
+    for message in thread.fold.index.messages.values():
+        for call in message.calls.values():
+            child = call.spawn.agent_id if call.spawn is not None else None
+            if child is not None and child not in sink.conversations:
+                sink.use(thread.conversation, usage(0, 0, exact=False))
+                return
+
+
+def _reader_of(family: str | None) -> Callable[[Transcript, ParseSink], None] | None:
+    """Return the reader of what has one thread and nothing to fold; a session needs none of it."""
+    if family in (STREAM, REPORT):
+        from agentsdir.adapters.gemini.stdout import read_report, read_stream
+
+        return read_stream if family == STREAM else read_report
+    if family == PROMPTS:
+        from agentsdir.adapters.gemini.checkpoints import read_prompt_log
+
+        return read_prompt_log
+    if family == CHECKPOINT:
+        from agentsdir.adapters.gemini.checkpoints import read_checkpoint
+
+        return read_checkpoint
+    if family == QWEN:
+        from agentsdir.adapters.gemini.qwen import read_qwen
+
+        return read_qwen
+    return None

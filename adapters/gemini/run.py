@@ -1,0 +1,612 @@
+"""A session of Gemini CLI at work: a process of the real client for each turn."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agentsdir.adapters import processes
+from agentsdir.adapters.gemini import store
+from agentsdir.adapters.gemini.moving import main_file, session_files
+from agentsdir.adapters.gemini.projects import CHATS, host_storage, project_folder, storage_in
+from agentsdir.adapters.gemini.read import read_session
+from agentsdir.adapters.gemini.store import ID
+from agentsdir.adapters.gemini.stream import AwaitedFollower, JoinedTurn, StdoutTranslator
+from agentsdir.adapters.processes import Program, command_of, environment_of
+from agentsdir.formats import blocks
+from agentsdir.formats.blocks import MAIN, make_block
+from agentsdir.formats.errors import ProviderError
+from agentsdir.formats.sink import ParseSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+
+    from agentsdir.adapters.protocol import Content, Host, NativeFile, Process, Profile, SessionSpec
+    from agentsdir.formats.blocks import Block, StreamEvent
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.source import Source
+
+
+# Which version a program of the client is, where that changes how it is to be run.
+
+COMMAND = "gemini"
+_PACKAGE = "@google/gemini-cli"
+_TAKES_IDS = (0, 41)
+_NAMES_BY_SLUG = (0, 29)
+_NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_PATIENCE = 30
+_LARGEST_PACKAGE = 1024 * 1024
+"""Seconds that a program has to say its version."""
+
+
+def takes_session_id(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Tell whether a new session can be given an id (``--session-id``)."""
+    return version_of(command, environment) >= _TAKES_IDS
+
+
+def names_by_hash(host: Host) -> bool:
+    """Tell whether the client on a host names a project's folder by a hash.
+
+    Nothing is started for it: only a package that says so makes a client so old.
+    """
+    program, *given = host.command or (COMMAND,)
+    search = {**host.variables, **host.environment}.get("PATH", os.defpath)
+    found = _packaged_version([shutil.which(program, path=search) or program, *given])
+    return () < found < _NAMES_BY_SLUG
+
+
+def version_of(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, ...]:
+    """Return a program's version; empty if nobody knows.
+
+    What its package says is read, as starting the program takes seconds; only one without a
+    package is asked.
+    """
+    if found := _packaged_version(command):
+        return found
+    try:
+        asked = subprocess.run(
+            [*command, "--version"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return _numbers(asked.stdout.decode(errors="replace"))
+
+
+def _packaged_version(command: Sequence[str]) -> tuple[int, ...]:
+    return next((_numbers(found) for word in command if (found := _packaged(Path(word)))), ())
+
+
+def _packaged(program: Path) -> str:
+    """Return the version in the package that a program's file belongs to."""
+    try:
+        folders = program.resolve(strict=True).parents[:3]
+    except (OSError, RuntimeError):
+        return ""
+    for folder in folders:
+        try:
+            with (folder / "package.json").open("rb") as stream:
+                said = orjson.loads(stream.read(_LARGEST_PACKAGE))
+        except (OSError, orjson.JSONDecodeError):
+            continue
+        if isinstance(said, dict) and said.get("name") == _PACKAGE:
+            return str(said.get("version"))
+    return ""
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found = _NUMBERS.search(text)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+# Chat files in which nothing is said: what newer clients leave when they resume a session.
+#
+# Such a stub has the id of the session that it stands beside. The next start of a client in the
+# project takes it for a broken session, and deletes every file of that id, the real one included.
+# So a stub that a turn of ours left is taken away.
+
+_LARGEST_STUB = 1024 * 1024
+"""Bytes that a stub has at most: a header, and the context that the client sends itself."""
+_ANSWERS = frozenset({"assistant_text", "thinking", "tool_use", "subagent"})
+_CONTEXT = "<session_context>"
+
+
+def remove_stubs(chats: Path, native_id: str) -> list[Path]:
+    """Remove the stubs beside a session's own chat file; return what was removed."""
+    removed = []
+    for path in [card.file for card in store.of_folder(chats, native_id)][1:]:
+        if is_stub(path, native_id):
+            with suppress(OSError):
+                path.unlink()
+                removed.append(path)
+    return removed
+
+
+def has_answer(chats: Path, native_id: str) -> bool:
+    """Tell whether a model said anything in a session's chat files, be it withdrawn since."""
+    for card in store.of_folder(chats, native_id):
+        sink = ParseSink()
+        read_session(store.files(card.file), sink)
+        if any(block["type"] in _ANSWERS for block in sink.blocks("all")):
+            return True
+    return False
+
+
+def is_stub(path: Path, native_id: str) -> bool:
+    """Tell whether a log of that session has a header and the client's own context, and no more."""
+    if path.suffix != ".jsonl":
+        return False
+    try:
+        # O_NONBLOCK: whatever else stands there must not hang us.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_STUB:
+                return False
+            rows = [orjson.loads(line) for line in stream.read().split(b"\n") if line.strip()]
+    except (OSError, orjson.JSONDecodeError):
+        return False
+    named = any(isinstance(row, dict) and row.get("sessionId") == native_id for row in rows)
+    return named and all(_says_nothing(row) for row in rows)
+
+
+def _says_nothing(row: Any) -> bool:
+    if not isinstance(row, dict) or "id" in row or "$rewindTo" in row:
+        return False
+    said = row.get("$set", row)
+    messages = said.get("messages", []) if isinstance(said, dict) else None
+    return isinstance(messages, list) and all(map(_is_context, messages))
+
+
+def _is_context(message: Any) -> bool:
+    if not isinstance(message, dict) or message.get("type") != "user":
+        return False
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    return all(isinstance(t, str) and t.lstrip().startswith(_CONTEXT) for t in texts)
+
+
+# Which sessions are open in a running client: by the ids on command lines.
+#
+# This client keeps no registry, no lock and no open file. Seen is one that was started with the
+# session's id (``--resume ID``, ``--session-id ID``) for the same store. Not seen is one that was
+# started by ``--resume latest`` or a number, or that began or resumed the session from within.
+
+_OPENING = ("--resume", "-r", "--session-id")
+
+
+def holder(storage: Path, native_id: str) -> Process | None:
+    """Return a running client that was started with a session's id; None when none is seen."""
+    for process, environment in processes.started_with(_OPENING, native_id):
+        its = storage_in(environment)
+        if its is None or os.path.realpath(its) == os.path.realpath(storage):
+            return process
+    return None
+
+
+# Whether a run of the client succeeded, by its own words; its exit code is only a hint.
+
+# By the HTTP status that an API error carries.
+_STATUSES = {
+    "401": "bad-key",
+    "403": "bad-key",
+    "404": "no-model",
+    "429": "rate-limited",
+    "503": "overloaded",
+    "529": "overloaded",
+}
+# By the exit code that is left of an HTTP status.
+_LEFT_WITH: dict[int | None, str] = {int(status) % 256: status for status in _STATUSES}
+# By what the client calls an error of its own, and by the exit code that it has for it.
+_TYPES = {
+    "FatalAuthenticationError": "bad-key",
+    "FatalTurnLimitedError": "max-turns",
+}
+# By a word in the reason, or of what stands on standard error beside it.
+_WORDS = {"ModelNotFoundError": "no-model", "API_KEY_INVALID": "bad-key"}
+_CODES = {41: "bad-key", 53: "max-turns"}
+_NOT_TRUSTED = 55
+# By what stands on standard error when there is no result.
+_SAID = {
+    "Error resuming session": "no-conversation",
+    "already exists. Use --resume": "session-in-use",
+}
+_REFUSED = frozenset({1, 42, 44, 52, 54})
+_HINTS = {
+    "bad-key": "log in with the client, "
+    "or set GEMINI_API_KEY under [providers.gemini.env] in config.toml",
+    "no-model": "`agentsdir new --model` and config.toml name one; without, the client chooses",
+    "rate-limited": "send the prompt again later",
+    "overloaded": "send the prompt again later",
+    "no-conversation": "`agentsdir reset` begins it anew; the log keeps what it has",
+    "session-in-use": "`agentsdir reset` begins it anew; the log keeps what it has",
+    "untrusted-folder": "trust it in the client, or set GEMINI_CLI_TRUST_WORKSPACE "
+    'to "true" under [providers.gemini.env] in config.toml',
+    "max-turns": "raise model.maxSessionTurns in the client's settings",
+    "cut-stream": "send the prompt again; what was done until then is in the log",
+}
+_STATUS = re.compile(r'"code"\s*:\s*(\d{3})\b|\bstatus:? (\d{3})\b')
+# What some versions say at every start.
+_NOISE = ("Warning: ", "Ripgrep is not available", "YOLO mode is enabled", "[STARTUP]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# What follows a refusal of an argument: all arguments there are.
+_USAGE = "Usage: "
+_TOLD = 2000
+_UNTRUSTED = "Gemini CLI runs nothing in a folder that its user has not trusted"
+
+
+def is_settled(told: JoinedTurn) -> bool:
+    """Tell whether the client has said how the turn ended."""
+    return told.outcome is not None
+
+
+def failure(told: JoinedTurn, code: int | None, errors: str) -> ProviderError | None:
+    """Return why a run failed, None where it did not: its result says so.
+
+    Args:
+        told: all of its output.
+        code: its exit code, None when it had to be ended.
+        errors: the end of its standard error.
+    """
+    outcome = told.outcome
+    if outcome is None:
+        return _unfinished(code, _without_noise(errors))
+    if not outcome.failed:
+        return None
+    message = outcome.message or "the client gave no reason"
+    found = _STATUS.search(message)
+    status = (found[1] or found[2]) if found else _LEFT_WITH.get(code, "")
+    named = next((kind for word, kind in _WORDS.items() if word in message + errors), None)
+    kind = _TYPES.get(outcome.error_type) or named or _STATUSES.get(status) or "api-error"
+    return _error(kind, message)
+
+
+def _unfinished(code: int | None, errors: str) -> ProviderError:
+    told = errors[-_TOLD:]
+    for words, kind in _SAID.items():
+        if words in errors:
+            return _error(kind, errors[:_TOLD])
+    if code == _NOT_TRUSTED:
+        return _error("untrusted-folder", _UNTRUSTED)
+    if code in _CODES:
+        return _error(_CODES[code], told or f"the client ended with {code}")
+    if told and code in _REFUSED:
+        return _error("refused-start", errors[:_TOLD])
+    how = "was ended" if code is None else f"ended with {code}"
+    said = f": {told}" if told else ", and said nothing"
+    return _error("cut-stream", f"the client {how} before it had answered{said}")
+
+
+def _without_noise(errors: str) -> str:
+    said = []
+    for line in _COLOUR.sub("", errors).splitlines():
+        if line.startswith(_USAGE):
+            break
+        if not line.startswith(_NOISE):
+            said.append(line.rstrip())
+    return "\n".join(said).strip()
+
+
+def _error(kind: str, message: str) -> ProviderError:
+    return ProviderError(message, hint=_HINTS.get(kind), kind=kind)
+
+
+# One session of Gemini CLI at work: a process of the real client for each turn (decision D11).
+
+# What a client that runs us says to its children: ours would take it for its own.
+_NOT_INHERITED = frozenset({"GEMINI_CLI"})
+# A client that starts itself again would be out of reach of the signal that interrupts it.
+_OURS = {"GEMINI_CLI_NO_RELAUNCH": "true"}
+MODES = ("", "default", "auto_edit", "yolo", "plan")
+_LONGEST_PROMPT = 8 * 1024 * 1024
+"""Bytes of a prompt that the client reads; it drops what is beyond with a warning."""
+_TEMPORARY = "/tmp"  # noqa: S108, where no other is named
+_LOOK = 0.1
+"""Seconds between looks at the chat file."""
+
+
+class GeminiSession:
+    """One session; between turns it is nothing but its files.
+
+    Args:
+        is_known: the client has the session's chat file, so it is resumed.
+    """
+
+    def __init__(self, spec: SessionSpec, *, is_known: bool) -> None:
+        self._spec = spec
+        self._patience = spec.host.patience
+        self._is_known = is_known
+        self._program: Program | None = None
+        self._turn: JoinedTurn | None = None
+        self._follower: AwaitedFollower | None = None
+        self._instructions: Path | None = None
+        # The prompt of the turn, as long as nothing that was told is it.
+        self._untold: Block | None = None
+
+    def send(self, content: Content) -> Iterator[StreamEvent]:
+        """Run one turn. Success is what the client's result says, never its exit code.
+
+        Raises `ProviderError` of the kinds that docs/clients/gemini.md, "Running", has in
+        its table, and ``text-only``, ``prompt-too-long``, ``permission-mode``, ``no-client``,
+        ``no-folder`` and ``session-open`` before anything is started.
+        """
+        check_closed(self._spec)
+        prompt = _typed(content)
+        self._untold = make_block(
+            "user_message",
+            f"#{self._spec.new_id()}:p",
+            MAIN,
+            self._spec.native_id,
+            self._spec.now(),
+            None,
+            content=content,
+        )
+        failed = yield from self._run(prompt)
+        if failed is not None and failed.kind == "no-conversation" and self._is_bare():
+            # The client neither resumes a session in which nothing was answered, nor lets another
+            # have its id.
+            self.stop()
+            self._is_known = False
+            self._name(self._spec.new_id())
+            failed = yield from self._run(prompt)
+        if failed is not None:
+            yield from self._tell_prompt()
+            raise failed
+
+    def _tell_prompt(self) -> Iterator[StreamEvent]:
+        """Tell the prompt that a client which ended too soon never mentioned."""
+        if self._untold is not None:
+            yield blocks.block_complete(self._untold["id"], self._untold)
+            self._untold = None
+
+    def _note(self, events: Iterable[StreamEvent]) -> Iterator[StreamEvent]:
+        for event in events:
+            if (event.get("block") or {}).get("type") == "user_message":
+                self._untold = None
+            yield event
+
+    def _run(self, prompt: bytes) -> Generator[StreamEvent, None, ProviderError | None]:
+        """Run the client once; return why it failed."""
+        environment = environment_of(self._spec.host, _NOT_INHERITED) | _OURS
+        command = self._command(environment)
+        follower = AwaitedFollower(lambda: main_file(self._spec, by_hash=self._by_hash))
+        if self._is_known:
+            follower.pass_over()
+        self._follower = follower
+        turn = self._turn = JoinedTurn(StdoutTranslator(), follower)
+        program = self._program = Program(
+            command, cwd=self._spec.cwd, environment=self._instructed(environment)
+        )
+        self._spec.host.began(program.process)
+        program.write(prompt)
+        program.close_input()
+        while not program.is_over:
+            for line in program.lines(_LOOK):
+                yield from self._hear(turn, line)
+            yield from self._note(turn.poll())
+            if is_settled(turn) or program.wait(0) is not None:
+                # Something that it started may hold its output open, or it goes on talking.
+                for line in program.lines(self._patience):
+                    yield from self._hear(turn, line)
+                break
+        yield from self._note(turn.end())
+        code = program.wait(self._patience if program.is_over else 0)
+        return failure(turn, code, program.errors)
+
+    def _hear(self, turn: JoinedTurn, line: bytes) -> Iterator[StreamEvent]:
+        was_named = bool(turn.session_id)
+        told = list(turn.line(line))
+        if turn.session_id and turn.session_id != self._spec.native_id:
+            self._name(turn.session_id)
+        if self._is_known and turn.session_id and not was_named:
+            # By now the client has turned to the session's own file. Until its stub is gone,
+            # another one that starts would delete both.
+            remove_stubs(self._chats, self._spec.native_id)
+            if self._follower is not None:
+                self._follower.look_again()
+        yield from self._note(told)
+
+    def _name(self, native_id: str) -> None:
+        """Go on under another id than the one given. Raises `ProviderError` for what is none."""
+        if not ID.fullmatch(native_id):
+            raise ProviderError(
+                f"the client calls the session {native_id[:100]!r}, which is no id",
+                hint="is the program in config.toml the client itself?",
+                kind="bad-native-id",
+            )
+        self._spec = self._spec._replace(native_id=native_id)
+        self._spec.host.named(native_id)
+
+    def _is_bare(self) -> bool:
+        """Tell whether the client's file of this session has no answer that could be lost."""
+        return not has_answer(self._chats, self._spec.native_id)
+
+    def interrupt(self) -> Iterator[StreamEvent]:
+        """Ask the client to stop. It drops what it was saying; its output until then is kept."""
+        program, turn = self._program, self._turn
+        if program is None or turn is None:
+            return
+        program.signal(signal.SIGINT)
+        for line in program.lines(self._patience):
+            yield from self._hear(turn, line)
+        yield from self._note(turn.end())
+        yield from self._tell_prompt()
+
+    def suspend(self) -> bytes:
+        """Return nothing: the chat file says all (decision D23)."""
+        return b""
+
+    def stop(self) -> None:
+        """End the client and everything that it started, and take away what it left of that."""
+        if self._program is not None:
+            self._program.end(self._spec.host.marks)
+            remove_stubs(self._chats, self._spec.native_id)
+        if self._instructions is not None:
+            with suppress(OSError):
+                self._instructions.unlink()
+            self._instructions = None
+
+    def transcripts(self) -> list[NativeFile]:
+        """Return the session's files as they stand in the client's store."""
+        return session_files(self._spec, by_hash=self._by_hash)
+
+    @cached_property
+    def _by_hash(self) -> bool:
+        return names_by_hash(self._spec.host)
+
+    @property
+    def _chats(self) -> Path:
+        return project_folder(self._spec, by_hash=self._by_hash) / CHATS
+
+    def _command(self, environment: dict[str, str]) -> list[str]:
+        spec = self._spec
+        if spec.host.permission_mode not in MODES:
+            raise ProviderError(
+                f"Gemini CLI has no permission mode {spec.host.permission_mode!r}",
+                hint=f"it has {', '.join(filter(None, MODES))}",
+                kind="permission-mode",
+            )
+        command = command_of(spec.host, COMMAND, "Gemini CLI", environment)
+        opening = ""
+        if self._is_known:
+            opening = f"--resume={spec.native_id}"
+        elif takes_session_id(command, environment):
+            opening = f"--session-id={spec.native_id}"
+        options = [("--model", spec.model), ("--approval-mode", spec.host.permission_mode)]
+        # One word each: a value may begin with a hyphen.
+        chosen = [f"{name}={value}" for name, value in options if value]
+        return [*command, "--output-format=stream-json", *chosen, *filter(None, [opening])]
+
+    def _instructed(self, environment: dict[str, str]) -> dict[str, str]:
+        """Return the environment with the system prompt, which the client takes as a file only."""
+        if not self._spec.system_prompt:
+            return environment
+        if self._instructions is None:
+            folder = environment.get("TMPDIR") or _TEMPORARY
+            try:
+                descriptor, name = tempfile.mkstemp(".md", "agentsdir-", folder, text=False)
+                with open(descriptor, "wb") as file:  # noqa: PTH123, a descriptor
+                    file.write(self._spec.system_prompt.encode("utf-8", "replace"))
+            except OSError as error:
+                raise ProviderError(
+                    f"cannot write the system prompt into {folder}: {error.strerror}",
+                    hint="TMPDIR says where",
+                    kind="no-folder",
+                ) from error
+            self._instructions = Path(name)
+        return environment | {"GEMINI_SYSTEM_MD": str(self._instructions)}
+
+
+def _typed(content: Content) -> bytes:
+    """Return a prompt as it is typed. Raises `ProviderError` for what cannot be."""
+    if not isinstance(content, str):
+        if any(part.get("type") != "text" for part in content):
+            raise ProviderError(
+                "this client takes no image in a prompt",
+                hint="put the file into the workspace, and write @path/to/it in the prompt",
+                kind="text-only",
+            )
+        content = "\n\n".join(str(part.get("text", "")) for part in content)
+    prompt = content.encode("utf-8", "replace")
+    if len(prompt) > _LONGEST_PROMPT:
+        raise ProviderError(
+            f"the prompt has {len(prompt)} bytes, and the client reads {_LONGEST_PROMPT}",
+            hint="put it into a file in the workspace, and write @path/to/it in the prompt",
+            kind="prompt-too-long",
+        )
+    return prompt
+
+
+def check_closed(spec: SessionSpec) -> None:
+    """Raise `ProviderError` (kind ``session-open``) while another client has the session open."""
+    other = holder(host_storage(spec.host), spec.native_id)
+    if other is not None:
+        raise ProviderError(
+            f"session {spec.native_id} is open in another client, process {other.pid}",
+            hint="end it there first; two clients would lose each other's answers",
+            kind="session-open",
+        )
+
+
+# The running side of Gemini CLI, which imports what it needs when a session is run.
+
+
+class GeminiProvider:
+    """Opens sessions of Gemini CLI, under an id of our choice where the version takes one.
+
+    There are no options: what the client can be told besides a model loosens what it may do
+    (decision D33).
+    """
+
+    option_names: tuple[str, ...] = ()
+    default_model = ""
+    runs_program = True
+
+    def create(self, spec: SessionSpec) -> GeminiSession:
+        """Open a new session. Raises `ProviderError`."""
+        return GeminiSession(spec, is_known=False)
+
+    def restore(self, spec: SessionSpec, state: bytes) -> GeminiSession:
+        """Reopen one, from its chat file alone, which is put in place if it is not there.
+
+        Without one of its own it begins anew. Raises as `place` does.
+        """
+        from agentsdir.adapters.gemini.store import own_files
+
+        del state
+        self.place(spec)
+        return GeminiSession(spec, is_known=bool(own_files(spec.transcripts, spec.native_id)))
+
+    def fork(
+        self,
+        transcripts: Mapping[str, Source],
+        old_id: str,
+        new_id: str,
+        report: Callable[[Finding], None],
+    ) -> Iterator[NativeFile]:
+        """Yield the transcripts of a session under another id."""
+        from agentsdir.adapters.gemini import moving
+
+        return moving.fork(transcripts, old_id, new_id, report)
+
+    def native_files(self, spec: SessionSpec) -> list[NativeFile]:
+        """Return the session's files as they stand in the client's store."""
+        from agentsdir.adapters.gemini.moving import session_files
+
+        return session_files(spec, by_hash=names_by_hash(spec.host))
+
+    def place(self, spec: SessionSpec) -> list[Path]:
+        """Put saved transcripts where the client finds them (see `placing`)."""
+        from agentsdir.adapters.gemini import moving
+
+        check_closed(spec)
+        return moving.place(spec, by_hash=names_by_hash(spec.host))
+
+    def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
+        """Tell whether a chat file that was written anew still has all that the saved one has."""
+        from agentsdir.adapters.gemini.moving import goes_on
+
+        del ours  # who wrote it makes no difference: what is gone is gone
+        return goes_on(saved, present)
+
+    def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
+        """Return what a profile puts into a workspace."""
+        from agentsdir.adapters.gemini import moving
+
+        return moving.workspace_files(profile)

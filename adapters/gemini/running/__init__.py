@@ -1,1 +1,0 @@
-"""Turns of the real Gemini CLI."""

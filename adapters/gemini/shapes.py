@@ -1,0 +1,693 @@
+"""Values of Gemini's messages: parts, texts, calls, prompts and token counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import orjson
+
+from agentsdir.adapters.gemini.speakers import COMMAND, SHELL, is_command, shell_lines, speaker_of
+from agentsdir.formats import jsontext, times
+from agentsdir.formats.blocks import usage
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.ids import short_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from agentsdir.formats.blocks import Usage
+
+
+# What Gemini's nested values are: parts, texts, call ids, outputs. Pure, and safe for any JSON.
+#
+# A message's content is a PartListUnion: a string, a part, or a list of both. Clients of all ages
+# write all forms, and a resume rewrites one as another.
+
+# How a call ended, or stands, and what we say.
+CALL_STATUSES = {
+    "validating": "pending",
+    "scheduled": "pending",
+    "awaiting_approval": "pending",
+    "executing": "running",
+    "success": "success",
+    "error": "error",
+    "cancelled": "error",
+}
+
+Part: TypeAlias = "dict[str, Any]"
+
+MODEL_TYPES = ("gemini", "model", "bob-shell")
+NOTICE_TYPES = ("info", "warning", "error")
+MESSAGE_TYPES = ("gemini", "user", *NOTICE_TYPES, *MODEL_TYPES[1:])
+# What accompanies a part, and is all of a part that only carries a signature.
+_BESIDE = frozenset({"text", "thought", "thoughtSignature", "videoMetadata", "mediaResolution"})
+
+MASKED = "<tool_output_masked>"
+
+
+def text_of(value: Any) -> str:
+    """Return `value` if it is a string, else the empty string."""
+    return value if type(value) is str else ""
+
+
+def dict_of(value: Any) -> dict[str, Any]:
+    """Return `value` if it is an object, else an empty one."""
+    return value if type(value) is dict else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """Return `value` if it is a list, else an empty one."""
+    return value if type(value) is list else []
+
+
+def entries_of(value: Any) -> list[Any]:
+    """Return `value` if it is a list, else what stands in the place of one as its only entry."""
+    return value if type(value) is list else [value]
+
+
+def moment_of(timestamp: Any) -> datetime | None:
+    """Return a foreign timestamp as a moment, or None where it is no time."""
+    text = times.native(timestamp)
+    try:
+        return None if text is None else times.from_text(text)
+    except (OverflowError, ValueError):  # a leap second, the first day of the calendar
+        return None
+
+
+def as_text(value: Any) -> str:
+    """Return a string as it is, nothing as empty, and anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else _dumps(value).decode()
+
+
+def content_id(value: Any) -> str:
+    """Return an id made of a value that has none itself."""
+    return "#" + short_hash(_dumps(value))
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return orjson.dumps(jsontext.clean(value, set()), option=orjson.OPT_SORT_KEYS)
+
+
+def content_of(message: dict[str, Any]) -> Any:
+    """Return what a message says; some programs write it as `parts`, as the API names it."""
+    if "content" in message or "parts" not in message:
+        return message.get("content")
+    return message["parts"]
+
+
+def parts_of(content: Any) -> list[Part]:
+    """Return content in any form as a list of parts; what is no part stands under ``unknown``."""
+    if type(content) is list:
+        for item in content:
+            if type(item) is not dict:
+                return [_part_of(one) for one in content]
+        return content
+    if isinstance(content, str):
+        return [{"text": content}]
+    if isinstance(content, dict):
+        return [content]
+    return [] if content is None else [{"unknown": content}]
+
+
+def part_at(content: Any, at: int) -> Part:
+    """Return one of the parts of `content`, without a look at the others; empty for none."""
+    items = content if isinstance(content, list) else parts_of(content)
+    return _part_of(items[at]) if at < len(items) else {}
+
+
+def _part_of(item: Any) -> Part:
+    if isinstance(item, dict):
+        return item
+    return {"text": item} if isinstance(item, str) else {"unknown": item}
+
+
+def part_kind(part: Part) -> str:
+    """Name the kind of a part: call, response, text, thought, media or other."""
+    # Asked of every part of every version: a look into the keys is cheaper than `get`.
+    if "functionCall" in part and type(part["functionCall"]) is dict:
+        return "call"
+    if "functionResponse" in part and type(part["functionResponse"]) is dict:
+        return "response"
+    if "text" in part and type(part["text"]) is str:
+        return "thought" if part.get("thought") else "text"
+    if isinstance(part.get("inlineData"), dict) or isinstance(part.get("fileData"), dict):
+        return "media"
+    return "other"
+
+
+def unknown_part(part: Part) -> str:
+    """Name what a part has that is not read; empty where nothing of it says anything."""
+    for key in part:
+        if key not in _BESIDE:
+            return type(part[key]).__name__ if key == "unknown" else key
+    return "text" if "text" in part and not isinstance(part["text"], str) else ""
+
+
+def plain_text(content: Any) -> str:
+    """Join the text parts of `content`, thoughts left out."""
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in parts_of(content) if part_kind(part) == "text")
+
+
+def role_of(message: dict[str, Any]) -> str:
+    """Name who speaks in a message: user, model, notice, or other for what nobody knows.
+
+    Forks rename the type of the model's messages, so what only a model can have decides, too.
+    """
+    kind = message.get("type")
+    if kind == "gemini":
+        return "model"
+    if kind == "user":
+        return "user"
+    if isinstance(kind, str):
+        if kind in MODEL_TYPES:
+            return "model"
+        if kind in NOTICE_TYPES:
+            return "notice"
+    if isinstance(message.get("toolCalls"), list) or isinstance(message.get("thoughts"), list):
+        return "model"
+    return "other"
+
+
+def bare_call_id(call_id: str, name: str) -> str:
+    """Strip the ``<name>__`` that newer clients put before a call's id; the API's id has none."""
+    return call_id.removeprefix(name + "__") if name else call_id
+
+
+def media_part(part: Part) -> dict[str, Any]:
+    """Return an inlineData or fileData part as an image part of a block."""
+    inline = part.get("inlineData")
+    if isinstance(inline, dict):
+        source = {"type": "base64", "data": text_of(inline.get("data"))}
+        mime = inline.get("mimeType")
+    else:
+        file = dict_of(part.get("fileData"))
+        source = {"type": "url", "data": text_of(file.get("fileUri"))}
+        mime = file.get("mimeType")
+    if isinstance(mime, str):
+        source["mediaType"] = mime
+    return {"type": "image", "source": source}
+
+
+def thought_text(subject: str, description: str) -> str:
+    """Write a thought as a resume does when it rebuilds it as a text part."""
+    return f"**{subject}** {description}".strip() if subject else description.strip()
+
+
+def split_thought(text: str) -> tuple[str, str]:
+    """Undo `thought_text`: return subject and description."""
+    if text.startswith("**"):
+        subject, mark, description = text[2:].partition("**")
+        if mark:
+            return subject.strip(), description.strip()
+    return "", text
+
+
+def response_output(response: Any) -> Any:
+    """Return what a functionResponse told the model: its output, its error, or all of it."""
+    if isinstance(response, dict) and len(response) == 1:
+        if "output" in response:
+            return response["output"]
+        if "error" in response:
+            return response["error"]
+    return response
+
+
+def is_error_response(result: Any) -> bool:
+    """Tell whether a result says that the call failed or was cancelled."""
+    for part in parts_of(result):
+        if "functionResponse" in part and "error" in dict_of(
+            dict_of(part["functionResponse"]).get("response")
+        ):
+            return True
+    return False
+
+
+def answer_parts(content: Any, at: int) -> list[Part]:
+    """Return the functionResponse at `at` and the media that follow it; empty for none.
+
+    There may be very many in one message, so the parts before it are not looked at.
+    """
+    found = [part] if (part := part_at(content, at)) else []
+    while found and part_kind(part := part_at(content, at + len(found))) == "media":
+        found.append(part)
+    return found
+
+
+def own_result(result: Any, bare: str) -> Any:
+    """Return the share of the call with that id in a result.
+
+    A resume by a newer client writes the results of all parallel calls into each of them.
+    """
+    if not isinstance(result, list) or len(result) < 2:
+        return result
+    parts = parts_of(result)
+    answers = [at for at, part in enumerate(parts) if part_kind(part) == "response"]
+    if len(answers) > 1:
+        for at in answers:
+            response = parts[at]["functionResponse"]
+            if bare_call_id(text_of(response.get("id")), text_of(response.get("name"))) == bare:
+                return answer_parts(parts, at)
+    return result
+
+
+def result_output(result: Any) -> Any:
+    """Return the model's view of a call's whole result: a plain value, or text and image parts."""
+    parts = parts_of(result)
+    if len(parts) == 1 and not dict_of(parts[0].get("functionResponse")).get("parts"):
+        return part_output(parts[0])
+    shown: list[Any] = []
+    for part in parts:
+        value = part_output(part)
+        shown.append({"type": "text", "text": value} if isinstance(value, str) else value)
+        nested = dict_of(part.get("functionResponse")).get("parts")
+        shown += [part_output(item) for item in parts_of(nested)]
+    return shown
+
+
+def part_output(part: Part) -> Any:
+    """Return the model's view of one part."""
+    kind = part_kind(part)
+    if kind == "response":
+        return response_output(part["functionResponse"].get("response"))
+    if kind == "text":
+        return part["text"]
+    if kind == "media":
+        return media_part(part)
+    return part["unknown"] if len(part) == 1 and "unknown" in part else part
+
+
+def result_weight(result: Any) -> int:
+    """Rank versions of one result: longer is richer, masked is poorest, absent is -1."""
+    if result is None or result == []:
+        return -1
+    weight = 0
+    for part in parts_of(result):
+        value = part_output(part)
+        if not isinstance(value, str):
+            weight += 1
+        elif not value.startswith(MASKED):
+            weight += len(value) + 1
+    return weight
+
+
+# Names of which none is given twice: a number tells those apart that a client gave again.
+
+
+class Names:
+    """The names that were given so far."""
+
+    def __init__(self) -> None:
+        self._count: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        """Return `name`, with a number behind it if it, or what that makes, was given before."""
+        unique = name
+        while unique in self._count:
+            self._count[name] += 1
+            unique = f"{name}~{self._count[name]}"
+        self._count[unique] = 1
+        return unique
+
+
+# User turns to pieces: what a person typed, and what the client put there itself.
+
+# The form of a text with which the client goes on by itself.
+_GOES_ON = "continuation"
+
+
+class Piece(NamedTuple):
+    """One block to be: its type, its key within the message, its fields."""
+
+    kind: str
+    key: str
+    fields: dict[str, Any]
+    # Why it is hidden, if it is.
+    reason: str = ""
+
+
+def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterator[Piece]:
+    """Yield the pieces of a user turn; results of tools are not among them.
+
+    Where the client keeps what was typed (``displayContent``) beside what it sent, the first is
+    the prompt, and the second is a hidden piece. Where the client goes on by itself (`continues`),
+    nothing in the row is a prompt.
+    """
+    parts = parts_of(content_of(message))
+    kinds = [part_kind(part) for part in parts]
+    answers = "response" in kinds
+    typed: list[dict[str, Any]] = []
+    injected = 0
+    goes_on = continues
+    for part, kind in zip(parts, kinds, strict=True):
+        if kind in ("text", "thought"):
+            text = part["text"]
+            speaker = speaker_of(text, beside_result=answers)
+            if speaker.form or continues:
+                goes_on = goes_on or speaker.form == _GOES_ON
+                if speaker.form == SHELL:
+                    yield from _shell(text, injected)
+                else:
+                    reason = "" if speaker.shown else speaker.form or _GOES_ON
+                    yield _injected(text, injected, reason)
+                injected += 1
+                if speaker.typed is not None:
+                    typed.append({"type": "text", "text": speaker.typed})
+            else:
+                typed.append({"type": "text", "text": text})
+        elif kind == "media" and not answers:
+            typed.append(media_part(part))
+    shown = message.get("displayContent")
+    if shown is not None and (typed or not goes_on):
+        seen = [
+            media_part(part) if part_kind(part) == "media" else
+            {"type": "text", "text": part["text"]}
+            for part in parts_of(shown) if part_kind(part) in ("media", "text", "thought")
+        ]  # fmt: skip
+        if seen and seen != typed:
+            if typed:
+                yield _sent(typed)
+            typed = seen
+            if is_command(plain_text(content_of(message)), plain_text(shown)):
+                yield _told(COMMAND, "p", plain_text(shown).strip())
+                return
+    content = _content(typed)
+    if content:
+        yield Piece("user_message", "p", {"content": content})
+
+
+def doubtful(file: str, line: int, offset: int, length: int, why: str) -> Finding:
+    """Remark on a text that is shown as a prompt."""
+    return Finding("doubtful-prompt", file, line, offset, length, f"shown as a prompt: {why}")
+
+
+def _injected(text: str, number: int, reason: str) -> Piece:
+    fields: dict[str, Any] = {"subtype": "status", "message": text}
+    if reason:
+        fields["hidden"] = True
+    return Piece("system", f"s{number}", fields, reason)
+
+
+def _shell(text: str, number: int) -> Iterator[Piece]:
+    """Yield a shell command that a person typed, and what it printed."""
+    command, output = shell_lines(text)
+    yield _told(COMMAND, f"s{number}", command)
+    if output:
+        yield _told("local_command_output", f"o{number}", output)
+
+
+def _told(event: str, key: str, message: str) -> Piece:
+    fields = {"subtype": "status", "message": message, "metadata": {"event": event}}
+    return Piece("system", key, fields)
+
+
+def _sent(parts: list[dict[str, Any]]) -> Piece:
+    fields = {
+        "subtype": "log",
+        "message": "the prompt as it was sent",
+        "hidden": True,
+        "metadata": {"rowType": "user", "row": {"content": parts}},
+    }
+    return Piece("system", "e", fields, "prompt-as-sent")
+
+
+def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        return str(parts[0]["text"])
+    return parts
+
+
+# Which tool calls started a subagent, by all the marks that clients left over the years.
+
+INVOKE = "invoke_agent"
+_DELEGATING = "Delegating to agent "
+_FINISHED = "Subagent '"
+_ASKED = ("prompt", "request", "objective", "question", "query")
+
+
+class Spawn(NamedTuple):
+    """What a call says about its child: the agent's name, the child's id, when the call ended."""
+
+    name: str
+    agent_id: str | None
+    ended: Any
+
+
+def spawn_of(record: dict[str, Any]) -> Spawn | None:
+    """Return what a tool call record says about the subagent it ran; None if it ran none.
+
+    A call of an agent that does not exist is an ordinary failed call.
+    """
+    get = record.get
+    name, agent_id, display = text_of(get("name")), get("agentId"), get("resultDisplay")
+    if not isinstance(agent_id, str):
+        agent_id = None
+    if not (
+        agent_id
+        or (isinstance(display, dict) and display.get("isSubagentProgress") is True)
+        or text_of(get("description")).startswith(_DELEGATING)
+        or _says_so(name, get("result"))
+    ):
+        return None
+    called = text_of(dict_of(record.get("args")).get("agent_name"))
+    shown = text_of(display.get("agentName")) if isinstance(display, dict) else ""
+    return Spawn(called or shown or name, agent_id, record.get("timestamp"))
+
+
+def _says_so(name: str, result: Any) -> bool:
+    for part in parts_of(result):
+        output = response_output(dict_of(part.get("functionResponse")).get("response"))
+        if isinstance(output, str):
+            if output.startswith(_FINISHED):
+                return True
+            if output.startswith('Tool "') and output.startswith(f'Tool "{name}" not found'):
+                return False
+    return name == INVOKE
+
+
+def asked_of(args: Any) -> str | None:
+    """Return the task in the arguments of a call that started a subagent."""
+    given = dict_of(args)
+    for key in _ASKED:
+        if isinstance(given.get(key), str):
+            return str(given[key])
+    return None
+
+
+# One message over all its versions: what it says, and where the best version of each part is.
+
+# A row's number, and the message's index in the row's list (-1: the row is the message).
+Place: TypeAlias = tuple[int, int]
+
+# Stands for a mapping that nothing was put into yet; never written to.
+NONE: dict[Any, Any] = {}
+
+
+class Call:
+    """One tool call of a message: where its richest record and its richest result stand.
+
+    `spot` and `answer_spot` say where in the message: a field (``toolCalls`` or ``content``) and
+    an index in it.
+    """
+
+    __slots__ = ("answer", "answer_spot", "answer_weight", "id", "place", "spawn", "spot", "weight")
+
+    def __init__(self, call_id: str, name: str) -> None:
+        self.id = call_id
+        self.spawn = Spawn(name, None, None) if name == INVOKE else None
+        self.place: Place = (0, -1)
+        self.spot: tuple[str, int] = ("", 0)
+        self.weight = -1
+        self.answer: Place | None = None
+        self.answer_spot: tuple[str, int] = ("", 0)
+        self.answer_weight = -1
+
+    def offer(self, weight: int, place: Place, spot: tuple[str, int]) -> bool:
+        """Take a version of the call if it is richer than the best so far; return whether it is."""
+        if weight > self.weight:
+            self.weight, self.place, self.spot = weight, place, spot
+            return True
+        return False
+
+    def offer_answer(self, weight: int, place: Place, spot: tuple[str, int]) -> bool:
+        """Take a version of the result if it is the richest so far; return whether it is."""
+        if weight > self.answer_weight:
+            self.answer_weight, self.answer, self.answer_spot = weight, place, spot
+            return True
+        return False
+
+
+class Message:
+    """One message, over all its versions. Its calls are keyed by the id without a name before it.
+
+    `texts` has every text that ever stood there (by hash) with its length and place, and `text` is
+    the last; `thoughts` and `extras` (parts nobody knows) likewise. `orphans` are results whose
+    call is not here, by its id. `asks` is set where a person typed something,
+    `answers` where results of calls stand, and `continues` where the client goes on with a prompt
+    by itself, or answers itself. `number` counts messages from 0.
+    """
+
+    __slots__ = ("answers", "asks", "calls", "continues", "extras", "id", "model", "number",
+                 "orphans", "place", "role", "text", "texts", "thoughts", "timestamp",
+                 "tokens", "usage")  # fmt: skip
+
+    def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
+        self.id = message_id
+        self.number = 0
+        self.role = role
+        self.place = place
+        self.timestamp = timestamp
+        # Most messages have few of these, and there may be very many messages.
+        self.texts: dict[int, tuple[int, Place]] = NONE
+        self.text: int | None = None
+        self.thoughts: dict[int, tuple[Place, str, int]] = NONE
+        self.calls: dict[str, Call] = NONE
+        self.extras: dict[int, tuple[Place, str, int]] = NONE
+        self.orphans: dict[str, tuple[Place, int]] | None = None
+        # The counts as they stand, so that a restatement of them is not worked out again.
+        self.tokens: dict[str, Any] | None = None
+        self.usage: Usage | None = None
+        self.model: str | None = None
+        self.answers = False
+        self.asks = False
+        self.continues = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the model said nothing, as far as is known."""
+        return self.role == "model" and not (self.texts or self.thoughts or self.calls)
+
+    def says_no_more_than(self, other: Message) -> bool:
+        """Tell whether another version of the message, from another file, has all that this has."""
+        calls = all(
+            (known := other.calls.get(bare)) is not None
+            and call.weight <= known.weight
+            and call.answer_weight <= known.answer_weight
+            for bare, call in self.calls.items()
+        )
+        return (
+            calls
+            and self.role == other.role
+            and self.texts.keys() <= other.texts.keys()
+            and self.thoughts.keys() <= other.thoughts.keys()
+            and self.extras.keys() <= other.extras.keys()
+            and (self.orphans or {}).keys() <= (other.orphans or {}).keys()
+            and (self.tokens is None or self.tokens == other.tokens)
+        )
+
+    def add_text(self, sign: int, length: int, place: Place) -> bool:
+        """Keep the first place of a text, or a richer one; return whether that is news."""
+        before, self.text = self.text, sign
+        known = self.texts.get(sign)
+        if known is not None and known[0] >= length:
+            return before != sign
+        if self.texts is NONE:
+            self.texts = {}
+        self.texts[sign] = (length, place)
+        return True
+
+    def add_extra(self, part: Any, place: Place, at: int, field: str = "content") -> bool:
+        """Keep the first place of a part that is not read, entry `at` of `field`; return if new."""
+        if self.extras is NONE:
+            self.extras = {}
+        sign = hash(content_id(part))
+        if sign in self.extras:
+            return False
+        self.extras[sign] = (place, field, at)
+        return True
+
+
+# Gemini's token counts in our vocabulary (decision D9).
+
+BELOW = 2**53
+_COUNTS = ("input", "output", "cached", "thoughts", "tool", "total")
+
+
+def count_of(value: Any) -> int:
+    """Return a token count; anything that is none counts as 0."""
+    return value if type(value) is int and 0 <= value < BELOW else 0
+
+
+def message_usage(tokens: dict[str, Any]) -> Usage:
+    """Return the usage of one model message.
+
+    ``cached`` is a part of ``input``; ``output`` excludes ``thoughts``; ``tool`` (what tools put
+    into the prompt) is added where the total says that ``input`` lacks it. Where the sum differs
+    from ``total`` all the same, the result is not exact.
+    """
+    sent, got, cached, thoughts, tool, total = [
+        # `count_of` spelled out, for this runs for each message.
+        count if type(count) is int and 0 <= count < BELOW else 0
+        for count in map(tokens.get, _COUNTS)
+    ]
+    known = sent + got + thoughts
+    if tool and total != known:
+        sent += tool
+        known += tool
+    cached = min(cached, sent)
+    return usage(
+        sent - cached,
+        got + thoughts,
+        cached,
+        0,
+        thoughts,
+        exact="total" in tokens and total == known,
+    )
+
+
+def total_usage(usages: Iterable[Usage | None]) -> Usage | None:
+    """Return the sum of what messages used; None where none says what it used."""
+    sent = got = cached = thoughts = counted = 0
+    exact = True
+    for used in usages:
+        if used is not None:
+            counted += 1
+            sent += used["inputTokens"]
+            got += used["outputTokens"]
+            cached += used["cacheReadTokens"]
+            thoughts += used["thinkingTokens"]
+            exact = exact and used["exact"]
+    return usage(sent, got, cached, 0, thoughts, exact=exact) if counted else None
+
+
+def stream_usage(stats: Any) -> Usage | None:
+    """Return the usage that a ``result`` line of stdout reports: all models, utility calls too.
+
+    Its ``output_tokens`` leave out thoughts, which only the total shows.
+    """
+    counts = dict_of(stats)
+    if "total_tokens" not in counts:
+        return None
+    sent, got, cached, total = (
+        count_of(counts.get(name))
+        for name in ("input_tokens", "output_tokens", "cached", "total_tokens")
+    )
+    thoughts = max(0, total - sent - got)
+    cached = min(cached, sent)
+    return usage(sent - cached, got + thoughts, cached, 0, thoughts)
+
+
+def report_usage(stats: Any) -> Usage | None:
+    """Return the usage that ``--output-format json`` reports, all models summed."""
+    models = dict_of(dict_of(stats).get("models"))
+    counted = [dict_of(dict_of(model).get("tokens")) for model in models.values()]
+    if not counted:
+        return None
+    prompt, got, cached, thoughts, tool = (
+        sum(count_of(one.get(name)) for one in counted)
+        for name in ("prompt", "candidates", "cached", "thoughts", "tool")
+    )
+    total = sum(count_of(one.get("total")) for one in counted)
+    known = prompt + got + thoughts
+    if tool and total != known:
+        prompt += tool
+        known += tool
+    cached = min(cached, prompt)
+    return usage(prompt - cached, got + thoughts, cached, 0, thoughts, exact=total == known)

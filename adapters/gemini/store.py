@@ -1,0 +1,464 @@
+"""The store of Gemini CLI: which sessions it has, and what a list shows of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from agentsdir.adapters.gemini.discover import (
+    BEGINNING,
+    cut_prompt,
+    ends_of,
+    group,
+    id_of,
+    look_at,
+    messages,
+    prompt_of,
+    read_ends,
+    started,
+    summary_of,
+)
+from agentsdir.adapters.gemini.projects import CHATS, MARK, OUTPUTS, TMP, Projects
+from agentsdir.adapters.gemini.speakers import names_command
+from agentsdir.adapters.protocol import MIN_NATIVE_PREFIX, NativeSession
+from agentsdir.adapters.store_files import ignore, names_in, size_of
+from agentsdir.formats import times
+from agentsdir.formats.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from agentsdir.adapters.gemini.discover import Ends, Head
+    from agentsdir.adapters.protocol import Refuse, SessionFiles
+
+
+# What a list shows of a session, from the first and last 64 KiB of its file.
+
+TITLE = 200
+
+
+class Card(NamedTuple):
+    """A session's file. `modified` is in nanoseconds since 1970, `size` in bytes."""
+
+    file: Path
+    head: Head
+    title: str
+    created: str | None
+    modified: int
+    size: int
+
+
+def read_card(path: Path, wanted: Callable[[str], bool] | None = None) -> Card | None:
+    """Return what the file of a session says; None where none of ours is.
+
+    Args:
+        path: of the file.
+        wanted: tells whether the session's id is one that is asked for; else None is returned.
+
+    Raises `OSError` when it cannot be read.
+    """
+    # O_NONBLOCK: whatever else stands there must not hang us.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or not status.st_size:
+            return None
+        if wanted and not wanted(id_of(os.pread(descriptor, BEGINNING, 0)) or path.stem):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            ends = ends_of(stream)
+    finally:
+        os.close(descriptor)
+    head = look_at(ends)
+    family = head.family
+    if family is None:
+        return None
+    if not head.session_id:  # a log without its header is named by its file
+        head = head._replace(session_id=path.stem)
+    title = _title(ends, family) if head.talks else ""
+    created = times.native(started(ends))
+    return Card(path, head, title, created, status.st_mtime_ns, ends.size)
+
+
+def _title(ends: Ends, family: str) -> str:
+    """Return the client's own title, failing that what a person typed first, or a command."""
+    title = summary_of(ends, family)
+    command = ""
+    if not title.strip():
+        for message in messages(ends, family):
+            typed = prompt_of(message).strip()
+            if typed and not (typed.startswith("?") or names_command(typed)):
+                title = typed
+                break
+            command = command or typed
+    return _one_line(title or command or cut_prompt(ends, family))
+
+
+def _one_line(title: str) -> str:
+    line = " ".join(title.encode(errors="replace").decode().split())
+    return line if len(line) <= TITLE else line[: TITLE - 1] + "…"
+
+
+# The client's own store: which files in it are transcripts, and which session is where.
+#
+# docs/clients/gemini.md, "Its store". What a session is stands in its file, and not in the file's
+# name, which holds 8 characters of the id. Several files can bear one id: each resume by a newer
+# client leaves a stub behind, a session of an older client that went on in a newer one stands in a
+# document and in a log, and some clients give all their sessions the same id. So the id alone
+# chooses nothing; who talks in the file does.
+
+SUFFIXES = (".jsonl", ".json")
+PREFIX = "session-"
+_LAST_RESORT = re.compile(r"logs\.json|checkpoint-.*\.json", re.DOTALL)
+ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+# What stands in a root that a client has used, in any generation.
+_ROOT_MARKS = (
+    "google_accounts.json",
+    "installation_id",
+    "oauth_creds.json",
+    "projects.json",
+    "settings.json",
+    "trustedFolders.json",
+)
+
+
+class _Main(NamedTuple):
+    """A main transcript in a project's folder."""
+
+    project: str
+    card: Card
+
+    @property
+    def twin(self) -> Path:
+        """The name that it shares with its twin: the other of a document and a log."""
+        return self.card.file.with_suffix("")
+
+
+def is_storage(folder: Path) -> bool:
+    """Tell whether a folder is a client's root, where settings and secrets stand, too.
+
+    The folder of that name in a workspace, where nobody keeps transcripts, is taken for one.
+    """
+    if folder.name == ".gemini":
+        return True
+    if not any((folder / mark).exists() for mark in _ROOT_MARKS):
+        return False
+    return any(
+        (folder / TMP / name / inner).exists()
+        for name in names_in(folder / TMP, ignore)
+        for inner in (CHATS, MARK)
+    )
+
+
+def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
+    """Yield all transcripts with content: of each project the sessions, then their children.
+
+    Prompt logs and saved chats follow: they may tell of sessions that have no file any more.
+    """
+    for _, folder in _folders(storage, refuse):
+        found = names_in(folder, refuse)
+        for name in found:
+            if _is_session(name) and _is_filled(folder / name):
+                yield folder / name
+        for name in found:
+            if (folder / name).is_dir():
+                yield from _transcripts_in(folder / name, refuse)
+        project = folder.parent
+        if project == storage or storage in project.parents:
+            for name in names_in(project, refuse):
+                if _LAST_RESORT.fullmatch(name) and _is_filled(project / name):
+                    yield project / name
+            yield from _transcripts_in(project / "checkpoints", refuse)
+
+
+def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
+    """Yield what a list shows of each session, the one written last first.
+
+    Of a document and the log that goes on from it there is one row, and of copies in the folders
+    of one project, too. Left out are subagents, and files in which nobody says anything.
+    """
+    projects = Projects(storage)
+    roots: dict[str, str] = {}
+    shown: set[tuple[str, str, str]] = set()
+    mains = _ranked(main for main in _mains(storage, refuse) if main.card.head.talks)
+    rows = []
+    for project, card in mains:
+        if project not in roots:
+            roots[project] = projects.root(project)
+        cwd = roots[project]
+        key = cwd or project, card.file.stem, card.head.session_id
+        if key not in shown:
+            shown.add(key)
+            rows.append((card, cwd))
+    rows.sort(key=lambda row: (row[0].modified, row[0].file), reverse=True)
+    for card, cwd in rows:
+        yield NativeSession(
+            id=card.head.session_id,
+            file=card.file,
+            cwd=cwd,
+            title=card.title,
+            branch="",
+            created=card.created,
+            modified=times.of_file(card.modified / 1e9),
+            size=card.size,
+        )
+
+
+def locate(storage: Path, native_id: str) -> list[Path]:
+    """Return the main transcripts of one id, or of the ids that begin so, the best one first.
+
+    Files in which somebody talks come before stubs, a log before the document that it goes on
+    from, and then what was written last.
+    """
+    if not ID.fullmatch(native_id):
+        return []
+    found = list(_mains(storage, ignore, lambda said: said.startswith(native_id)))
+    same = [main for main in found if main.card.head.session_id == native_id]
+    if not same and len(native_id) < MIN_NATIVE_PREFIX:
+        return []
+    return [main.card.file for main in _ranked(same or found)]
+
+
+def of_folder(chats: Path, native_id: str) -> list[Card]:
+    """Return the main transcripts of one id in one folder, the best one first."""
+    mains = _mains_in("", chats, ignore, lambda said: said == native_id)
+    return [main.card for main in _ranked(mains)]
+
+
+def native_id(main: Path) -> str:
+    """Return which session a main transcript is, as its header says; empty for none."""
+    return id_of(Source(str(main), path=main).head(BEGINNING))
+
+
+def files(main: Path) -> SessionFiles:
+    """Return a session as it stands: its main transcript, and the children that belong to it."""
+    main_source = Source(str(main), path=main)
+    sources = [Source(str(path), path=path) for path in beside(main, native_id(main))]
+    for session in group([main_source, *sources]):
+        if session.transcripts[0].source is main_source:
+            return session
+    raise AssertionError("a main transcript is always of some session")
+
+
+def beside(main: Path, native_id: str) -> Iterator[Path]:
+    """Yield the files that may be children of `main`: in the session's folder, or flat beside it.
+
+    Of those beside it, only files that bear the session's id and say that they are a subagent's, or
+    do not say what they are.
+    """
+    if native_id:
+        yield from _transcripts_in(main.with_name(safe_part(native_id)), ignore)
+    for name in names_in(main.parent, ignore):
+        path = main.parent / name
+        if _is_session(name) and path != main:
+            with suppress(OSError):
+                card = read_card(path, lambda said: said == native_id)
+                if card and card.head.may_be_child:
+                    yield path
+
+
+def outputs(main: Path, native_id: str) -> Iterator[Path]:
+    """Yield the files that a session's calls spilled, which stand beside its project's chats.
+
+    Links are not followed. Those of the oldest clients, which all sessions share, are none's own.
+    """
+    folder = main.parent.parent / OUTPUTS / f"{PREFIX}{safe_part(native_id)}"
+    if not native_id or folder.is_symlink():
+        return
+    for name in names_in(folder, ignore):
+        path = folder / name
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
+def safe_part(native_id: str) -> str:
+    """Return an id as the client writes it in a file's name."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", native_id)
+
+
+def _ranked(mains: Iterable[_Main]) -> list[_Main]:
+    found = list(mains)
+    logs = {
+        main.twin for main in found if main.card.file.suffix == ".jsonl" and main.card.head.talks
+    }
+
+    def rank(main: _Main) -> tuple[bool, bool, int, str]:
+        card = main.card
+        outdone = card.file.suffix != ".jsonl" and main.twin in logs
+        return card.head.talks, not outdone, card.modified, str(card.file)
+
+    return sorted(found, key=rank, reverse=True)
+
+
+def _mains(
+    storage: Path, refuse: Refuse, wanted: Callable[[str], bool] | None = None
+) -> Iterator[_Main]:
+    for project, folder in _folders(storage, refuse):
+        yield from _mains_in(project, folder, refuse, wanted)
+
+
+def _mains_in(
+    project: str, folder: Path, refuse: Refuse, wanted: Callable[[str], bool] | None
+) -> Iterator[_Main]:
+    """Yield a folder's main transcripts, of the sessions that are wanted."""
+    found: list[Card] = []
+    for name in names_in(folder, refuse):
+        if _is_session(name):
+            try:
+                card = read_card(folder / name, wanted)
+            except OSError as error:
+                refuse(error)
+            else:
+                if card is not None and card.head.kind != "subagent":
+                    found.append(card)
+    sure = {card.head.session_id for card in found if not card.head.may_be_child}
+    for card in found:
+        if not (card.head.may_be_child and card.head.session_id in sure):
+            yield _Main(project, card)
+
+
+def _folders(storage: Path, refuse: Refuse) -> Iterator[tuple[str, Path]]:
+    """Yield the folders of chats with the names of their projects, each once.
+
+    `storage` may also be the folder of all projects, one of them, or its chats.
+    """
+    top = storage / TMP
+    if not top.is_dir():
+        top = storage
+    if top.name == CHATS:
+        yield top.parent.name, top
+        return
+    seen: set[tuple[int, int]] = set()
+    for folder in (top, *(top / name for name in names_in(top, refuse))):
+        chats = folder / CHATS
+        try:
+            status = chats.stat()
+        except OSError:  # a dangling link, or a project without chats
+            continue
+        if chats.is_dir() and (status.st_dev, status.st_ino) not in seen:
+            seen.add((status.st_dev, status.st_ino))
+            yield folder.name, chats
+
+
+def _transcripts_in(folder: Path, refuse: Refuse) -> Iterator[Path]:
+    if not folder.is_dir():
+        return
+    for name in names_in(folder, refuse):
+        if name.endswith(SUFFIXES) and not name.startswith(".") and _is_filled(folder / name):
+            yield folder / name
+
+
+def _is_session(name: str) -> bool:
+    return name.startswith(PREFIX) and name.endswith(SUFFIXES)
+
+
+def _is_filled(path: Path) -> bool:
+    """Tell whether a file has content; a link is not the client's, and may lead to its secrets."""
+    try:
+        return not path.is_symlink() and path.is_file() and path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+# What a saved file is to its session, and where it belongs below a project's folder.
+#
+# Where it stands tells it of subagents and outputs; of the chats themselves, which bear 8
+# characters of the id in their names, their content does.
+
+_CHAT = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,200}}\.jsonl?")
+_CHILD = re.compile(r"[A-Za-z0-9_-]{1,200}\.jsonl?")
+_DEEP = 3
+
+
+class Own(NamedTuple):
+    """A file of a session: its path below the project's folder, and its role.
+
+    `role` is one of `NativeFile`'s. `project` is the name of the folder it was saved below, `talks`
+    whether anybody but the client says anything in a chat of the session.
+    """
+
+    project: str
+    inner: tuple[str, ...]
+    role: str
+    source: Source
+    talks: bool = False
+
+
+def own_files(saved: Mapping[str, Source], native_id: str) -> list[Own]:
+    """Return the files of one session, the main transcript first; none where there is no main one.
+
+    Args:
+        saved: files by their paths relative to the storage. What a bundle says of them may be
+            anything: only what is the session's own, and of a name that a client gives, has a
+            place. A session that was placed in several folders in its life may be saved under
+            each: of two files of one place, the larger one is the later.
+        native_id: of the session.
+    """
+    found: dict[tuple[str, ...], Own] = {}
+    for path, source in sorted(saved.items()):
+        own = _own(path, source, native_id)
+        if own is None:
+            continue
+        other = found.get(own.inner)
+        if other is None or size_of(other.source) < size_of(source):
+            found[own.inner] = own
+    mains = [own for own in found.values() if own.role == "main"]
+    if not mains:
+        return []
+    logs = {own.inner[-1] for own in mains if own.talks and own.inner[-1].endswith("l")}
+
+    def rank(own: Own) -> tuple[bool, bool, int, str]:
+        name = own.inner[-1]
+        return own.talks, f"{name}l" not in logs, size_of(own.source), name
+
+    main = max(mains, key=rank)
+    rest = [
+        own._replace(role="sidecar") if own.role == "main" else own
+        for own in found.values()
+        if own is not main
+    ]
+    return [main, *rest]
+
+
+def _own(path: str, source: Source, native_id: str) -> Own | None:
+    """Return a saved file as the session's own; None if it is not."""
+    parts = tuple(path.split("/"))
+    if len(parts) < _DEEP + 1 or parts[0] != TMP or not ID.fullmatch(native_id):
+        return None
+    if any(not part or part.startswith(".") or not part.isprintable() for part in parts):
+        return None
+    project, inner = parts[1], parts[2:]
+    name = inner[-1]
+    if len(inner) == _DEEP:
+        if inner[:2] == (OUTPUTS, f"{PREFIX}{safe_part(native_id)}"):
+            return Own(project, inner, "output", source)
+        if inner[:2] == (CHATS, safe_part(native_id)) and _CHILD.fullmatch(name):
+            return Own(project, inner, "subagent", source)
+    elif inner[0] == CHATS and len(inner) == _DEEP - 1 and _CHAT.fullmatch(name):
+        head = look_at(read_ends(source))
+        if head.session_id == native_id:
+            role = "subagent" if head.kind == "subagent" else "main"
+            return Own(project, inner, role, source, head.talks)
+    return None
+
+
+def is_chat_name(name: str) -> bool:
+    """Tell whether a client takes a file of that name for a session's."""
+    return _CHAT.fullmatch(name) is not None
+
+
+def chat_name(native_id: str, started: str, suffix: str) -> str:
+    """Return the name that a client would give a session's file.
+
+    Args:
+        native_id: of the session.
+        started: when it began, in RFC 3339; the name has the minute.
+        suffix: ``.json`` or ``.jsonl``.
+    """
+    assert suffix in SUFFIXES
+    stamp = re.sub("[^A-Za-z0-9]+", "-", started[:10] + "T" + started[11:16])
+    return f"{PREFIX}{stamp}-{safe_part(native_id)[:8]}{suffix}"

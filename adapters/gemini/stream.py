@@ -1,0 +1,593 @@
+"""One turn of Gemini CLI from both its sources: stdout as it comes, and the chat file."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.adapters.gemini.shapes import dict_of, stream_usage, text_of
+from agentsdir.adapters.gemini.speakers import COMMAND
+from agentsdir.adapters.gemini.stdout import FAILED, StreamReader
+from agentsdir.formats import blocks, jsontext
+from agentsdir.formats.blocks import MAIN, Deltas, add_usage, no_usage
+from agentsdir.formats.ids import short_hash
+from agentsdir.formats.rows import LineFeed
+from agentsdir.formats.sink import StdoutSink, encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from agentsdir.adapters.protocol import Follower
+    from agentsdir.formats.blocks import Block, StreamEvent, Usage
+    from agentsdir.formats.findings import Finding
+
+
+# What stdout and the chat file both tell, whichever of them tells it first.
+#
+# Prompts, calls and results meet by a key; answers, which have none on stdout, by what they say.
+
+# What stdout and the file spell differently: terminal codes, white space at the ends (which a cut
+# between pieces puts anywhere), what is not seen, what is no text.
+_UNEVEN = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufffd\ud800-\udfff]"
+)
+RUNNING = "running"
+
+
+def _plain(text: str) -> str:
+    return _UNEVEN.sub("", text)
+
+
+class Begun:
+    """A block of stdout. It `is_settled` when the file has it, or the end gave it as it was."""
+
+    def __init__(self, handle: str, block: Block) -> None:
+        self.handle = handle
+        self.block = block
+        self.is_settled = False
+
+    def whole(self) -> Block:
+        """Return the block as far as stdout told it; of a call that has not ended no more comes."""
+        if self.block.get("status") == RUNNING:
+            return {**self.block, "status": "pending"}
+        return self.block
+
+
+class Pairs:
+    """Blocks that have a key on both sides. A key that comes again is another block."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Begun]] = {}
+        self._early: dict[str, int] = {}
+
+    def say(self, key: str, begun: Begun) -> bool:
+        """Take a block of stdout; return whether the file had it already."""
+        if self._early.get(key):
+            self._early[key] -= 1
+            begun.is_settled = True
+        else:
+            self._waiting.setdefault(key, []).append(begun)
+        return begun.is_settled
+
+    def write(self, key: str) -> str | None:
+        """Take a block of the file; return the handle under which stdout began it, if it did."""
+        if self._waiting.get(key):
+            begun = self._waiting[key].pop(0)
+            begun.is_settled = True
+            return begun.handle
+        self._early[key] = self._early.get(key, 0) + 1
+        return None
+
+
+class Answer(Begun):
+    """An answer that stdout gives piece by piece.
+
+    `written` is what the file has of it, in the plain form, None as long as it has nothing;
+    `count` is how much of that form was said. `before` is the one that it came after without a line
+    between them.
+    """
+
+    def __init__(self, handle: str, block: Block, before: Answer | None = None) -> None:
+        super().__init__(handle, block)
+        self.before = before
+        self.pieces: list[str] = []
+        self.written: str | None = None
+        self.count = 0
+        self.is_shown = False
+
+    def whole(self) -> Block:
+        """Return the block with what was said so far.
+
+        If that is what the file has of the one before, the model was asked again after a stream
+        that broke off, and only one of the two is gone on with.
+        """
+        said = "".join(self.pieces)
+        whole = {**self.block, "content": said}
+        if self.before is not None and self.before.written == _plain(said):
+            whole["superseded"] = True
+        return whole
+
+    def show(self) -> Iterator[StreamEvent]:
+        """Begin the block, with what was said so far."""
+        self.is_shown = True
+        yield blocks.block_start(self.handle, {**self.block, "content": ""})
+        if said := "".join(self.pieces):
+            yield blocks.text_delta(self.handle, said, MAIN)
+
+    def add(self, piece: str) -> None:
+        """Take one more piece."""
+        self.pieces.append(piece)
+        self.count += len(_plain(piece))
+
+    def boundary(self, length: int) -> int | None:
+        """Return how many pieces make up the first `length` characters of the plain form."""
+        for number, piece in enumerate(self.pieces):
+            if length <= 0:
+                return number if length == 0 else None
+            length -= len(_plain(piece))
+        return None
+
+
+class Answers:
+    """The answers of a turn: the file has one for each message, stdout only their pieces.
+
+    Args:
+        begun: all blocks of stdout in their order, which answers are put among.
+    """
+
+    def __init__(self, begun: list[Begun]) -> None:
+        self._begun = begun
+        self._now: Answer | None = None
+        # What the file has and stdout has not said yet, in the plain form.
+        self._early: list[str] = []
+
+    def begin(self, handle: str, block: Block) -> None:
+        """Note that an answer begins; it is shown with its first piece."""
+        self._now = Answer(handle, block)
+        self._begun.append(self._now)
+
+    def more(self, piece: str) -> Iterator[StreamEvent]:
+        """Tell a piece, unless the file told the whole."""
+        answer, plain = self._now, _plain(piece)
+        if answer is None:
+            return
+        if answer.written is not None and answer.count >= len(answer.written) and plain:
+            # The message is told whole, so this begins the next one.
+            yield from self._close(answer)
+            answer = self._follow_on(answer, [])
+        if not answer.count and plain:
+            answer.written = self._expected(plain)
+            if answer.written is None:
+                yield from answer.show()
+        answer.add(piece)
+        if answer.is_shown and answer.written is None:
+            yield blocks.text_delta(answer.handle, piece, MAIN)
+
+    def close(self) -> Iterator[StreamEvent]:
+        """Note that the answer has all its pieces."""
+        answer, self._now = self._now, None
+        if answer is not None:
+            yield from self._close(answer)
+
+    def _close(self, answer: Answer) -> Iterator[StreamEvent]:
+        if answer.is_shown:
+            return
+        answer.is_settled = True
+        said = _plain("".join(answer.pieces))
+        written = answer.written or ""
+        if not (written.startswith(said) or said.startswith(written)):
+            # It only began like a message of the file.
+            self._early.insert(0, written)
+            answer.written, answer.is_settled = None, False
+            yield from answer.show()
+
+    def write(self, content: str) -> tuple[str | None, list[StreamEvent]]:
+        """Take an answer of the file.
+
+        Returns the handle under which stdout began it, if it did, and what is to be told first.
+        """
+        text = _plain(content)
+        for answer in self._begun:
+            if not isinstance(answer, Answer) or answer.is_settled or not answer.is_shown:
+                continue
+            said = _plain("".join(answer.pieces))
+            if said == text or (said and text.startswith(said)):
+                self._settle(answer, text)
+                return answer.handle, []
+            if not text:
+                continue
+            if said.startswith(text) and (end := answer.boundary(len(text))) is not None:
+                self._settle(answer, text)
+                rest, answer.pieces = answer.pieces[end:], answer.pieces[:end]
+                return answer.handle, list(self._follow_on(answer, rest).show())
+            start = answer.boundary(len(said) - len(text)) if said.endswith(text) else None
+            if start is not None:
+                # The client asked again after a stream that broke off, and goes on with this one.
+                self._settle(answer, text)
+                broken = {**answer.block, "content": "".join(answer.pieces[:start])}
+                broken["superseded"] = True
+                return None, [blocks.block_complete(answer.handle, broken)]
+        if text:
+            self._early.append(text)
+        return None, []
+
+    def _settle(self, answer: Answer, text: str) -> None:
+        answer.is_settled, answer.written = True, text
+
+    def _follow_on(self, answer: Answer, pieces: list[str]) -> Answer:
+        """Begin the answer that follows another one without a line between them."""
+        name = {**answer.block, "id": f"{answer.block['id']}+"}
+        rest = Answer(f"{answer.handle}+", name, answer)
+        for piece in pieces:
+            rest.add(piece)
+        self._begun.insert(self._begun.index(answer) + 1, rest)
+        if self._now is answer:
+            self._now = rest
+        return rest
+
+    def _expected(self, plain: str) -> str | None:
+        """Return the text of the file that an answer beginning so is, if there is one."""
+        for number, text in enumerate(self._early if plain else ()):
+            if text.startswith(plain):
+                del self._early[: number + 1]
+                return text
+        return None
+
+
+# One turn from both its sources: stdout as it comes, and the chat file.
+#
+# docs/clients/gemini.md, "Stream and file". The file's blocks are the ones that stay, with their
+# ids. Stdout gives them an early life: text as it is said, calls before they are over. What the
+# file never shows is completed from stdout at the end, so that nothing that was seen is lost.
+
+# The ends of a run are told by the turn's own events.
+_SAID_ELSEWHERE = ("session_start", "session_end")
+_PROMPT = ""
+# What a prompt that is a command of the client's has in the file.
+_COMMAND = {"event": COMMAND}
+
+
+class JoinedTurn:
+    """The events of one turn.
+
+    `follower` follows the session's chat file; what it told before the turn must have been taken
+    from it. Without one, all comes from stdout.
+    """
+
+    def __init__(self, translator: StdoutTranslator, follower: Follower | None = None) -> None:
+        self._follower = follower
+        self._stdout = translator
+        # Begins the handles of stdout's blocks, and the ids of those that the file never has.
+        self._mark = ""
+        self._begun: list[Begun] = []
+        self._answers = Answers(self._begun)
+        self._prompts, self._calls, self._results = Pairs(), Pairs(), Pairs()
+        self._open_calls: dict[str, Begun] = {}
+        # Conversation and handle of each block of the file → its handle here, and its message.
+        self._told: dict[tuple[str, str], tuple[str, str]] = {}
+        self._spent: dict[tuple[str, str], Usage] = {}
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the last `result` said, if there was one."""
+        return self._stdout.outcome
+
+    @property
+    def session_id(self) -> str:
+        """The session that `init` names; empty before."""
+        return self._stdout.session_id
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the lines and the files so far."""
+        found = () if self._follower is None else self._follower.findings
+        return [*self._stdout.findings, *found]
+
+    def line(self, line: bytes) -> Iterator[StreamEvent]:
+        """Take one line of stdout. Never raises for what the bytes hold."""
+        for event in self._stdout.line(line):
+            # The line has the time, so no other run has one like it.
+            self._mark = self._mark or f"#{short_hash(line)}:"
+            yield from self._said(event)
+
+    def poll(self) -> Iterator[StreamEvent]:
+        """Yield what the files show since the last look."""
+        if self._follower is not None:
+            for event in self._follower.poll():
+                yield from self._written(event)
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what is left when the client is gone, and what the files never had."""
+        for event in self._stdout.end():
+            yield from self._said(event)
+        yield from self.poll()
+        if self._follower is not None:
+            for event in self._follower.end():
+                yield from self._written(event)
+        for begun in self._begun:
+            if not begun.is_settled:
+                begun.is_settled = True
+                yield blocks.block_complete(begun.handle, begun.whole())
+        if self._spent and (self.outcome is None or self.outcome.usage is None):
+            total = no_usage()
+            for used in self._spent.values():
+                total = add_usage(total, used)
+            yield blocks.metadata_update({"usage": {**total, "exact": False}}, MAIN)
+
+    def _said(self, event: StreamEvent) -> Iterator[StreamEvent]:
+        """Take an event of stdout."""
+        kind = event["type"]
+        if kind == "metadata_update":
+            yield event
+            return
+        handle = self._mark + event["blockId"]
+        if kind == "text_delta":
+            yield from self._answers.more(event["delta"])
+        elif kind == "block_update":
+            call = self._open_calls[handle]
+            if not call.is_settled:
+                call.block = {**call.block, **event["updates"]}
+                yield blocks.block_update(handle, event["updates"], MAIN)
+        else:
+            block = {**event["block"], "id": self._mark + event["block"]["id"]}
+            if kind == "block_start":
+                self._answers.begin(handle, block)
+            elif block["type"] == "assistant_text":
+                yield from self._answers.close()
+            else:
+                yield from self._block(handle, block)
+
+    def _block(self, handle: str, block: Block) -> Iterator[StreamEvent]:
+        """Take a block that stdout tells whole, though the file may know more of it."""
+        kind, begun = block["type"], Begun(handle, block)
+        if kind == "system":
+            if block["subtype"] not in _SAID_ELSEWHERE and block["message"] != FAILED:
+                yield blocks.block_complete(handle, block)
+            return
+        self._begun.append(begun)
+        if kind == "tool_result":
+            # The file has it in the same moment, and more of it.
+            self._results.say(block["toolUseId"], begun)
+        elif kind == "tool_use":
+            # Its input is whole, so it is made, whatever becomes of those who watch it.
+            begun.block = {**block, "status": RUNNING}
+            self._open_calls[handle] = begun
+            if not self._calls.say(block["toolUseId"], begun):
+                yield blocks.block_start(handle, begun.block)
+        elif not self._prompts.say(_PROMPT, begun):
+            yield blocks.block_start(handle, block)
+
+    def _written(self, event: StreamEvent) -> Iterator[StreamEvent]:
+        """Take an event of the files."""
+        conversation = event["conversationId"]
+        if event["type"] == "metadata_update":
+            yield from _without_sums(event)
+            return
+        key = conversation, event["blockId"]
+        if key not in self._told:
+            if event["type"] != "block_complete":
+                return  # of a block that was told before this turn
+            block = event["block"]
+            handle, first = self._meet(block) if conversation == MAIN else (None, [])
+            yield from first
+            self._told[key] = handle or key[1], block.get("messageId", "")
+        handle, message = self._told[key]
+        told: dict[str, Any] = event.get("block") or event.get("updates") or {}
+        if "usage" in told:
+            self._spent[conversation, message] = told["usage"]
+        yield {**event, "blockId": handle}
+
+    def _meet(self, block: Block) -> tuple[str | None, list[StreamEvent]]:
+        """Return the handle under which stdout began a block of the file, and what goes before."""
+        kind = block["type"]
+        if block.get("superseded") and "~" in block["id"].rpartition(":")[2]:
+            return None, []  # another wording of a message that is told as well
+        if kind == "assistant_text":
+            return self._answers.write(block["content"])
+        if kind == "user_message" or block.get("metadata") == _COMMAND:
+            return self._prompts.write(_PROMPT), []
+        if kind in ("tool_use", "subagent"):
+            call = block["toolUseId"]
+            if kind == "subagent":
+                self._results.write(call)  # it has its result itself
+            return self._calls.write(call), []
+        if kind == "tool_result":
+            self._results.write(block["toolUseId"])
+        return None, []
+
+
+def _without_sums(event: StreamEvent) -> Iterator[StreamEvent]:
+    """Leave out what the whole session spent: the turn's own count is told."""
+    said = event["metadata"]
+    if event["conversationId"] == MAIN:
+        said = {name: value for name, value in said.items() if name != "usage"}
+    if said:
+        yield {**event, "metadata": said}
+
+
+# What a run says on stdout of how the turn ended: its `result` line.
+
+
+class Outcome(NamedTuple):
+    """A `result` line.
+
+    `error_type` and `message` are empty where it names no error: of an answer that was empty or
+    malformed, a failed result says only that it failed, and `message` is what the `error` line
+    before it said. `stats` is as the client wrote it, `usage` the tokens in it.
+    """
+
+    failed: bool
+    error_type: str
+    message: str
+    stats: dict[str, Any]
+    usage: Usage | None
+
+
+def read_outcome(value: dict[str, Any], said: str) -> Outcome:
+    """Read a `result` line.
+
+    Args:
+        said: the message of the last `error` line of that severity, empty without one.
+    """
+    failed = value.get("status") != "success"
+    error = dict_of(value.get("error"))
+    return Outcome(
+        failed=failed,
+        error_type=text_of(error.get("type")),
+        message=text_of(error.get("message")) or (said if failed else ""),
+        stats=dict_of(value.get("stats")),
+        usage=stream_usage(value.get("stats")),
+    )
+
+
+# Standard output of one run, as stream events (docs/clients/gemini.md, "Stream and file").
+#
+# The lines are read as a recording of them is, by the same reading. They leave out what the chat
+# file has: `joined` puts both together.
+
+_FILE = "stdout"
+
+
+class _Sink(StdoutSink):
+    """Events of a run, whose count is told in another way."""
+
+    def use(self, conversation: str, usage: Usage) -> None:
+        """Take note of the run's count, which is told with its result."""
+        self.conversation(conversation).usage = usage
+
+
+class StdoutTranslator:
+    """Translates ``gemini -p --output-format stream-json``.
+
+    `outcome` is what the last `result` said, None as long as there is none: a client that was
+    ended by a signal says none.
+
+    Args:
+        hidden: tell the lines that are no part of the conversation, too, as hidden blocks.
+    """
+
+    def __init__(self, *, hidden: bool = False) -> None:
+        self.outcome: Outcome | None = None
+        self._sink = _Sink(hidden=hidden, begun_as=self._close)
+        self._sink.open_main()
+        self._reader = StreamReader(_FILE, self._sink, self._hear)
+        self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding)
+        self._answer = ""
+        self._deltas = Deltas()
+        self._error = ""
+
+    @property
+    def session_id(self) -> str:
+        """The session that `init` names; empty before."""
+        return self._reader.session
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the lines so far."""
+        return [*self._sink.findings, *self._sink.drifts.findings()]
+
+    def line(self, line: bytes) -> Iterator[StreamEvent]:
+        """Take one line, with or without its LF. Never raises for what the bytes hold."""
+        for row in self._feed.rows(line):
+            value = row.value
+            kind = value.get("type")
+            self._reader.take(row)
+            if kind == "init":
+                self._update(model=text_of(value.get("model")))
+            elif kind == "error" and value.get("severity") == "error":
+                self._error = text_of(value.get("message"))
+            elif kind == "result":
+                self._result(value)
+        return iter(self._sink.drain())
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what is left: the answer that was being given is completed as far as it came."""
+        self._reader.finish()
+        return iter(self._sink.drain())
+
+    def _hear(self, block: Block, piece: str) -> None:
+        """Tell a piece of an answer: its block begins with the first."""
+        block = encodable({**block, "source": None})
+        handle = block["id"]
+        if handle != self._answer:
+            self._answer, self._deltas = handle, Deltas()
+            self._sink.tell(blocks.block_start(handle, block))
+        if more := self._deltas.more(piece):
+            self._sink.tell(blocks.text_delta(handle, more, MAIN))
+
+    def _close(self, block: Block) -> None:
+        """Tell what its end settles of an answer, before the block is told to be complete."""
+        if block["id"] == self._answer and (rest := self._deltas.rest()):
+            self._sink.tell(blocks.text_delta(self._answer, rest, MAIN))
+
+    def _result(self, value: dict[str, Any]) -> None:
+        self.outcome = outcome = read_outcome(value, self._error)
+        self._update(usage=outcome.usage, stopReason="" if outcome.failed else "end_turn")
+
+    def _update(self, **metadata: Any) -> None:
+        said = {name: value for name, value in metadata.items() if value not in (None, "")}
+        if said:
+            self._sink.tell(blocks.metadata_update(jsontext.clean(said, set()), MAIN))
+
+
+# Following a session whose chat file the client has yet to make, under a name of its choice.
+
+
+class AwaitedFollower:
+    """Follows a session once its file is there.
+
+    Args:
+        find: returns the session's chat file, None as long as there is none: only the client may
+            know its id at first.
+    """
+
+    def __init__(self, find: Callable[[], Path | None]) -> None:
+        self._find = find
+        self._main: Path | None = None
+        self._found: SessionFollower | None = None
+        # What was there before: by conversation and handle.
+        self._old: set[tuple[str, str]] = set()
+
+    def pass_over(self) -> None:
+        """Pass over what the files show by now; a block of that is never told as a new one.
+
+        A client that begins another file for the session writes all of it there again, poorer.
+        """
+        for event in self.poll():
+            if event["type"] == "block_complete":
+                self._old.add((event["conversationId"], event["blockId"]))
+
+    def look_again(self) -> None:
+        """Find the session's file anew, should the client have copied it to another folder."""
+        now = self._find()
+        if self._main and now and now.parent != self._main.parent:
+            self._found = None
+
+    def poll(self) -> Iterator[StreamEvent]:
+        """Yield what was written since the last look."""
+        if self._found is None:
+            self._main = self._find()
+            if self._main is None:
+                return
+            self._found = SessionFollower(self._main, hidden=False)
+        yield from filter(self._is_new, self._found.poll())
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what only the end settles."""
+        yield from self.poll()
+        if self._found is not None:
+            yield from filter(self._is_new, self._found.end())
+
+    def _is_new(self, event: StreamEvent) -> bool:
+        return (
+            event["type"] != "block_complete"
+            or (event["conversationId"], event["blockId"]) not in self._old
+        )
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the files so far."""
+        return () if self._found is None else self._found.findings

@@ -1,1 +1,0 @@
-"""Files and output of Gemini CLI to blocks."""

@@ -1,0 +1,265 @@
+"""`script`: plays a file of recorded stream events, tool calls and timings."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentsdir.adapters.protocol import Architecture
+from agentsdir.adapters.recorded import (
+    RecordedReader,
+    RecordedTranscript,
+    forked_transcript,
+    is_prompt,
+    saved_transcript,
+)
+from agentsdir.formats import jsontext
+from agentsdir.formats.blocks import EVENT_TYPES, MAIN, check_block
+from agentsdir.formats.errors import Invalid, ProviderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from agentsdir.adapters.protocol import Content, NativeFile, SessionSpec
+    from agentsdir.formats.blocks import StreamEvent
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.source import Source
+
+
+# What a script file says: stream events by turn, with pauses and failures.
+#
+# See docs/behaviour.md, "Scripts".
+#
+# A line is a stream event, or one of ours: ``{"type":"turn"}`` begins a turn,
+# ``{"type":"sleep","seconds":S}`` pauses, ``{"type":"error","kind":K,"message":M}`` fails the turn.
+# A prompt in the file begins a turn too, and metadata with `error` or `aborted` fails it: so the
+# output of `agentsdir replay --events` is a script.
+# A file that marks no turns is one turn, played for every prompt.
+
+MAX_SCRIPT = 64 * 1024 * 1024
+CONTROL = ("turn", "sleep", "error")
+
+
+class Play:
+    """The turns of a script; `turn(n)` counts from 1."""
+
+    def __init__(self, turns: list[list[dict[str, Any]]], *, repeats: bool, name: str) -> None:
+        self._turns = turns
+        self._repeats = repeats
+        self._name = name
+
+    def turn(self, number: int) -> list[dict[str, Any]]:
+        """Return the lines of one turn. Raises `ProviderError` past the last one."""
+        if self._repeats:
+            return self._turns[0]
+        if number > len(self._turns):
+            message = f"the script {self._name} ends with turn {len(self._turns)}; this is {number}"
+            raise ProviderError(message, kind="script-ended")
+        return self._turns[number - 1]
+
+
+def load_play(path: Path) -> Play:
+    """Read a script. Raises `ProviderError` (kind ``bad-script``) naming file, line and reason."""
+    try:
+        data = _read(path)
+    except OSError as error:
+        raise ProviderError(
+            f"cannot read the script {path}: {error.strerror}", kind="bad-script"
+        ) from error
+    turns: list[list[dict[str, Any]]] = [[]]
+    marked = over = False
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        event = _event(line, path, number)
+        failure = _failure(event)
+        if event["type"] == "turn" or is_prompt(event) or (failure and over):
+            turns = [*turns, []] if marked or turns[0] else turns
+            marked, over = True, False
+        if failure:
+            turns[-1].append(failure)
+        elif event["type"] != "turn" and not is_prompt(event):
+            turns[-1].append(event)
+        over = over or _ends_turn(event)
+    return Play(turns, repeats=not marked, name=str(path))
+
+
+def _read(path: Path) -> bytes:
+    """Read a regular file; a FIFO would block whoever asks for this session."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:  # noqa: PTH123
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ProviderError(f"the script {path} is no regular file", kind="bad-script")
+        if status.st_size > MAX_SCRIPT:
+            size = f"{status.st_size} bytes, more than {MAX_SCRIPT}"
+            raise ProviderError(f"the script {path} has {size}", kind="bad-script")
+        return stream.read(MAX_SCRIPT)
+
+
+def _ends_turn(event: dict[str, Any]) -> bool:
+    """Tell whether a recorded turn ended with this; one that failed at once has nothing else."""
+    return event["type"] == "metadata_update" and "turnId" in event["metadata"]
+
+
+def _failure(event: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the line that fails a turn as a recorded one did; None if this ends none so."""
+    if event["type"] != "metadata_update" or event.get("conversationId", MAIN) != MAIN:
+        return None
+    error, aborted = event["metadata"].get("error"), event["metadata"].get("aborted")
+    if isinstance(error, dict):
+        return {**error, "type": "error"}
+    if isinstance(aborted, str):
+        return {"type": "error", "kind": "aborted", "message": f"the turn was aborted: {aborted}"}
+    return None
+
+
+def _event(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    reason = "no JSON object"
+    try:
+        event = jsontext.decode_exactly(line)
+    except jsontext.JSONDecodeError as error:
+        event, reason = None, str(error)
+    except Invalid as error:
+        event, reason = None, error.message
+    if isinstance(event, dict):
+        kind = event.get("type")
+        reason = f"{kind!r} is no stream event, nor turn, sleep or error"
+        if kind in CONTROL:
+            return event
+        if kind in EVENT_TYPES:
+            flaw = _flaw(event)
+            if flaw is None:
+                return event
+            reason = flaw
+    raise ProviderError(f"{path}:{number}: {reason}", kind="bad-script")
+
+
+_NEEDS: dict[str, dict[str, type]] = {
+    "block_start": {"blockId": str, "block": dict},
+    "block_complete": {"blockId": str, "block": dict},
+    "text_delta": {"blockId": str, "delta": str},
+    "block_update": {"blockId": str, "updates": dict},
+    "metadata_update": {"metadata": dict},
+}
+
+
+# What the player fills in itself.
+_PLAYED = {"conversationId": MAIN, "sessionId": "", "timestamp": None, "source": None}
+
+
+def _flaw(event: dict[str, Any]) -> str | None:
+    needs = _NEEDS[event["type"]]
+    for name, kind in needs.items():
+        if not isinstance(event.get(name), kind):
+            return f"a {event['type']} needs {name}"
+    if "block" in needs:
+        try:
+            check_block({**event["block"], **_PLAYED})
+        except Invalid as error:
+            return error.message
+    return None
+
+
+# The provider behind `script`: the n-th prompt gets the n-th turn of the file.
+
+
+class ScriptProvider:
+    """Opens sessions that play the file named by ``--option file=PATH``."""
+
+    option_names: tuple[str, ...] = ("file",)
+    path_options: tuple[str, ...] = ("file",)
+    default_model = "script"
+    runs_program = False
+
+    def create(self, spec: SessionSpec) -> ScriptSession:
+        """Open a new session. Raises `ProviderError` for a missing or unusable script."""
+        return self.restore(spec, b"")
+
+    def restore(self, spec: SessionSpec, state: bytes) -> ScriptSession:
+        """Reopen one; the transcript says which turn comes next."""
+        del state
+        if "file" not in spec.options:
+            raise ProviderError("the script provider needs --option file=PATH", kind="bad-script")
+        play = load_play(Path(spec.cwd) / spec.options["file"])
+        return ScriptSession(spec, play, saved_transcript(spec))
+
+    def fork(
+        self,
+        transcripts: Mapping[str, Source],
+        old_id: str,
+        new_id: str,
+        report: Callable[[Finding], None],
+    ) -> Iterator[NativeFile]:
+        """Take the recorded events over as they are."""
+        del report
+        return forked_transcript(transcripts, old_id, new_id)
+
+
+class ScriptSession:
+    """One session that plays its script."""
+
+    def __init__(self, spec: SessionSpec, play: Play, saved: bytes) -> None:
+        self._spec = spec
+        self._play = play
+        self._transcript = RecordedTranscript(spec, saved)
+
+    def send(self, content: Content) -> Iterator[StreamEvent]:
+        """Play the next turn. Raises `ProviderError` where the script says so, or is over."""
+        spec, transcript = self._spec, self._transcript
+        yield transcript.prompt(content, spec.now())
+        for line in self._play.turn(transcript.prompts):
+            if line["type"] == "sleep":
+                spec.sleep(float(line.get("seconds", 0)))
+            elif line["type"] == "error":
+                raise ProviderError(
+                    str(line.get("message") or "the script fails here"),
+                    kind=str(line.get("kind") or "provider-failed"),
+                )
+            else:
+                yield transcript.record(self._as_own(line))
+
+    def _as_own(self, line: StreamEvent) -> StreamEvent:
+        """Return a scripted event as one of this session and turn: its ids, its clock."""
+        prefix = self._transcript.prefix
+        event: dict[str, Any] = {**line, "conversationId": line.get("conversationId", MAIN)}
+        event.pop("timestamp", None)
+        if "blockId" in event:
+            event["blockId"] = prefix + event["blockId"]
+        if "block" in event:
+            event["block"] = {
+                **event["block"],
+                "id": prefix + event["block"]["id"],
+                "conversationId": event["conversationId"],
+                "sessionId": self._transcript.native_id,
+                "timestamp": self._spec.now(),
+                "source": None,
+            }
+        return event
+
+    def interrupt(self) -> Iterator[StreamEvent]:
+        """Nothing runs that could be asked to end."""
+        return iter(())
+
+    def suspend(self) -> bytes:
+        """Return the number of turns played, for whoever looks at the blob."""
+        return b'{"turns":%d}' % self._transcript.prompts
+
+    def stop(self) -> None:
+        """Nothing runs between turns."""
+
+    def transcripts(self) -> list[NativeFile]:
+        """Return the events played so far."""
+        return self._transcript.files()
+
+
+# `script`: plays a file of recorded stream events, tool calls and timing included.
+
+ARCHITECTURE = Architecture(
+    name="script",
+    architecture="script",
+    summary="plays a file of stream events: the fake provider for tests and CI",
+    reader=RecordedReader(),
+    provider=ScriptProvider(),
+)

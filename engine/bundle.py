@@ -1,0 +1,566 @@
+"""An agent as one file: saved session data, export and import (SPEC.md, "Bundles")."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.adapters import registry
+from agentsdir.adapters.protocol import StoreReader
+from agentsdir.adapters.store_files import begins_with, size_of
+from agentsdir.engine.create import Made, check_native, check_unique, open_root, own_identity
+from agentsdir.engine.lookup import each_agent, list_row
+from agentsdir.engine.parse import Found, main_in, parse_session
+from agentsdir.engine.providers import find_provider, forked_files
+from agentsdir.engine.turn_lock import hold_turn
+from agentsdir.formats import ids
+from agentsdir.formats.blocks import MAIN
+from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
+from agentsdir.formats.rows import LINE_CAP
+from agentsdir.formats.source import Pieces, Source
+from agentsdir.formats.store import derived, locks, transcripts, workspace
+from agentsdir.formats.store.agent import making_agent, open_agent, read_agent, write_agent
+from agentsdir.formats.store.bundles import unpack
+from agentsdir.formats.store.derived import encode_document
+from agentsdir.formats.store.files import make_folder, write_new
+from agentsdir.formats.store.layout import FORMAT, VERSION, Layout
+from agentsdir.formats.store.log import open_log, read_log
+from agentsdir.formats.store.state import IMPORT, SessionState
+from agentsdir.formats.times import from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agentsdir.engine.parse import Store
+    from agentsdir.engine.services import World
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.store.agent import Reading, UnpublishedAgent
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.log import Record
+    from agentsdir.formats.store.state import AgentState
+
+
+# SavedSessionData and RuntimeSessionData (seed session-type-system, "Type hierarchy").
+#
+# Saved keeps raw transcripts and never blocks; runtime is saved plus the blocks that the adapter
+# makes of them: load, parse, runtime.
+
+_READ = ("main", "subagent")
+
+
+def saved_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
+    """Return what is on disk for a session: the list row, raw transcripts, workspace files.
+
+    These are the transcripts of the native session in force; what an earlier one left (before a
+    reset, say) stays in the folder and is not among them.
+    """
+    own = transcripts.of_session(state.transcripts, state.native["id"])
+    saved = transcripts.load(paths, [path for path in own if own[path]["role"] in _READ])
+    main = next((path for path in saved if own[path]["role"] == "main"), None)
+    data = list_row(paths, state)
+    data.update({"rawTranscript": None} if main is None else _raw(saved[main]))
+    data["subagents"] = [
+        {"id": _stem(path), **_raw(saved[path])}
+        for path in saved
+        if own[path]["role"] == "subagent"
+    ]
+    data["workspaceFiles"] = _captured(paths)
+    return data
+
+
+def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
+    """Return the saved session with its transcripts parsed into blocks."""
+    data = saved_session(paths, state)
+    architecture = registry.get(state.session.provider_name)
+    blocks: dict[str, list[dict[str, Any]]] = {MAIN: []}
+    if architecture.reader is not None:
+        with registry.adapter_errors(architecture):
+            sessions = architecture.reader.discover(_sources(paths, state))
+        for files in sessions:
+            for block in parse_session(Found(architecture, files), hidden=False).blocks():
+                blocks.setdefault(block["conversationId"], []).append(block)
+    data["blocks"] = blocks.pop(MAIN)
+    raw = {entry["id"]: entry for entry in data["subagents"]}
+    # The reader names a thread; a file's name is another name for some of them.
+    entries = {conversation: raw.pop(conversation, {}) for conversation in blocks}
+    for conversation, thread in blocks.items():
+        names = sorted({_stem(block["source"]["file"]) for block in thread if block.get("source")})
+        if not entries[conversation]:
+            entries[conversation] = next((raw.pop(name) for name in names if name in raw), {})
+    threads = [{**entries[name], "id": name, "blocks": blocks[name]} for name in blocks]
+    threads += [{"blocks": [], **entry} for entry in raw.values()]
+    data["subagents"] = threads
+    return data
+
+
+def _captured(paths: AgentPaths) -> list[dict[str, Any]]:
+    """Return the files of the working directory that were captured, without their content."""
+    try:
+        files = workspace.read_manifest(paths)["files"]
+    except FileNotFoundError:
+        return []
+    return [entry for entry in files if "deleted" not in entry]
+
+
+def _sources(paths: AgentPaths, state: AgentState) -> list[Source]:
+    """Return the transcripts to read; what lies beside them, readers look for themselves."""
+    found = []
+    for native, entry in transcripts.of_session(state.transcripts, state.native["id"]).items():
+        path = transcripts.store_path(paths, native)
+        if entry["role"] in _READ and path.is_file():
+            found.append(Source(native, path=path))
+    return found
+
+
+def _stem(path: str) -> str:
+    return path.rsplit("/", 1)[-1].split(".", 1)[0].removeprefix("agent-")
+
+
+def _raw(data: bytes) -> dict[str, Any]:
+    """Return raw bytes as text, or in base64 where they are no UTF-8."""
+    try:
+        return {"rawTranscript": data.decode()}
+    except UnicodeDecodeError:
+        return {"rawTranscriptBase64": base64.b64encode(data).decode("ascii")}
+
+
+# An agent's working directory, kept and put back (docs/moving.md, "Workspace capture").
+
+
+def capture_workspace(world: World, paths: AgentPaths, *, wait: float = 0) -> workspace.Captured:
+    """Keep the files of an agent's working directory, and record that; no turn runs meanwhile.
+
+    Raises `AgentsdirError` (kind ``no-workspace``) when the folder is gone, `Busy` when a turn runs
+    longer than `wait` seconds, and what `check_trust` and `workspace.capture` raise.
+    """
+    world.check_trust()  # the log names the folder that is read
+    with hold_turn(paths, wait=wait), world.disk.settled():
+        with write_agent(paths, disk=world.disk) as writer:
+            state = writer.state
+        folder = Path(state.cwd)
+        if not folder.is_dir():
+            raise AgentsdirError(
+                f"the working directory {folder} of agent {paths.id} is no folder",
+                kind="no-workspace",
+            )
+        captured = workspace.capture(paths, folder, world.disk)
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            data = {"cwd": str(folder), **captured._asdict()}
+            writer.append("workspace.captured", data, world.now())
+    return captured
+
+
+def put_back_workspace(world: World, paths: AgentPaths, folder: Path) -> workspace.PutBack:
+    """Write captured files that are missing into a folder that the user named or stands in.
+
+    Raises what `check_trust` and `workspace.put_back` raise.
+    """
+    world.check_trust()
+    return workspace.put_back(paths, folder, world.is_private)
+
+
+# An agent on its way to another place (docs/moving.md, "Bundles").
+#
+# What leaves is what the log knows, and nothing else: no lock, no leftover, no file of the client's
+# own store.
+
+
+class Exported(NamedTuple):
+    """Files by their paths, the time that all bear (epoch seconds), and what was wrong."""
+
+    files: dict[str, Source]
+    moment: int
+    findings: tuple[Finding, ...]
+
+
+def export_transcripts(paths: AgentPaths) -> Exported:
+    """Return the provider's own transcripts, to the byte, under their native paths.
+
+    Raises `AgentsdirError` (kind ``nothing-to-export``) when there are none, and `Invalid` when one
+    is damaged.
+    """
+    state, moment, findings = _read(paths)
+    files = transcripts.load_recorded(paths, state.transcripts)
+    if not files:
+        raise AgentsdirError(f"agent {paths.id} has no transcript yet", kind="nothing-to-export")
+    return Exported(files, moment, findings)
+
+
+def export_bundle(paths: AgentPaths) -> Exported:
+    """Return the whole agent as an agents directory of one.
+
+    Raises `Invalid` when a transcript or a captured file is damaged.
+    """
+    state, moment, findings = _read(paths)
+    folder = f"agents/{paths.id}"
+    head = encode_document({"format": FORMAT, "version": VERSION, "features": []})
+    files = {"agentsdir.json": Source("agentsdir.json", data=head)}
+    for name, document in derived.derived_documents(state).items():
+        files[f"{folder}/{name}"] = Source(name, data=document)
+    log, size = paths.log, state.position.size
+    files[f"{folder}/{log.name}"] = transcripts.beginning(log, size, log.name)
+    history = Pieces(_history(paths, size))
+    files[f"{folder}/{paths.history.name}"] = Source.from_stream(paths.history.name, history)
+    for name, source in transcripts.load_recorded(paths, state.transcripts, streams=True).items():
+        files[f"{folder}/transcripts/{name}"] = source
+    for name, source in workspace.stored_files(paths).items():
+        files[f"{folder}/workspace/{name}"] = source
+    return Exported(files, moment, findings)
+
+
+def _read(paths: AgentPaths) -> tuple[AgentState, int, tuple[Finding, ...]]:
+    last = ""
+
+    def follow(_state: AgentState, record: Record | None) -> None:
+        nonlocal last
+        last = record.ts if record else last
+
+    reading = read_agent(paths, whole=True, follow=follow)
+    try:
+        moment = max(0, int(from_text(last).timestamp()))
+    except (OverflowError, ValueError):  # of a foreign writer, whose time says nothing
+        moment = 0
+    # What follows the last whole record is not exported.
+    findings = tuple(finding for finding in reading.findings if finding.id != "torn-tail")
+    return reading.state, moment, findings
+
+
+def _history(paths: AgentPaths, size: int) -> Iterator[bytes]:
+    with open_agent(paths) as stream:
+        for line in read_log(stream, str(paths.log)):
+            if line.after.size > size:
+                return
+            if line.record is not None and (entry := derived.history_line(line.record)):
+                yield entry
+
+
+# Taking an agent out of a bundle that anybody may have made (docs/moving.md, "Bundles").
+#
+# Nothing in a bundle is run, followed or believed: it is unpacked into a folder of its own,
+# validated whole, and only then made into an agent, which appears in one rename. The client's own
+# store is not touched: the next turn places the transcripts.
+
+_DOCUMENTS = (
+    "descriptor.json",
+    "session.json",
+    "state.json",
+    "transcripts/manifest.json",
+    "workspace/manifest.json",
+)
+
+_HOW = "`agentsdir export --bundle AGENT` makes one"
+
+
+class Imported(NamedTuple):
+    """An agent that was made of a bundle: the folder that the bundle names, and files put back."""
+
+    made: Made
+    former_cwd: str
+    put_back: workspace.PutBack | None
+
+
+def import_agent(
+    world: World,
+    bundle: Path,
+    *,
+    cwd: str,
+    login: str,
+    workplace: Path | None = None,
+    stores: Sequence[Store] = (),
+) -> Imported:
+    """Make the agent of an unpacked bundle one of this agents directory.
+
+    It keeps its ids and every byte of its log where nobody here has its id, its session or its
+    native session; else it becomes another agent, with the same history. So a bundle chooses no
+    session in a client's store.
+
+    Args:
+        bundle: a folder that is an agents directory of one.
+        cwd: the working directory here. The one that the bundle names is not used: a bundle
+            chooses no folder.
+        login: whose agent it is, if it cannot keep its key.
+        workplace: the working directory, if the captured files are to be put there.
+        stores: of this user's clients.
+
+    Raises `Invalid` for a bundle that is damaged, or no bundle, and what `making_agent` raises.
+    """
+    source = _only_agent(bundle)
+    reading = _sound(source)
+    former_cwd = reading.state.cwd
+    saved = transcripts.load_recorded(source, reading.state.transcripts, streams=True)
+    captured = workspace.stored_files(source)
+    layout = world.layout
+    make_folder(layout.root, world.disk)
+    layout.check_version(writing=True)
+    put_back = None
+    if workplace is not None:
+        world.check_trust()
+        put_back = workspace.put_back(source, workplace, world.is_private)
+        cwd = str(workplace)
+    findings: list[Finding] = []
+    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
+        open_root(world)
+        known = _is_known(reading.state, saved, stores)
+        if not known and _is_free(layout, source, reading.state):
+            agent_id = source.id
+            with making_agent(layout, agent_id, reading.state.session.id, world.disk) as made:
+                made.take_log(source, reading.state)
+                for native, file in saved.items():
+                    made.store(native, reading.state.transcripts[native]["role"], file)
+                _end(world, made, reading.state, captured, cwd)
+        else:
+            agent_id, session_id = world.ids.agent(), world.ids.session()
+            with making_agent(layout, agent_id, session_id, world.disk) as made:
+                converted = _Conversion(world, source, reading, agent_id, session_id, login)
+                converted.store(made, saved, findings)
+                for record in converted.records():
+                    made.append(record.event, record.data, record.ts)
+                converted.name_own(made)
+                state = reading.state
+                state.native = converted.native
+                _end(world, made, state, captured, cwd)
+    if waiting := len(reading.state.pending):
+        world.tell(f"messages that wait in it: {waiting}; the next `send` runs them first")
+    if texts := len(reading.state.undelivered):
+        world.tell(
+            f"texts that wait in its outbox: {texts}; the next turn, or `restore`, hands them out"
+        )
+    return Imported(Made(agent_id, findings), former_cwd, put_back)
+
+
+def _only_agent(bundle: Path) -> AgentPaths:
+    layout = Layout(bundle)
+    _check_sizes(layout.root, "agentsdir.json")
+    if not layout.check_version(writing=True):
+        raise _bad("it holds no agents directory", _HOW)
+    found = list(layout.agent_ids())
+    if len(found) != 1:
+        raise _bad(f"it holds {len(found)} agents, and a bundle holds one", _HOW)
+    paths = layout.agent(found[0])
+    _check_sizes(paths.folder, *_DOCUMENTS)
+    return paths
+
+
+def _check_sizes(folder: Path, *names: str) -> None:
+    """Refuse a document that is larger than any record can make it: it is read whole."""
+    for name in names:
+        try:
+            size = (folder / name).lstat().st_size
+        except OSError:  # it is missing, or unreachable, which others say
+            continue
+        if size > LINE_CAP:
+            raise _bad(f"{name} has {size} bytes")
+
+
+def _sound(paths: AgentPaths) -> Reading:
+    """Return a bundle's agent when all of it is what this format says. Raises `Invalid`."""
+    from agentsdir.engine.validate.files import AgentCheck, Tally
+
+    for problem in AgentCheck(paths, f"agents/{paths.id}", Tally(), modes=False).run():
+        if problem.severity == "error":
+            raise _bad(str(problem))
+    reading = read_agent(paths, whole=True)
+    for finding in reading.findings:
+        if finding.severity == "error":
+            raise _bad(str(finding))
+    if reading.state.agent_id != paths.id:
+        raise _bad(f"agents/{paths.id} calls itself {reading.state.agent_id}")
+    return reading
+
+
+def _bad(reason: str, hint: str | None = None) -> Invalid:
+    return Invalid(f"the bundle is not taken: {reason}", hint=hint, kind="bad-bundle")
+
+
+def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:
+    """Tell whether nobody here has the ids, the key or the name of a bundle's agent."""
+    for archived in (False, True):
+        for paths, reading, _ in each_agent(layout, archived=archived):
+            if paths.id == source.id or (
+                reading is not None and reading.state.session.id == state.session.id
+            ):
+                return False
+    try:
+        check_native(layout, state.native["id"])
+        if state.session.state is not SessionState.TERMINATED:
+            check_unique(layout, state.descriptor, state.name or "", source.id)
+    except AgentsdirError as error:
+        if error.kind != "already-exists":
+            raise
+        return False
+    return True
+
+
+def _is_known(state: AgentState, saved: Mapping[str, Source], stores: Sequence[Store]) -> bool:
+    """Tell whether a client's store here has more of the session than the bundle.
+
+    A bundle that was exported here has all of it; one that does not names a session of this user's.
+    """
+    try:
+        reader = registry.get(state.session.provider_name).reader
+    except UsageError:
+        return False  # the provider's adapter is not installed
+    if not isinstance(reader, StoreReader):
+        return False
+    main = main_in(stores, reader, state.native["id"])
+    if main is None:
+        return False
+    own = transcripts.of_session(state.transcripts, state.native["id"])
+    mains = [saved[path] for path, entry in own.items() if entry["role"] == "main"]
+    there = Source(str(main), path=main)
+    # A larger one is not looked into.
+    return not any(size_of(there) <= size_of(one) and begins_with(there, one) for one in mains)
+
+
+def _end(
+    world: World,
+    made: UnpublishedAgent,
+    state: AgentState,
+    captured: dict[str, Source],
+    cwd: str,
+) -> None:
+    """Bring what came along to rest in its new place."""
+    # In any case: what the bundle's log sets before this grants nothing.
+    made.append("agent.set", {"values": {"cwd": cwd}, "reason": IMPORT}, world.now())
+    if state.session.state is SessionState.ACTIVE and state.open_turn is None:
+        change = {"from": "active", "to": "suspended", "reason": "import"}
+        made.append("session.state", change, world.now())
+    for name, file in captured.items():
+        path = made.paths.workspace / name
+        make_folder(path.parent, world.disk)
+        write_new(path, file.read(), world.disk)
+    for folder in {(made.paths.workspace / name).parent for name in captured}:
+        world.disk.sync_folder(folder)
+
+
+class _Conversion:
+    """The records of a log as those of another agent, and its transcripts of another session."""
+
+    def __init__(
+        self,
+        world: World,
+        source: AgentPaths,
+        reading: Reading,
+        agent_id: str,
+        session_id: str,
+        login: str,
+    ) -> None:
+        self._world = world
+        self._source = source
+        self._state = reading.state
+        self._agent_id = agent_id
+        self._login = login
+        self._old: str = reading.state.native["id"]
+        turn = reading.state.open_turn
+        self._undone = {message["messageId"] for message in reading.state.pending}
+        self._undone.update(turn["messageIds"] if turn else ())
+        self._current = ""
+        self._stored: dict[str, list[dict[str, Any]]] = {}
+        self.native = {**reading.state.native, "id": ids.dashed(session_id)}
+
+    def records(self) -> Iterator[Record]:
+        """Yield each record of the log as it is to be appended."""
+        with open_log(self._source.log) as stream:
+            for line in read_log(stream, str(self._source.log)):
+                record = line.record
+                if record is None or line.after.size > self._state.position.size:
+                    continue
+                if record.event == "native.changed" and (left := self._left()):
+                    # An earlier session's transcripts are named while it is the one that goes on.
+                    yield record._replace(event="transcript.synced", data={"files": left})
+                data = self._data(record)
+                if data is not None:
+                    if "native" in data:
+                        self._current = record.data["native"]["id"]
+                    yield record._replace(data=data)
+
+    def _left(self) -> list[dict[str, Any]]:
+        """Return the transcripts of the session that is about to be left, for good."""
+        return self._stored.pop(self._current, []) if self._current != self._old else []
+
+    def _data(self, record: Record) -> dict[str, Any] | None:
+        data = record.data
+        if record.event == "session.created":
+            return self._created(data)
+        if record.event == "native.changed":
+            return {**data, "native": self._renamed(data["native"])}
+        if record.event == "message.enqueued" and data.get("message_id") in self._undone:
+            # Who waits for its answer waits for that of the agent which was exported.
+            return {name: value for name, value in data.items() if name not in ("sync", "spawn")}
+        if record.event == "agent.renamed":
+            return None  # it is made with the name it has, if that is free here
+        if record.event == "session.state":
+            return {name: value for name, value in data.items() if name != "provider_state"}
+        if record.event == "transcript.synced":
+            # What the transcripts are from now on is said at the end; streams stay as they are.
+            streams = [entry for entry in data["files"] if entry["role"] == transcripts.STREAM]
+            return {**data, "files": streams} if streams else None
+        if record.event == "block" and data["block"].get("sessionId") == self._old:
+            return {**data, "block": {**data["block"], "sessionId": self.native["id"]}}
+        return data
+
+    def _created(self, data: dict[str, Any]) -> dict[str, Any]:
+        layout = self._world.layout
+        name = self._state.name or ""
+        try:
+            made = own_identity(layout, data, self._agent_id, name, self._login, keep=True)
+        except AgentsdirError as error:
+            if error.kind != "already-exists":
+                raise
+            made = own_identity(layout, data, self._agent_id, "", self._login)
+        return {
+            **made,
+            "native": self._renamed(data["native"]),
+            "imported_from": {
+                "agent_id": self._source.id,
+                "session_id": self._state.session.id,
+                "native_id": self._old,
+            },
+        }
+
+    def _renamed(self, native: dict[str, Any]) -> dict[str, Any]:
+        return {**native, "id": self.native["id"]} if native["id"] == self._old else native
+
+    def store(
+        self, made: UnpublishedAgent, saved: dict[str, Source], findings: list[Finding]
+    ) -> None:
+        """Store the transcripts under the new session's id, and those of earlier sessions."""
+        entries = self._state.transcripts
+        own = transcripts.of_session(entries, self._old)
+        _, provider = find_provider(self._state)
+        files = forked_files(
+            provider,
+            {path: saved[path] for path in own},
+            self._old,
+            self.native["id"],
+            findings.append,
+        )
+        self._stored[self._old] = [
+            made.store(file.path, file.role, file.source).as_entry() for file in files
+        ]
+        for path in saved.keys() - own.keys():
+            synced = made.store(path, entries[path]["role"], saved[path])
+            if synced.role != transcripts.STREAM:
+                self._stored.setdefault(entries[path]["native"], []).append(synced.as_entry())
+
+    def name_own(self, made: UnpublishedAgent) -> None:
+        """Have the log name the transcripts of the session that goes on."""
+        if files := self._stored.pop(self._old, None):
+            made.append("transcript.synced", {"files": files}, self._world.now())
+
+
+def unpacked(stream: Any, folder: Path) -> Path:
+    """Unpack a bundle into a new folder below `folder`; return it.
+
+    Raises `Invalid` (kind ``bad-bundle``); then nothing of it is left.
+    """
+    into = folder / "bundle"
+    into.mkdir(mode=0o700)
+    try:
+        unpack(stream, into)
+    except BaseException:
+        shutil.rmtree(into, ignore_errors=True)
+        raise
+    return into

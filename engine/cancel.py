@@ -1,0 +1,298 @@
+"""Ending a running turn from outside: the request, and how its holder notices it (D15)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.adapters import processes
+from agentsdir.adapters.protocol import Process
+from agentsdir.engine.inbox import Message, put
+from agentsdir.engine.lookup import descendants
+from agentsdir.formats.errors import AgentsdirError, Busy, NoSuchAgent, SessionStateError
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.locks import NEVER, read_note
+from agentsdir.formats.store.log import open_log, read_log
+from agentsdir.formats.store.state import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+
+    from agentsdir.engine.services import World
+    from agentsdir.formats.store.agent import AgentWriter
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.log import Position
+    from agentsdir.formats.store.state import AgentState
+
+
+# How the holder of a turn hears that it was asked to end (decision D15).
+#
+# It looks into its log by a timer, and at once when somebody nudges it. A timer, and no thread: it
+# reaches a provider that waits for a pipe, and a process that starts others had better have one
+# thread only. What counts is the log alone, so that a nudge that comes when the turn is over, and
+# the process does something else, ends nothing.
+
+NUDGE = signal.SIGURG
+"""What a holder is sent; a process that does not listen is not disturbed by it."""
+_LOOK_EVERY = 0.5  # seconds between two looks of a holder into its log
+
+
+class AskedToEnd(KeyboardInterrupt):
+    """A request in the log ended the turn; nobody at this terminal did. It says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class TimedOut(KeyboardInterrupt):
+    """The turn took longer than its sender gave it."""
+
+
+class Ear:
+    """Reads what was appended to a log since the last look.
+
+    Args:
+        position: where the log ended when the turn began.
+        timeout: seconds from now on after which the turn is to end; 0 for never.
+    """
+
+    def __init__(
+        self, paths: AgentPaths, position: Position, turn_id: str, timeout: float = 0
+    ) -> None:
+        self._paths = paths
+        self._position = position
+        self._turn_id = turn_id
+        self._deadline = time.monotonic() + timeout if timeout else NEVER
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Raise `AskedToEnd` in the block when its turn is asked to end, and that is not cleared.
+
+        `TimedOut` is raised when its time is over. Elsewhere than in the main thread nobody
+        listens. What was heard is not heard again; another request is.
+        """
+        try:
+            before = signal.signal(signal.SIGALRM, self._look)
+        except ValueError:  # not the main thread
+            yield
+            return
+        nudged_before = signal.signal(NUDGE, self._look)
+        try:
+            self._look(0, None)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            signal.signal(NUDGE, nudged_before)
+
+    def heed(self) -> None:
+        """Raise `AskedToEnd` or `TimedOut` if the turn is to end now."""
+        if time.monotonic() >= self._deadline:
+            self._deadline = NEVER
+            raise TimedOut
+        reason = ""
+        with suppress(OSError, AgentsdirError):  # whoever appends next says so
+            if self._paths.log.stat().st_size > self._position.size:
+                reason = self._read()
+        if reason:
+            raise AskedToEnd(reason)
+
+    def _look(self, _number: int, _frame: FrameType | None) -> None:
+        left = self._deadline - time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, min(_LOOK_EVERY, left) if left > 0 else _LOOK_EVERY)
+        self.heed()
+
+    def _read(self) -> str:
+        """Read on in the log; return why the turn is to end, or nothing."""
+        reason = ""
+        with open_log(self._paths.log, self._position.size) as stream:
+            for line in read_log(stream, str(self._paths.log), self._position):
+                if line.after.size == line.offset:
+                    break  # a writer is at work
+                self._position = line.after
+                record = line.record
+                if record is None or record.data.get("turn_id") != self._turn_id:
+                    continue
+                if record.event == "abort.requested":
+                    reason = str(record.data.get("reason") or "interrupt")
+                elif record.event == "abort.cleared":
+                    reason = ""
+        return reason
+
+
+# Asking running turns to end, from outside (decision D15; docs/behaviour.md, "Interrupting").
+
+_WAIT = 0.02
+
+
+class Asked(NamedTuple):
+    """A running turn that was, or is to be, asked to end."""
+
+    paths: AgentPaths
+    turn_id: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has no end in the log; that of an agent which was removed has ended."""
+        try:
+            turn = read_agent(self.paths).state.open_turn
+        except NoSuchAgent:
+            return False
+        return turn is not None and turn["turnId"] == self.turn_id and not turn["ended"]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a command's JSON says of the turn."""
+        return {"agentId": self.paths.id, "turnId": self.turn_id, "ended": not self.runs}
+
+
+class Interrupted(NamedTuple):
+    """What `interrupt` did: the turns it asked to end, and the message it left, if any.
+
+    `refused` are agents below that could not be asked, each with the reason.
+    """
+
+    asked: list[Asked]
+    message_id: str | None
+    refused: list[tuple[AgentPaths, AgentsdirError]]
+
+
+def interrupt(
+    world: World,
+    paths: AgentPaths,
+    reason: str = "",
+    content: list[dict[str, Any]] | None = None,
+    sender: str = "cli",
+) -> Interrupted:
+    """Ask the running turns of an agent, and of all below it, to end; waits for none of them.
+
+    Every request is in its log before anybody is signalled.
+
+    Args:
+        reason: why, for the record.
+        content: a message for the agent, which stays queued for its next turn.
+        sender: who leaves it: an agent, or `cli`.
+
+    Raises `SessionStateError` for a closed agent, and (kind ``not-running``) where no turn runs and
+    no message is left: then nothing is recorded; and what `write_agent` and `check_trust` raise.
+    """
+    world.check_trust()
+    message_id: str | None = None
+    with write_agent(paths, disk=world.disk) as writer:
+        state = writer.state
+        if state.session.state is SessionState.TERMINATED:
+            raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
+        if content:
+            # First, so that whoever runs the agent's turns finds it there.
+            message_id = put(writer, world, Message(content, sender))
+        own = request_end(world, writer, "interrupt", reason)
+    asked, refused = interrupt_descendants(world, paths, reason)
+    asked = [*([own] if own else []), *asked]
+    if not asked and not content:
+        raise _idle(paths, state)
+    nudge(asked)
+    return Interrupted(asked, message_id, refused)
+
+
+def interrupt_descendants(
+    world: World, paths: AgentPaths, message: str = ""
+) -> tuple[list[Asked], list[tuple[AgentPaths, AgentsdirError]]]:
+    """Ask the running turns of all agents below one to end, unless they were asked before.
+
+    Returns those that were asked, and the agents that could not be.
+    """
+    asked: list[Asked] = []
+    refused: list[tuple[AgentPaths, AgentsdirError]] = []
+    for listed in descendants(world.layout, paths.id):
+        if not locks.is_held(listed.paths.turn):
+            continue
+        try:
+            with write_agent(listed.paths, disk=world.disk) as writer:
+                turn = writer.state.open_turn
+                if turn is not None and not turn["aborted"]:
+                    one = request_end(world, writer, "parent", message)
+                    asked += [one] if one else []
+        except AgentsdirError as error:
+            refused.append((listed.paths, error))
+    return asked, refused
+
+
+def pass_on(world: World, paths: AgentPaths) -> None:
+    """Ask what runs below an agent to end, because its own turn was interrupted."""
+    nudge(interrupt_descendants(world, paths)[0])
+
+
+def request_end(world: World, writer: AgentWriter, reason: str, message: str = "") -> Asked | None:
+    """Append a request to end the turn that runs; None where none does.
+
+    Args:
+        reason: interrupt, parent or close.
+        message: why, in somebody's words.
+    """
+    if (running := running_turn(writer)) is not None:
+        request = {"turn_id": running.turn_id, "reason": reason}
+        if message:
+            request["message"] = message
+        writer.append("abort.requested", request, world.now())
+    return running
+
+
+def running_turn(writer: AgentWriter) -> Asked | None:
+    """Return the turn of an agent that has no end, if somebody is at work on it."""
+    turn = writer.state.open_turn
+    if turn is None or turn["ended"] or not locks.is_held(writer.paths.turn):
+        return None
+    return Asked(writer.paths, turn["turnId"])
+
+
+def _idle(paths: AgentPaths, state: AgentState) -> AgentsdirError:
+    hint = None
+    if state.open_turn is not None:
+        hint = f"its process died; `agentsdir restore {paths.id}` ends the turn"
+    return SessionStateError(f"agent {paths.id} runs no turn", hint=hint, kind="not-running")
+
+
+def nudge(asked: Sequence[Asked]) -> None:
+    """Have the holders look into their logs at once; those whose process is not known will soon."""
+    for paths, turn_id in asked:
+        note = read_note(paths)
+        if note is None or note.turn_id != turn_id or not locks.is_held(paths.turn):
+            continue
+        if processes.is_alive(holder := Process(*note.holder)):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(holder.pid, NUDGE)
+
+
+def wait_for_ends(world: World, asked: Sequence[Asked]) -> list[Asked]:
+    """Wait until each turn has ended; return those whose process died before that.
+
+    Raises `Busy` for one that does not end for long.
+    """
+    for one in asked:
+        what = f"agent {one.paths.id}"
+        waiting = locks.Wait(one.paths.turn, what, locks.FOREVER, brief=True)
+        while one.runs and locks.is_held(one.paths.turn):
+            if not waiting.pause(_WAIT, world.sleep):
+                raise Busy(f"{waiting.why}; it was asked to end", hint="--no-wait does not wait")
+        waiting.end()
+    return [one for one in asked if one.runs]
+
+
+def clear_abort(world: World, paths: AgentPaths) -> str | None:
+    """Take back a request to end the turn that runs, if it was not heeded; return the turn's id.
+
+    None where there is nothing to take back, and then nothing is recorded. Raises what
+    `write_agent` raises.
+    """
+    with write_agent(paths, disk=world.disk) as writer:
+        turn = writer.state.open_turn
+        closed = writer.state.session.state is SessionState.TERMINATED
+        if turn is None or turn["ended"] or not turn["aborted"] or closed:
+            return None
+        writer.append("abort.cleared", {"turn_id": turn["turnId"]}, world.now())
+        return str(turn["turnId"])

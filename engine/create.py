@@ -1,0 +1,734 @@
+"""Making an agent: new, for a key, as a fork, or from a session of the real client."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.adapters import registry
+from agentsdir.adapters.protocol import RECORDABLE_MODES, ProgramProvider, StoreReader
+from agentsdir.engine import lookup
+from agentsdir.engine.follow import session_of_agent
+from agentsdir.engine.lookup import FOREGROUND, ancestors, each_agent, find_agent, resolve
+from agentsdir.engine.parse import Found, find_native, find_sessions, parse_session, walk
+from agentsdir.engine.providers import check_imported, find_provider, forked_files
+from agentsdir.engine.sync import log_block
+from agentsdir.formats import ids, jsontext
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    Invalid,
+    NoSuchAgent,
+    NotATranscript,
+    SessionStateError,
+    UsageError,
+)
+from agentsdir.formats.source import Source
+from agentsdir.formats.store import files, locks, transcripts
+from agentsdir.formats.store.agent import making_agent, open_agent, publish_agent, read_agent
+from agentsdir.formats.store.derived import encode_document
+from agentsdir.formats.store.layout import FORMAT, TEMPORARY, VERSION
+from agentsdir.formats.store.log import Point, read_log
+from agentsdir.formats.store.state import SessionState, recorded_creation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from agentsdir.adapters.protocol import Architecture, NativeFile, Provider
+    from agentsdir.engine.lookup import Key
+    from agentsdir.engine.parse import Store
+    from agentsdir.engine.services import World
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.store.agent import Reading, UnpublishedAgent
+    from agentsdir.formats.store.layout import AgentPaths, Layout
+
+
+# Making an agent: who it is, written first and once (seed agent-types; decision D27).
+
+KINDS = ("user", "cron", "heartbeat", "subagent")
+
+
+class NewAgent(NamedTuple):
+    """What `new` was asked for; empty strings mean "not given"."""
+
+    kind: str = "user"
+    provider: str = "echo"
+    model: str = ""
+    system_prompt: str = ""
+    profile: str = ""
+    permission_mode: str = ""
+    cwd: str = ""
+    name: str = ""
+    login: str = ""
+    connector: str = ""
+    user: str = ""
+    channel: str = ""
+    cron: str = ""
+    parent: str = ""
+    options: Mapping[str, str] = MappingProxyType({})
+    ephemeral: bool = False
+    fallbacks: tuple[str, ...] = ()
+    max_ticks: int = 0
+
+
+class Made(NamedTuple):
+    """An agent that was made of something, and what was wrong with that."""
+
+    agent_id: str
+    findings: list[Finding]
+
+
+def create_agent(world: World, wanted: NewAgent) -> str:
+    """Create an agent and return its id.
+
+    Raises `UsageError` for contradictory or missing fields, `NoSuchAgent` for an unknown parent,
+    `AgentsdirError` (kind ``already-exists``) when a live agent has the same key or name.
+    """
+    check_wanted(world.layout, wanted)
+    with root_held(world):
+        return make_agent(world, wanted)
+
+
+def check_wanted(layout: Layout, wanted: NewAgent) -> None:
+    """Raise `UsageError` for an agent that could run no turn, or whose fields contradict."""
+    architecture = registry.get(wanted.provider)
+    _check_runs(architecture)
+    check_options(layout, architecture, wanted)
+
+
+def _check_runs(architecture: Architecture) -> None:
+    if architecture.provider is None:
+        raise UsageError(
+            f"the adapter {architecture.name!r} reads transcripts, but runs no sessions yet",
+            kind="no-provider",
+        )
+
+
+@contextmanager
+def root_held(world: World) -> Iterator[None]:
+    """Hold the create lock of an agents directory, which is made if it is not there."""
+    files.make_folder(world.layout.root, world.disk)
+    world.layout.check_version(writing=True)
+    with locks.hold(world.layout.create_lock, brief=True, what="the agents directory"):
+        open_root(world)
+        yield
+
+
+def make_agent(world: World, wanted: NewAgent) -> str:
+    """Make an agent that `check_wanted` lets pass, under the create lock; return its id."""
+    agent_id = fresh_id(world, wanted)
+    session_id, data = begin_identity(world, wanted, agent_id)
+    publish_agent(world.layout, agent_id, data, world.now(), session_id, world.disk)
+    return agent_id
+
+
+def begin_identity(world: World, wanted: NewAgent, agent_id: str) -> tuple[str, dict[str, Any]]:
+    """Return the session id and `session.created` data of an agent that begins anew.
+
+    Raises what `identity_of` raises; `check_wanted` has let the agent pass.
+    """
+    architecture = registry.get(wanted.provider)
+    assert architecture.provider is not None
+    session_id = world.ids.session()
+    native = {
+        "architecture": architecture.architecture,
+        "id": ids.dashed(session_id),
+        "cwd": wanted.cwd,
+    }
+    model = wanted.model or architecture.provider.default_model
+    return session_id, identity_of(world, wanted._replace(model=model), agent_id, native)
+
+
+def _check_mode(wanted: NewAgent, provider: Provider | None) -> None:
+    """Refuse what a log must not grant (decision D33), and what nobody would heed."""
+    if provider is None or not provider.runs_program:
+        raise UsageError(f"the provider {wanted.provider!r} runs no program that would heed a mode")
+    if wanted.permission_mode not in RECORDABLE_MODES:
+        raise UsageError(
+            f"no log can grant the permission mode {wanted.permission_mode!r}",
+            hint="default and plan can stand there; `send --permission-mode` and config.toml say "
+            "more",
+            kind="permission-mode",
+        )
+
+
+def check_options(layout: Layout, architecture: Architecture, wanted: NewAgent) -> None:
+    """Raise `UsageError` for fields that contradict each other, or mean nothing here."""
+    known = architecture.provider.option_names if architecture.provider else ()
+    if unknown := sorted(set(wanted.options) - set(known)):
+        raise UsageError(f"the provider {architecture.name!r} has no option {unknown[0]!r}")
+    if wanted.name:
+        ids.check_name(wanted.name)
+    if wanted.permission_mode:
+        _check_mode(wanted, architecture.provider)
+    check_fields(wanted)
+    for name in wanted.fallbacks:
+        _check_runs(registry.get(name))
+    if wanted.max_ticks < 0:
+        raise UsageError("--max-ticks is a number above 0")
+    # Where no workspace is written, a profile is but a word that is remembered.
+    if wanted.profile and isinstance(architecture.provider, ProgramProvider):
+        from agentsdir.engine.providers import load_profile
+
+        load_profile(layout, wanted.profile)
+
+
+def identity_of(
+    world: World, wanted: NewAgent, agent_id: str, native: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the data of a new agent's `session.created` event.
+
+    The caller holds the create lock. Raises `NoSuchAgent` for an unknown parent, `AgentsdirError`
+    (kind ``already-exists``) when a live agent has the same key or name.
+    """
+    descriptor = _descriptor(world, wanted, agent_id)
+    check_unused(world.layout, agent_id)
+    check_unique(world.layout, descriptor, wanted.name, agent_id)
+    data: dict[str, Any] = {
+        "agent_id": agent_id,
+        "descriptor": descriptor,
+        "provider": wanted.provider,
+        "model": wanted.model,
+        "system_prompt": wanted.system_prompt,
+        "profile": wanted.profile,
+        "cwd": wanted.cwd,
+        "permission_mode": wanted.permission_mode or None,
+        "limits": {"max_ticks": wanted.max_ticks} if wanted.max_ticks else {},
+        "options": dict(wanted.options),
+        "native": native,
+    }
+    if wanted.name:
+        data["name"] = wanted.name
+    if wanted.fallbacks:
+        data["fallbacks"] = list(wanted.fallbacks)
+    if wanted.ephemeral:
+        data["ephemeral"] = True
+    if "parentAgentId" in descriptor:
+        data["parentAgentId"] = descriptor["parentAgentId"]
+    return data
+
+
+def open_root(world: World) -> None:
+    """Make the folder an agents directory, or check that it may be written.
+
+    The caller holds the create lock. A new one is kept out of git, and is the user's own to run
+    agents in where it holds nothing that another has put there.
+    """
+    layout = world.layout
+    if layout.check_version(writing=True):
+        return
+    is_empty = all(_is_made_with_it(path.name) for path in layout.root.iterdir())
+    if (is_empty or layout.is_hidden) and not os.path.lexists(layout.ignored):
+        files.replace_file(layout.ignored, b"*\n", world.disk)
+    document = {"format": FORMAT, "version": VERSION, "features": []}
+    files.replace_file(layout.document, encode_document(document), world.disk)
+    if is_empty:
+        world.root_made()
+
+
+def _is_made_with_it(name: str) -> bool:
+    return name in (".lock", ".gitignore") or name.startswith(TEMPORARY)
+
+
+_FIELDS = {
+    "user": ("connector", "user", "channel"),
+    "cron": ("cron",),
+    "heartbeat": (),
+    "subagent": ("parent",),
+}
+
+
+def check_fields(wanted: NewAgent) -> None:
+    """Raise `UsageError` for fields that do not belong to the agent's kind, or are missing."""
+    if wanted.kind not in KINDS:
+        raise UsageError(
+            f"there is no agent type {wanted.kind!r}", hint=f"one of {', '.join(KINDS)}"
+        )
+    for kind, names in _FIELDS.items():
+        for name in names:
+            if getattr(wanted, name) and kind != wanted.kind:
+                raise UsageError(f"--{name} belongs to --type {kind}, not {wanted.kind}")
+    given = [name for name in _FIELDS["user"] if getattr(wanted, name)]
+    if given and len(given) < 3:
+        raise UsageError("--connector, --user and --channel go together")
+    if wanted.kind == "cron" and not wanted.cron:
+        raise UsageError("--type cron needs --cron UID")
+    if wanted.kind == "subagent" and not (wanted.parent and wanted.name):
+        raise UsageError("--type subagent needs --parent AGENT and --name NAME")
+
+
+def fresh_id(world: World, wanted: NewAgent) -> str:
+    """Return the id of an agent that is to be made."""
+    # A task uid in the grammar is the agent id too, so that cron routing needs no index; but no id
+    # is used twice, and a task whose agent was closed goes on with another.
+    if ids.is_agent_id(wanted.cron) and not world.layout.is_taken(wanted.cron):
+        return wanted.cron
+    return world.ids.agent()
+
+
+def _descriptor(world: World, wanted: NewAgent, agent_id: str) -> dict[str, Any]:
+    if wanted.kind == "cron":
+        return {"type": "cron", "id": wanted.cron}
+    if wanted.kind == "heartbeat":
+        return {"type": "heartbeat"}
+    if wanted.kind == "subagent":
+        parent = find_agent(world.layout, wanted.parent)
+        if read_agent(parent).state.session.state is SessionState.TERMINATED:
+            # Whoever closes an agent closes those below it, and waits for the create lock first.
+            message = f"agent {parent.id} is closed, and has no subagents any more"
+            raise SessionStateError(message, kind="closed")
+        return {
+            "type": "subagent",
+            "id": agent_id,
+            "parentAgentId": parent.id,
+            "name": wanted.name,
+        }
+    return {
+        "type": "user",
+        "connector": wanted.connector or "cli",
+        "userId": wanted.user or wanted.login,
+        "channelId": wanted.channel or agent_id,
+    }
+
+
+def check_unused(layout: Layout, agent_id: str, *, archived: bool = False) -> None:
+    """Refuse a second agent with the same id (`AgentsdirError` of kind ``already-exists``)."""
+    if os.path.lexists(layout.folder(archived=archived) / agent_id):
+        which = "an archived agent" if archived else "an agent"
+        raise AgentsdirError(f"there already is {which} {agent_id}", kind="already-exists")
+
+
+def check_unique(layout: Layout, descriptor: dict[str, Any], name: str, agent_id: str) -> None:
+    """Refuse a second live agent with the same routing key, or sibling with the same name.
+
+    Raises `AgentsdirError` (kind ``already-exists``) naming the agent that stands in the way, and
+    `Invalid` of that kind where it cannot be read.
+    """
+    key = lookup.key_of(descriptor)
+    keys = [] if key is None or key.get("channelId") == agent_id else [key]
+    if name:
+        keys.append(lookup.name_key(descriptor.get("parentAgentId"), name))
+    found = lookup.search(layout, keys) if keys else None
+    if found is not None:
+        paths, key = found[0].paths, found[1]
+        raise AgentsdirError(
+            f"agent {paths.id} already is {lookup.says(key)}", kind="already-exists"
+        )
+
+
+# Who an agent is that is made of another: keys and names are one agent's at a time (D27).
+
+
+def own_identity(
+    layout: Layout,
+    created: dict[str, Any],
+    agent_id: str,
+    name: str,
+    login: str,
+    *,
+    keep: bool = False,
+) -> dict[str, Any]:
+    """Return the data of a `session.created` event as that of another agent.
+
+    A subagent stays its parent's, under `name` or a free one; any other becomes a user's of its
+    own: a task, a heartbeat and a conversation have one agent each. The caller holds the create
+    lock.
+
+    Args:
+        keep: keep the key, which may be free here.
+
+    Raises `AgentsdirError` (kind ``already-exists``) when another agent has the key, or a sibling
+    the name.
+    """
+    # Whoever makes another of an ephemeral agent wants to have it.
+    others = ("name", "parentAgentId", "ephemeral")
+    made = {key: value for key, value in created.items() if key not in others}
+    made["agent_id"] = agent_id
+    descriptor = created["descriptor"]
+    parent = descriptor.get("parentAgentId")
+    if descriptor["type"] == "subagent":
+        name = name or _free_name(layout, parent, str(descriptor.get("name")))
+        made["descriptor"] = {**descriptor, "id": agent_id, "name": name}
+        made["parentAgentId"] = parent
+    elif keep:
+        was = created["agent_id"]
+        same = {key: agent_id if value == was else value for key, value in descriptor.items()}
+        made["descriptor"] = same
+    else:
+        keys = {"connector": "cli", "userId": login, "channelId": agent_id}
+        made["descriptor"] = {"type": "user", **keys}
+    if name:
+        made["name"] = ids.check_name(name)
+    check_unused(layout, agent_id)
+    check_unique(layout, made["descriptor"], name, agent_id)
+    return made
+
+
+def _free_name(layout: Layout, parent: Any, name: str) -> str:
+    taken = {
+        reading.state.name
+        for _, reading, _ in each_agent(layout)
+        if reading and reading.state.parent == parent
+    }
+    number = 2
+    while f"{name[:100]}-{number}" in taken:
+        number += 1
+    return f"{name[:100]}-{number}"
+
+
+def check_native(layout: Layout, native_id: str) -> None:
+    """Refuse a second live agent of one native session.
+
+    Raises `AgentsdirError` (kind ``already-exists``): both would write to one transcript.
+    """
+    paths = agent_of_native(layout, native_id)
+    if paths is not None:
+        raise AgentsdirError(
+            f"agent {paths.id} already goes on with the session {native_id}",
+            kind="already-exists",
+            hint=f"`--get` prints it; `agentsdir fork {paths.id}` makes another of it",
+        )
+
+
+def agent_of_native(layout: Layout, native_id: str) -> AgentPaths | None:
+    """Return the live agent that goes on with a native session."""
+    for paths, reading, _ in each_agent(layout):
+        if (
+            reading is not None
+            and reading.state.session.state is not SessionState.TERMINATED
+            and native_id in (reading.state.native["id"], ids.dashed(reading.state.session.id))
+        ):
+            return paths
+    return None
+
+
+# What a session's transcripts say, put into the log of an agent that is being made.
+
+_READ = ("main", "subagent")
+
+
+def take_over(
+    made: UnpublishedAgent, architecture: Architecture, files: Iterable[NativeFile], ts: str
+) -> list[Finding]:
+    """Store transcripts in an agent being made, and log the blocks that they hold.
+
+    The blocks belong to no turn of ours, what was replaced is logged as superseded, and all bear
+    one time. Returns what was wrong with the transcripts; memory does not grow with them.
+    """
+    stored, sources = [], []
+    for file in files:
+        stored.append(made.store(file.path, file.role, file.source).as_entry())
+        if file.role in _READ:
+            sources.append(Source(file.path, path=made.paths.transcripts / file.path))
+    if stored:
+        made.append("transcript.synced", {"files": stored}, ts)
+    findings: list[Finding] = []
+    with registry.adapter_errors(architecture):
+        sessions = architecture.reader.discover(sources) if architecture.reader else []
+    for session in sessions:
+        sink = parse_session(Found(architecture, session), hidden=False)
+        findings += sink.findings
+        for line in sink.lines("all"):
+            log_block(made, None, jsontext.decode(line), ts)
+    return findings
+
+
+# A new agent that goes on from where another one is (docs/moving.md, "Forks").
+
+# Of what the first agent was made, which is no origin of its fork.
+_ORIGINS = ("adopted_from", "imported_from")
+
+
+def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -> Made:
+    """Make an agent with the history and settings of another; that one is only read.
+
+    An agent at work is forked as it was when its last turn ended.
+
+    Args:
+        name: the new agent's; a forked subagent needs one, and gets one.
+        login: whose agent it is.
+
+    Raises `Invalid` when a stored transcript is damaged, `ProviderError` when there is no such
+    provider, and what `making_agent` raises.
+    """
+    reading = _settled(paths)
+    state, record = reading.state, recorded_creation(paths) or reading.rebuilt
+    if record is None:
+        raise Invalid(f"{paths.log} does not say how the agent was made")
+    created = {key: value for key, value in record.data.items() if key not in _ORIGINS}
+    architecture, provider = find_provider(state)
+    options = created.get("options", {})
+    check_imported(state, provider, options if isinstance(options, dict) else {})
+    own = transcripts.of_session(state.transcripts, state.native["id"])
+    saved = transcripts.load_recorded(paths, own)
+    findings = list(reading.findings)
+    layout = world.layout
+    layout.check_version(writing=True)
+    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
+        open_root(world)
+        agent_id, session_id = world.ids.agent(), world.ids.session()
+        native = {**state.native, "id": ids.dashed(session_id), "cwd": state.cwd}
+        data: dict[str, Any] = {
+            **own_identity(layout, created, agent_id, name, login),
+            "model": state.session.model,
+            "cwd": state.cwd,
+            "native": native,
+            "forked_from": {
+                "agent_id": paths.id,
+                "session_id": state.session.id,
+                "native_id": state.native["id"],
+                "seq": state.position.last_seq,
+            },
+        }
+        if state.title:
+            data["title"] = state.title
+        with making_agent(layout, agent_id, session_id, world.disk) as made:
+            made.append("session.created", data, world.now())
+            files = forked_files(provider, saved, state.native["id"], native["id"], findings.append)
+            findings += take_over(made, architecture, files, world.now())
+    return Made(agent_id, findings)
+
+
+def _settled(paths: AgentPaths) -> Reading:
+    """Return an agent as it was before the turn that is open, if one is."""
+    reading = read_agent(paths)
+    if reading.state.open_turn is None:
+        return reading
+    started = reading.state.open_turn["turnId"]
+    before = 0
+    with open_agent(paths) as stream:
+        for line in read_log(stream, str(paths.log)):
+            record = line.record
+            if record is not None:
+                if record.event == "turn.start" and record.data.get("turn_id") == started:
+                    break
+                before = record.seq
+    return read_agent(paths, whole=True, until=Point(seq=before))
+
+
+# An agent that goes on with a session of the real client.
+#
+# See docs/moving.md, "Adopting a session".
+
+_SHOWN = 5
+
+
+def adopt(
+    world: World,
+    wanted: NewAgent,
+    origin: Path | str,
+    stores: Iterable[Store],
+    *,
+    home: Path,
+    variables: Mapping[str, str],
+    here: str,
+    get: bool = False,
+) -> Made:
+    """Make an agent of a native session; what the client has is only read.
+
+    Args:
+        wanted: what the session does not say, or is to be otherwise. Its provider is not asked.
+        origin: a main transcript, a folder with one session, a session's id in `stores`, or an
+            agent.
+        home: whose clients' stores an agent's session may stand in.
+        variables: of the clients.
+        here: the folder in which the command runs. The agent works there if the transcript stands
+            outside `stores`: what a stranger's file says chooses no folder.
+        get: return the live agent that has the session, if one has.
+
+    Raises `NoSuchAgent`, `NotATranscript`, `Invalid` and `UsageError` for an origin that is no such
+    session, and what `create_agent` raises.
+    """
+    stores = list(stores)
+    architecture, reader, main = _find(world, origin, stores, home, variables)
+    try:
+        session = reader.adoptable(main)
+    except OSError as error:
+        raise AgentsdirError(f"cannot read {main}: {error.strerror}") from error
+    layout = world.layout
+    if get and layout.root.is_dir():
+        taken = agent_of_native(layout, session.id)
+        if taken is not None:
+            return Made(taken.id, [])
+    provider = architecture.provider
+    is_own = any(main.resolve().is_relative_to(store.folder.resolve()) for store in stores)
+    is_moved = not (wanted.cwd or is_own) and session.cwd != here
+    wanted = wanted._replace(
+        provider=architecture.name,
+        model=wanted.model or session.model or (provider.default_model if provider else ""),
+        cwd=wanted.cwd or (session.cwd if is_own else here),
+    )
+    if not wanted.cwd:
+        raise UsageError(f"{main} does not say its working directory", hint="give --cwd DIR")
+    check_options(layout, architecture, wanted)
+    files.make_folder(layout.root, world.disk)
+    layout.check_version(writing=True)
+    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
+        open_root(world)
+        check_native(layout, session.id)
+        native = {"architecture": architecture.architecture, "id": session.id, "cwd": wanted.cwd}
+        agent_id = fresh_id(world, wanted)
+        data = identity_of(world, wanted, agent_id, native)
+        data["adopted_from"] = str(main)
+        if session.title:
+            data["title"] = session.title
+        session_id = _session_id(world, layout, session.id)
+        with making_agent(layout, agent_id, session_id, world.disk) as made:
+            made.append("session.created", data, world.now())
+            findings = take_over(made, architecture, session.files, world.now())
+    if is_moved:
+        named = f", not in {session.cwd} as its transcript says" if session.cwd else ""
+        world.tell(f"the agent works in {here}{named}; --cwd DIR chooses another folder")
+    return Made(agent_id, findings)
+
+
+def _session_id(world: World, layout: Layout, native_id: str) -> str:
+    """Return the native id as the session's own, if it can be and no agent of the past has it."""
+    same = ids.undashed(native_id)
+    if not ids.is_session_id(same):
+        return world.ids.session()
+    agents = (*each_agent(layout), *each_agent(layout, archived=True))
+    taken = any(reading and reading.state.session.id == same for _, reading, _ in agents)
+    return world.ids.session() if taken else same
+
+
+def _find(
+    world: World,
+    origin: Path | str,
+    stores: list[Store],
+    home: Path,
+    variables: Mapping[str, str],
+) -> tuple[Architecture, StoreReader, Path]:
+    if isinstance(origin, str):
+        try:
+            located = find_native(stores, origin)
+        except NoSuchAgent as error:
+            if not ids.may_be_name(origin):
+                raise
+            try:
+                return session_of_agent(
+                    origin,
+                    layout=world.layout,
+                    stores=stores,
+                    home=home,
+                    variables=variables,
+                    check_trust=world.check_trust,
+                )
+            except NoSuchAgent as other:
+                raise (error if other.kind == NoSuchAgent.kind else other) from None
+        return located.store.architecture, located.store.reader, located.main
+    refused: list[NotATranscript] = []
+    if origin.is_dir():
+        sources = walk(origin, str(origin), refused.append)
+    else:
+        sources = iter((Source(str(origin), path=origin),))
+    found = [one for one in find_sessions(sources, "auto", refused.append) if _main(one)]
+    if not found:
+        raise refused[0] if refused else NotATranscript(f"{origin} holds no session")
+    if len(found) > 1 and (best := _best(found, origin)) is not None:
+        return best
+    if len(found) > 1:
+        names = ", ".join(str(_main(one)) for one in found[:_SHOWN])
+        raise UsageError(
+            f"{origin} holds {len(found)} sessions: {names}", hint="name one", kind="ambiguous"
+        )
+    architecture, main = found[0].architecture, _main(found[0])
+    if main is None or not isinstance(architecture.reader, StoreReader):
+        raise UsageError(
+            f"a session of {architecture.name} cannot be gone on with here", kind="no-provider"
+        )
+    return architecture, architecture.reader, main
+
+
+def _best(found: list[Found], origin: Path) -> tuple[Architecture, StoreReader, Path] | None:
+    """Return the best of several files of one session; None where they are of several.
+
+    Files that say no id hold no session that could be gone on with.
+    """
+    architecture = found[0].architecture
+    reader, mains = architecture.reader, [main for one in found if (main := _main(one))]
+    if any(one.architecture is not architecture for one in found) or not isinstance(
+        reader, StoreReader
+    ):
+        return None
+    named = {reader.native_id(main) for main in mains} - {""}
+    located = reader.locate(origin, named.pop()) if len(named) == 1 else []
+    return (architecture, reader, located[0]) if located else None
+
+
+def _main(found: Found) -> Path | None:
+    first: dict[str, Any] = {one.role: one.source.path for one in found.files.transcripts[:1]}
+    return first.get("main")
+
+
+# Finding the agent that a message is for, or making it.
+#
+# See docs/behaviour.md, "Routing"; decision D27.
+#
+# Two processes that look for the same key at the same time get one agent: whoever does not find it
+# takes the create lock, and looks again before making it.
+
+
+class Target(NamedTuple):
+    """The agent that was meant, and whether it had to be made."""
+
+    paths: AgentPaths
+    made: bool
+
+
+def find_or_create(world: World, wanted: NewAgent) -> Target:
+    """Return the live agent that has the key of `wanted`, or make it of the rest of `wanted`.
+
+    What is there already stays as it is. Raises `UsageError` where `wanted` has no key, for a name
+    is one too, and what `create_agent` raises, but for an agent that is there.
+    """
+    check_fields(wanted)
+    layout = world.layout
+    layout.check_version(writing=True)
+    key = _key(layout, wanted)
+    if (found := lookup.look_up(layout, key)) is not None:
+        return Target(found, made=False)
+    # Before the lock is taken, let alone a folder made.
+    check_wanted(layout, wanted)
+    with root_held(world):
+        found = lookup.look_up(layout, key)
+        if found is None and (there := lookup.search(layout, [key])) is not None:
+            found = there[0].paths
+        made = found is None
+        agent_id = make_agent(world, wanted) if found is None else found.id
+        lookup.put(layout, key, agent_id, world.disk)
+    return Target(layout.agent(agent_id), made)
+
+
+def _key(layout: Layout, wanted: NewAgent) -> Key:
+    if wanted.kind == "cron":
+        return {"type": "cron", "id": wanted.cron}
+    if wanted.kind == "heartbeat":
+        return {"type": "heartbeat"}
+    if wanted.kind == "subagent":
+        return lookup.name_key(find_agent(layout, wanted.parent).id, wanted.name)
+    if wanted.connector:
+        names = {"connector": wanted.connector, "userId": wanted.user}
+        return {"type": "user", **names, "channelId": wanted.channel}
+    if not wanted.name:
+        raise UsageError("there is nothing to find it by: a name, a conversation, a task")
+    return lookup.name_key(None, wanted.name)
+
+
+def default_target(world: World, sender: AgentPaths) -> AgentPaths:
+    """Return whom an agent's message is for when it names nobody (seed agent-types).
+
+    A subagent's parent, and for any other the most recent foreground agent that is not itself.
+
+    Raises `NoSuchAgent` for a parent that is not there or when there is no such agent, `Invalid`
+    (kind ``parent-cycle``) for parents that go round.
+    """
+    state = read_agent(sender).state
+    if state.parent is not None:
+        return ancestors(world.layout, state)[0]
+    resolved = resolve(world.layout, FOREGROUND, but=sender.id)
+    for listed in resolved.unreadable:
+        world.tell(f"passed over {listed.paths.id}, which cannot be read")
+    return resolved.paths

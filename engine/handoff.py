@@ -1,0 +1,301 @@
+"""Providers that stand in, and the context of turns that a session did not run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agentsdir.adapters import registry
+from agentsdir.adapters.protocol import RECORDABLE_MODES
+from agentsdir.engine.limits import SAID
+from agentsdir.engine.providers import own_native, stand_in_change
+from agentsdir.engine.sync import TURN_ENDS
+from agentsdir.formats import ids, jsontext
+from agentsdir.formats.blocks import MAIN, block_key
+from agentsdir.formats.errors import ProviderError, UsageError
+from agentsdir.formats.store.log import read_records
+
+if TYPE_CHECKING:
+    from agentsdir.adapters.protocol import Architecture, Content, Provider
+    from agentsdir.engine.services import World
+    from agentsdir.engine.turn import OpenTurn
+    from agentsdir.formats.blocks import Block
+    from agentsdir.formats.errors import AgentsdirError
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.log import Record
+    from agentsdir.formats.store.state import AgentState
+
+
+# Providers that stand in for an agent's own, when that gives no answer (decision D24).
+#
+# docs/behaviour.md, "Fallback".
+
+# Nobody could do better than whoever said these: the prompt, the log or the root is refused, or the
+# answer is given already.
+_FINAL = frozenset(
+    {
+        "aborted",
+        "bad-options",
+        "max-ticks",
+        "permission-mode",
+        "process-left",
+        "refused",
+        "untrusted-root",
+        "use-reset",
+    }
+)
+MOST_STAND_INS = 10
+"""How many providers stand in at most, whatever a list says."""
+# Nothing was tried: the provider is not there.
+_ABSENT = frozenset({"no-client", "no-provider"})
+
+
+def may_stand_in(error: BaseException) -> bool:
+    """Tell whether another provider may answer where one failed with `error`."""
+    return isinstance(error, ProviderError) and error.kind not in _FINAL
+
+
+def stand_ins(world: World, state: AgentState) -> list[str]:
+    """Return who stands in for an agent's provider, in order: its own list, else the root's."""
+    names = state.fallbacks or world.settings.fallbacks
+    others = [name for name in dict.fromkeys(names) if name != state.session.provider_name]
+    return others[:MOST_STAND_INS]
+
+
+def worst(errors: list[AgentsdirError], name: str) -> AgentsdirError:
+    """Return what a turn fails with when each of the chain did: the last that was tried at all.
+
+    Args:
+        errors: what each failed with; all but the last are logged already.
+        name: of the last one.
+    """
+    tried = [error for error in errors if error.kind not in _ABSENT]
+    found, last = (tried or errors)[-1], errors[-1]
+    if found is last:
+        return found
+    message = f"{found.message}; {name} could not stand in: {last.message}"
+    return ProviderError(message, hint=found.hint, kind=found.kind)
+
+
+def hand_over(turn: OpenTurn, before: str, name: str, error: AgentsdirError, number: int) -> None:
+    """Log that `name` takes the turn over from `before`, and under which native session.
+
+    Args:
+        error: what `before` failed with.
+        number: of the attempt that begins, from 2.
+    """
+    reason = jsontext.clean(f"{error.kind}: {error.message}", set())
+    turn.append(
+        "provider.fallback", {"from": before, "to": name, "reason": reason, "attempt": number}
+    )
+    try:
+        architecture = registry.get(name).architecture
+    except UsageError:
+        return  # the attempt says so itself
+    native = _native_for(turn, architecture)
+    if native != turn.state.native:
+        with turn.writer() as writer:
+            writer.append("native.changed", stand_in_change(native), turn.world.now())
+
+
+def _native_for(turn: OpenTurn, architecture: str) -> dict[str, Any]:
+    """Return the native session that goes on in an architecture, or begins there."""
+    if turn.state.native["architecture"] == architecture:
+        return turn.state.native
+    own = own_native(turn.paths, turn.state)
+    if own["architecture"] == architecture:
+        return own
+    return {**own, "architecture": architecture, "id": ids.dashed(turn.world.ids.session())}
+
+
+def as_run_by(state: AgentState, architecture: Architecture, provider: Provider) -> AgentState:
+    """Return an agent's state as if `architecture` were its own: what `session_spec` is given.
+
+    The agent's model is one of its own architecture; in another, that has its default.
+    """
+    same = state.session.provider_name == architecture.name
+    model = state.session.model if same else provider.default_model
+    session = state.session.replaced(provider_name=architecture.name, model=model)
+    return state.replaced(session=session)
+
+
+def mode_abroad(mode: str) -> str:
+    """Return the permission mode of a stand-in whose turn's sender asked for `mode`.
+
+    What another client calls so grants nobody knows what: then it is the default.
+    """
+    return mode if mode in ("", *RECORDABLE_MODES) else "default"
+
+
+# What a native session has not been told, put before the next prompt (decision D24).
+#
+# docs/behaviour.md, "Fallback". A session that stood in begins without the turns before it, and
+# the agent's own goes on without those that another one ran. Both are given them as text: one JSON
+# object a line, so that nothing which was said can pass for something else.
+
+LARGEST_HANDOFF = 256 * 1024
+"""Bytes of earlier conversation that go before a prompt; the oldest are left out."""
+_LONGEST = 16 * 1024
+"""Characters of one text in it."""
+_BEGINNING = (
+    "What was said in this conversation where you could not hear it, one JSON object a line"
+)
+_END = "That was said before. The message to answer now:"
+
+
+def with_untold(turn: OpenTurn, content: Content) -> Content:
+    """Return a prompt with what the native session in force has not been told before it."""
+    text = untold(turn.paths, turn.state.native["id"], turn.id)
+    if not text:
+        return content
+    if isinstance(content, str):
+        return f"{text}\n\n{content}"
+    return [{"type": "text", "text": text}, *content]
+
+
+def untold(paths: AgentPaths, native_id: str, turn_id: str = "") -> str:
+    """Return as text what a native session has not been told since the last reset; or nothing.
+
+    Args:
+        turn_id: the turn that is open, which is left out.
+    """
+    listener = _Listener(native_id)
+    for record in read_records(paths.log):
+        if record.event == "turn.start" and record.data.get("turn_id") == turn_id:
+            break
+        listener.take(record)
+    if not listener.lines:
+        return ""
+    left_out = f", {listener.left_out} older ones left out" if listener.left_out else ""
+    said = "\n".join(line.decode() for line in listener.lines.values())
+    return f"{_BEGINNING}{left_out}:\n\n{said}\n\n{_END}"
+
+
+class _Listener:
+    """Reads a log, and keeps the end of what one native session was not told.
+
+    A turn that came to an answer in that session brought it all that was said until then.
+    """
+
+    def __init__(self, native_id: str) -> None:
+        self._wanted = native_id
+        self._native: Any = None
+        self._prompts: dict[str, dict[str, Any]] = {}
+        self._turn: Any = None
+        self._keys: set[tuple[str, str]] = set()
+        self._answered = False
+        self._size = 0
+        self.lines: dict[tuple[str, str], bytes] = {}
+        self.left_out = 0
+
+    def take(self, record: Record) -> None:
+        """Take the next record of the log."""
+        event, data = record.event, record.data
+        if isinstance(data.get("native"), dict):
+            self._native = data["native"].get("id")
+        if event == "history.reset":
+            self._forget()
+        elif event == "message.enqueued":
+            self._prompts[str(data.get("message_id"))] = data
+        elif event == "turn.start":
+            self._start(data)
+        elif event in TURN_ENDS and data.get("turn_id") == self._turn:
+            self._end(completed=event == "turn.complete")
+        elif event == "block" and isinstance(block := data.get("block"), dict):
+            self._hear(data.get("turn_id"), block)
+
+    def _start(self, data: dict[str, Any]) -> None:
+        self._turn, self._keys, self._answered = data.get("turn_id"), set(), False
+        for message_id in data.get("message_ids", ()):
+            message = self._prompts.pop(str(message_id), None)
+            if message is not None:
+                key = ("message", str(message_id))
+                self._keys.add(key)
+                self._add(key, _prompt(message))
+
+    def _end(self, *, completed: bool) -> None:
+        if not completed:
+            key = ("end", str(self._turn))
+            self._keys.add(key)
+            self._add(key, {"role": "note", "text": "the turn ended before it was done"})
+        if self._native == self._wanted:
+            if completed or self._answered:
+                self._forget()
+            for key in self._keys:
+                self._drop(key)
+        self._turn = None
+
+    def _hear(self, turn: Any, block: Block) -> None:
+        if block.get("conversationId") != MAIN:
+            return
+        key = block_key(block)
+        entry = None if block.get("superseded") else _entry(block)
+        if turn is not None and turn == self._turn:
+            # The prompt's own block may have more before it than the message.
+            entry = None if block.get("type") == "user_message" else entry
+            self._answered = self._answered or (entry is not None and block["type"] in SAID)
+            self._keys.add(key)
+        elif key not in self.lines and self._native == self._wanted:
+            return  # made in the client itself, in its own session
+        if entry is None:
+            self._drop(key)
+        else:
+            self._add(key, entry)
+
+    def _add(self, key: tuple[str, str], entry: dict[str, Any]) -> None:
+        # A client takes @path in a prompt for a file that it is to read; this one is no prompt.
+        line = _encoded(entry).replace(b"@", rb"\u0040")
+        self._size += len(line) - len(self.lines.get(key, b""))
+        self.lines[key] = line
+        while self._size > LARGEST_HANDOFF:
+            self._drop(next(iter(self.lines)))
+            self.left_out += 1
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        self._size -= len(self.lines.pop(key, b""))
+
+    def _forget(self) -> None:
+        self.lines.clear()
+        self._size = self.left_out = 0
+
+
+def _prompt(message: dict[str, Any]) -> dict[str, Any]:
+    text = _text(message.get("content"))
+    if message.get("kind") == "system":
+        return {"role": "system_message", "origin": message.get("sender"), "text": text}
+    return {"role": "user", "text": text}
+
+
+def _entry(block: Block) -> dict[str, Any] | None:
+    """Return what is told of a block; None for what a model need not know."""
+    kind = block.get("type")
+    if kind == "user_message":
+        return {"role": "user", "text": _text(block.get("content"))}
+    if kind == "assistant_text":
+        return {"role": "assistant", "text": _text(block.get("content"))}
+    if kind == "tool_use":
+        given = block.get("input")
+        if len(encoded := _encoded(given)) > _LONGEST:
+            given = _text(encoded.decode())
+        return {"role": "tool_call", "name": block.get("toolName"), "input": given}
+    if kind == "tool_result":
+        said = {"role": "tool_result", "text": _text(block.get("output"))}
+        return {**said, "failed": True} if block.get("isError") else said
+    return None
+
+
+def _text(content: Any) -> str:
+    """Return content as text, with a marker for each part that is none, shortened at its end."""
+    if isinstance(content, list):
+        parts = [part if isinstance(part, dict) else {} for part in content]
+        content = "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in parts)
+    elif content is None:
+        content = ""
+    elif not isinstance(content, str):
+        content = _encoded(content).decode()
+    over = len(content) - _LONGEST
+    return f"{content[:_LONGEST]} [{over} characters left out]" if over > 0 else content
+
+
+def _encoded(value: Any) -> bytes:
+    """Return a value as JSON; what a foreign log has of it need not round-trip."""
+    return jsontext.encode(jsontext.clean(value, set()))

@@ -1,0 +1,67 @@
+"""Counting the model calls of a turn (decision D28; docs/behaviour.md, "Limits")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agentsdir.formats.blocks import MAIN
+
+if TYPE_CHECKING:
+    from agentsdir.formats.blocks import StreamEvent
+
+
+DEFAULT = 10
+"""The limit where our own code calls the model; a program has limits of its own."""
+SAID = frozenset({"assistant_text", "thinking", "tool_use"})
+_ANSWERED = frozenset({"user_message", "tool_result"})
+
+
+def limit_of(limits: dict[str, Any], *, runs_program: bool) -> int | None:
+    """Return how many model calls a turn may take; None for any number.
+
+    Args:
+        limits: the agent's.
+    """
+    return asked_limit(limits) or (None if runs_program else DEFAULT)
+
+
+def asked_limit(limits: dict[str, Any]) -> int | None:
+    """Return the `max_ticks` that somebody gave an agent; None for none."""
+    asked = limits.get("max_ticks")
+    return asked if type(asked) is int and asked > 0 else None  # a log may say anything
+
+
+class Ticks:
+    """Counts ticks: calls of the model in the main conversation.
+
+    A call begins with a block of the model's that belongs to another message than the one before.
+    Where the blocks name no message, it begins with the first one after a prompt or a result.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.count = 0
+        self.limit = limit
+        self._seen: set[str] = set()
+        self._message: str | None = None
+        self._in_call = False
+
+    def is_beyond(self, event: StreamEvent) -> bool:
+        """Take one event; tell whether it belongs to a call beyond the limit."""
+        block = event.get("block")
+        if block is None or event["conversationId"] != MAIN:
+            return False
+        if block["type"] in _ANSWERED:
+            self._in_call = False
+        elif block["type"] in SAID and self._is_new(event["blockId"], block["id"]):
+            self.count += self._begins_call(block.get("messageId"))
+            self._in_call = True
+        return self.limit is not None and self.count > self.limit
+
+    def _is_new(self, *names: str) -> bool:
+        new = self._seen.isdisjoint(names)
+        self._seen.update(names)
+        return new
+
+    def _begins_call(self, message: str | None) -> bool:
+        before, self._message = self._message, message
+        return message != before if message and before else not self._in_call

@@ -1,0 +1,522 @@
+"""Which agent a name, a key or a strategy means, and what each agent is."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from agentsdir.formats import ids, times
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    Invalid,
+    NoSuchAgent,
+    NotRecorded,
+    SessionStateError,
+    Uncertain,
+    UsageError,
+)
+from agentsdir.formats.store import derived, files, locks
+from agentsdir.formats.store.agent import read_agent, without_live_tail
+from agentsdir.formats.store.derived import encode_document
+from agentsdir.formats.store.layout import AgentPaths, Layout, read_json
+from agentsdir.formats.store.locks import read_note
+from agentsdir.formats.store.state import SessionState, recorded_creation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from agentsdir.formats.store.agent import Reading
+    from agentsdir.formats.store.files import Disk
+    from agentsdir.formats.store.state import AgentState
+
+
+# Which agent a name means, and what each agent is (D27; docs/behaviour.md, "Naming an agent").
+
+_FEW = 5
+
+
+class Listed(NamedTuple):
+    """An agent that could be read, or why it could not."""
+
+    paths: AgentPaths
+    reading: Reading | None
+    error: Invalid | None
+
+
+def each_agent(layout: Layout, *, archived: bool = False) -> Iterator[Listed]:
+    """Yield every agent, sorted by id. One that cannot be read does not hide the others.
+
+    Args:
+        archived: the archived agents, and no other.
+    """
+    for agent_id in layout.agent_ids(archived=archived):
+        try:
+            paths = layout.agent(agent_id, archived=archived)
+            reading = read_agent(paths)
+            findings = tuple(without_live_tail(paths, reading.findings))
+            yield Listed(paths, reading._replace(findings=findings), None)
+        except (NoSuchAgent, FileNotFoundError):  # removed while we looked
+            continue
+        except Invalid as error:
+            folder = layout.folder(archived=archived) / agent_id
+            yield Listed(AgentPaths(folder, agent_id), None, error)
+
+
+def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> AgentPaths:
+    """Return the one agent that `reference` names.
+
+    In this order: an agent id; a session id, hex or dashed; a name; a prefix of at least four
+    characters of either id. Archived agents are looked for when `archived` says so, and only they
+    are. Raises `NoSuchAgent`, or `UsageError` (kind ``ambiguous``) with the
+    candidates.
+    """
+    layout.check_version(writing=False)
+    if ids.is_agent_id(reference):
+        try:
+            return layout.agent(reference, archived=archived)
+        except NoSuchAgent:
+            pass  # 24 lower-case letters can also be a name
+    session = ids.undashed(reference)
+    # Only what could be an id or a name is looked for; nothing else reaches the disk.
+    if not (ids.is_session_id(session) or ids.may_be_name(reference)):
+        raise UsageError(f"{reference!r} cannot name an agent", kind="bad-id")
+    bare = reference.replace("-", "")
+    live: list[AgentPaths] = []
+    named: list[AgentPaths] = []
+    prefixed: list[AgentPaths] = []
+    for paths, reading, _ in each_agent(layout, archived=archived):
+        state = reading.state if reading else None
+        if state and state.session.id == session:
+            return paths
+        if state and state.name == reference:
+            (named if state.session.state is SessionState.TERMINATED else live).append(paths)
+        elif len(bare) >= ids.MIN_PREFIX and (
+            paths.id.startswith(reference) or (state and state.session.id.startswith(bare))
+        ):
+            prefixed.append(paths)
+    found = live or named or prefixed
+    if not found:
+        raise _nobody(layout, reference, archived=archived)
+    if len(found) > 1:
+        raise UsageError(
+            f"{reference!r} is ambiguous: {few([paths.id for paths in found])}",
+            hint="give the whole id",
+            kind="ambiguous",
+        )
+    return found[0]
+
+
+def few(candidates: list[str]) -> str:
+    """Return the first few of some ids, and how many others there are, for one line."""
+    shown, others = candidates[:_FEW], len(candidates) - _FEW
+    return ", ".join(shown) + (f" and {others} others" if others > 0 else "")
+
+
+def _nobody(layout: Layout, reference: str, *, archived: bool) -> NoSuchAgent:
+    if archived:
+        message = f"no archived agent {reference!r} in {layout.root}"
+        return NoSuchAgent(message, hint="`agentsdir archive --list` shows them")
+    hint = "`agentsdir list` shows them"
+    with suppress(AgentsdirError):
+        for paths, reading, _ in each_agent(layout, archived=True):
+            state = reading.state if reading else None
+            names = (state.name, state.session.id) if state else ()
+            if reference == paths.id or reference in names or ids.undashed(reference) in names:
+                hint = f"it is archived; `agentsdir archive --undo {paths.id}` brings it back"
+                break
+    return NoSuchAgent(f"no agent {reference!r} in {layout.root}", hint=hint)
+
+
+def find_readable(layout: Layout, agent_id: str) -> tuple[AgentPaths, AgentState] | None:
+    """Return the agent that has an id, and its state; None where it is gone or cannot be read."""
+    try:
+        paths = layout.agent(agent_id)
+        return paths, read_agent(paths).state
+    except (NoSuchAgent, Invalid, UsageError):
+        return None
+
+
+def find_agents(
+    layout: Layout, references: list[str], *, archived: bool = False
+) -> list[AgentPaths]:
+    """Return the agents that `references` name, each once (errors of `find_agent`)."""
+    found = [find_agent(layout, reference, archived=archived) for reference in references]
+    return list({paths.id: paths for paths in found}.values())
+
+
+def status_of(paths: AgentPaths, state: AgentState) -> str:
+    """Return `running`, `closed` or `idle`, computed on reading and never stored (D26)."""
+    if state.session.state is SessionState.TERMINATED:
+        return "closed"
+    return "running" if locks.is_held(paths.turn) else "idle"
+
+
+def list_row(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
+    """Return SessionListData (seed session-type-system) and what else a list shows."""
+    document = derived.state_document(state)
+    row = {name: document[name] for name in _LIST_FIELDS}
+    row["agentId"] = paths.id  # what an edited log calls itself names nobody
+    row["status"] = status_of(paths, state)
+    row["pendingCount"] = len(state.pending)
+    return row
+
+
+_LIST_FIELDS = (
+    "sessionId",
+    "type",
+    "agentProfileReference",
+    "createdAt",
+    "lastActivity",
+    "lastInput",
+    "agentId",
+    "name",
+    "title",
+    "tags",
+    "state",
+    "suspendedAt",
+    "provider",
+    "model",
+    "descriptor",
+    "counters",
+    "usage",
+    "costUsd",
+)
+
+
+def unreadable_row(listed: Listed) -> dict[str, Any]:
+    """Return the row of an agent that cannot be read."""
+    error: AgentsdirError = listed.error or Invalid("unreadable")
+    return {"agentId": listed.paths.id, "error": {"kind": error.kind, "message": error.message}}
+
+
+# The two ways to name an agent by what it is: the seeds' fetch strategies.
+#
+# See docs/behaviour.md, "Strategies".
+#
+# The order is complete, so that two readers of one directory never choose differently: the last
+# turn decides, then the making, then the id. Reading, notices and restoring move neither time
+# (D26).
+
+FOREGROUND = "most-recent-foreground"
+STRATEGIES = {FOREGROUND: "user", "heartbeat": "heartbeat"}
+"""Strategy → the kind of agent it chooses among. Only users are foreground."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Resolved(NamedTuple):
+    """The agent that a strategy names, and those that could not be read and may be meant."""
+
+    paths: AgentPaths
+    unreadable: list[Listed]
+
+
+def resolve(layout: Layout, strategy: str, *, but: str = "") -> Resolved:
+    """Return the most recent live agent of the strategy's kind.
+
+    Args:
+        but: the id of an agent that is not meant, such as the one that asks.
+
+    Raises `UsageError` for another strategy, `NoSuchAgent` when there is none.
+    """
+    kind = STRATEGIES.get(strategy)
+    if kind is None:
+        known = ", ".join(STRATEGIES)
+        raise UsageError(f"there is no strategy {strategy!r}", hint=f"one of {known}")
+    layout.check_version(writing=False)
+    unreadable: list[Listed] = []
+    found: list[tuple[tuple[float, float, str], AgentPaths]] = []
+    for listed in each_agent(layout):
+        if listed.reading is None:
+            unreadable.append(listed)
+        elif listed.paths.id != but and _is_meant(listed.reading.state, kind):
+            found.append((age(listed.paths.id, listed.reading.state), listed.paths))
+    if not found:
+        raise NoSuchAgent(
+            f"no live {kind} agent in {layout.root}",
+            hint=f"`agentsdir new --type {kind}` makes one",
+        )
+    return Resolved(min(found, key=lambda one: one[0])[1], unreadable)
+
+
+def _is_meant(state: AgentState, kind: str) -> bool:
+    gone = state.ephemeral or state.session.state is SessionState.TERMINATED
+    return not gone and state.descriptor.get("type") == kind
+
+
+def age(agent_id: str, state: AgentState) -> tuple[float, float, str]:
+    """Return what orders agents, the most recent first; without a turn, after all that had one."""
+    return _before(state.last_activity), _before(state.session.created_at), agent_id
+
+
+def _before(ts: str | None) -> float:
+    """Return a time in microseconds, later ones first; infinity for none, and for no time."""
+    try:
+        return -((times.from_text(ts or "") - _EPOCH) // timedelta(microseconds=1))
+    except (ValueError, OverflowError):
+        return math.inf
+
+
+# The tree of agents: parents upwards, children downwards.
+#
+# See docs/behaviour.md, "Lineage"; decision D27.
+#
+# The link stands in the child's descriptor alone. A parent that is gone and a chain that leads back
+# to itself are refused by name; nothing here goes on for ever.
+
+MAX_DEPTH = 10
+"""Levels below an agent without a parent."""
+
+
+def parent_of(layout: Layout, state: AgentState) -> AgentPaths | None:
+    """Return the parent's paths, or None for an agent that has none.
+
+    Raises `NoSuchAgent` (kind ``missing-parent``) for a parent that is not there.
+    """
+    if state.parent is None:
+        return None
+    try:
+        return layout.agent(state.parent)
+    except (NoSuchAgent, UsageError):
+        raise NoSuchAgent(
+            f"agent {state.agent_id} has the parent {state.parent}, which is not in {layout.root}",
+            hint="an archived parent can be brought back by `agentsdir archive --undo`",
+            kind="missing-parent",
+        ) from None
+
+
+def ancestors(layout: Layout, state: AgentState) -> list[AgentPaths]:
+    """Return an agent's parent, that one's parent, and so on to the one that has none.
+
+    Raises `NoSuchAgent` (kind ``missing-parent``), `Invalid` (kind ``parent-cycle``) naming the
+    agents on the way round, and what `read_agent` raises for a parent.
+    """
+    chain: list[AgentPaths] = []
+    names = [state.agent_id]
+    while (parent := parent_of(layout, state)) is not None:
+        if parent.id in names:
+            way = " → ".join((*names[names.index(parent.id) :], parent.id))
+            raise Invalid(f"the parents of agent {names[0]} go round: {way}", kind="parent-cycle")
+        chain.append(parent)
+        names.append(parent.id)
+        state = read_agent(parent).state
+    return chain
+
+
+def depth_of(layout: Layout, state: AgentState) -> int:
+    """Return how many levels an agent stands below its root (errors of `ancestors`)."""
+    return len(ancestors(layout, state))
+
+
+def check_depth(layout: Layout, state: AgentState) -> None:
+    """Raise `SessionStateError` (kind ``spawn-depth``) where an agent may have no children."""
+    depth = depth_of(layout, state)
+    if depth >= MAX_DEPTH:
+        raise SessionStateError(
+            f"agent {state.agent_id} stands {depth} levels below its root: "
+            f"Maximum spawn depth ({MAX_DEPTH}) exceeded",
+            kind="spawn-depth",
+        )
+
+
+def descendants(layout: Layout, agent_id: str) -> list[Listed]:
+    """Return an agent's children, and theirs, each once and after its parent; closed ones too.
+
+    Who needs them all holds the create lock. Agents that cannot be read name no parent, and are
+    not among them.
+    """
+    children: dict[str, list[Listed]] = {}
+    for listed in each_agent(layout):
+        if listed.reading is not None and listed.reading.state.parent is not None:
+            children.setdefault(listed.reading.state.parent, []).append(listed)
+    found: list[Listed] = []
+    seen, waiting = {agent_id}, [agent_id]
+    for above in waiting:
+        for child in children.get(above, ()):
+            if child.paths.id not in seen:
+                seen.add(child.paths.id)
+                waiting.append(child.paths.id)
+                found.append(child)
+    return found
+
+
+# Everything about one agent: its row, its inbox, its open turn, its kin, its log.
+
+
+def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
+    """Return everything `inspect` shows: the row, the inbox, the open turn, the log."""
+    state = reading.state
+    document = derived.state_document(state)
+    findings = without_live_tail(paths, reading.findings)
+    created = recorded_creation(paths)
+    mode = created.data.get("permission_mode") if created else None
+    note = read_note(paths) if locks.is_held(paths.turn) else None
+    return {
+        **list_row(paths, state),
+        "limits": state.limits,
+        "fallbacks": state.fallbacks,
+        "ephemeral": state.ephemeral,
+        "cwd": state.cwd,
+        "native": state.native,
+        "permissionMode": mode if isinstance(mode, str) else None,
+        "process": note.process._asdict() if note else None,
+        "parent": state.parent,
+        "depth": _depth(paths, state),
+        "children": [{"agentId": child, **said} for child, said in state.children.items()],
+        "isAborted": bool(state.open_turn and state.open_turn["aborted"]),
+        "pending": state.pending,
+        "undelivered": state.undelivered,
+        "openTurn": state.open_turn,
+        "transcripts": document["transcripts"],
+        "log": {
+            "path": str(paths.log),
+            "size": state.position.size,
+            "lastSeq": state.position.last_seq,
+        },
+        "findings": [finding.as_json() for finding in findings],
+    }
+
+
+def _depth(paths: AgentPaths, state: AgentState) -> int | None:
+    """Return how many levels an agent stands below its root; None where nobody can tell."""
+    try:
+        return depth_of(Layout(paths.folder.parent.parent), state)
+    except AgentsdirError:
+        return None
+
+
+# Which live agent has a key: an index that is never believed, and the search it saves (D27).
+#
+# A route names an agent, and that agent's own log says whether it is so. A route that is missing,
+# stale, damaged or a link, or that names another agent, costs a look at every agent, and nothing
+# else (docs/behaviour.md, "Routes").
+
+Key: TypeAlias = "dict[str, Any]"
+"""What one live agent at a time may be: the fields of a descriptor, or a name among siblings."""
+
+SUFFIX = ".json"
+_FIELDS = {"user": ("connector", "userId", "channelId"), "cron": ("id",), "heartbeat": ()}
+
+
+def key_of(descriptor: dict[str, Any]) -> Key | None:
+    """Return the key of an agent of this kind; None for one that has only its name."""
+    kind = descriptor["type"]
+    if kind == "subagent":
+        return None
+    names = _FIELDS.get(kind)
+    if names is None:
+        return descriptor
+    return {"type": kind, **{name: descriptor.get(name) for name in names}}
+
+
+def name_key(parent: str | None, name: str) -> Key:
+    """Return the key that a name is among the children of `parent`."""
+    return {"parentAgentId": parent, "name": name}
+
+
+def is_name(key: Key) -> bool:
+    """Tell a name's key from one that a descriptor has."""
+    return "type" not in key
+
+
+def says(key: Key) -> str:
+    """Return what an agent with this key is, for messages."""
+    return f"named {key.get('name')!r}" if is_name(key) else f"this {key['type']} agent"
+
+
+def holds(state: AgentState, key: Key) -> bool:
+    """Tell whether an agent is live and has a key."""
+    if state.session.state is SessionState.TERMINATED:
+        return False
+    if is_name(key):
+        return (state.name, state.parent) == (key.get("name"), key.get("parentAgentId"))
+    return _is_that(state.descriptor, key)
+
+
+def _is_that(descriptor: dict[str, Any], key: Key) -> bool:
+    return all(descriptor.get(field) == value for field, value in key.items())
+
+
+def route_path(layout: Layout, key: Key) -> Path:
+    """Return where the route of a key stands, whether there is one or not."""
+    ordered = dict(sorted(key.items()))
+    return layout.routes / (hashlib.sha256(encode_document(ordered)).hexdigest()[:32] + SUFFIX)
+
+
+def look_up(layout: Layout, key: Key) -> AgentPaths | None:
+    """Return the agent that the index has for a key, if that agent says so itself."""
+    # A uid in the grammar is the agent's id, and needs no index.
+    uid = str(key.get("id")) if key.get("type") == "cron" else ""
+    own = uid if ids.is_agent_id(uid) else None
+    named = (own, _named(layout, key))
+    for agent_id in named:
+        with suppress(AgentsdirError):
+            if agent_id is not None and holds(
+                read_agent(paths := layout.agent(agent_id)).state, key
+            ):
+                return paths
+    return None
+
+
+def _named(layout: Layout, key: Key) -> str | None:
+    if layout.routes.is_symlink():
+        return None
+    try:
+        agent_id = read_json(route_path(layout, key)).get("agentId")
+    except (FileNotFoundError, Invalid):
+        return None
+    return agent_id if isinstance(agent_id, str) else None
+
+
+def search(layout: Layout, keys: Sequence[Key]) -> tuple[Listed, Key] | None:
+    """Return the first agent that has one of the keys, and which, from every agent's own log.
+
+    Who makes an agent after this holds the create lock. Raises `Invalid` where nobody has a key,
+    but an agent that cannot be read may have: its descriptor.json says so.
+    """
+    unreadable: list[Listed] = []
+    for listed in each_agent(layout):
+        if listed.reading is None:
+            unreadable.append(listed)
+            continue
+        for key in keys:
+            if holds(listed.reading.state, key):
+                return listed, key
+    for listed in unreadable:
+        for key in keys:
+            if _claims(listed.paths, key):
+                raise Invalid(
+                    f"agent {listed.paths.id}, which cannot be read, says that it is {says(key)}",
+                    hint=f"`agentsdir validate` says why; `agentsdir archive {listed.paths.id}` "
+                    "puts it away",
+                    kind="already-exists",
+                )
+    return None
+
+
+def _claims(paths: AgentPaths, key: Key) -> bool:
+    try:
+        descriptor = read_json(paths.descriptor)
+    except (FileNotFoundError, Invalid):
+        return False
+    if is_name(key):
+        names = (descriptor.get("name"), descriptor.get("parentAgentId"))
+        return names == (key["name"], key["parentAgentId"])
+    return _is_that(descriptor, key)
+
+
+def put(layout: Layout, key: Key, agent_id: str, disk: Disk) -> None:
+    """Let the index say who has a key; where the disk refuses, it says nothing.
+
+    It is not made durable: what a power cut leaves of it is not believed either.
+    """
+    if layout.routes.is_symlink():
+        return
+    with suppress(NotRecorded, Uncertain):
+        files.make_folder(layout.routes, disk)
+        document = encode_document({"agentId": agent_id, "key": key})
+        files.replace_file(route_path(layout, key), document, None)

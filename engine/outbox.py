@@ -1,0 +1,200 @@
+"""Texts for people behind connectors: what waits, and handing it out.
+
+See docs/behaviour.md, "The outbox".
+
+A text waits from its `outgoing` record to its `outgoing.delivered`. It is handed out under the
+agent's `.turn`, so that no two processes hand out one text, in the order of the log, and no later
+one before an earlier one that was refused. Who dies between the hook's yes and the record has it
+handed out again: at least once, and never lost.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.engine.settle import close_crashed_turn
+from agentsdir.engine.turn_lock import hold_turn
+from agentsdir.formats import jsontext
+from agentsdir.formats.errors import HookFailed, SessionStateError, UsageError
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.log import read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.engine.services import World
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.log import Position
+    from agentsdir.formats.store.state import AgentState
+
+
+class Undelivered(NamedTuple):
+    """A text that no connector has taken: the data of its `outgoing` record, and its time."""
+
+    agent_id: str
+    ts: str
+    data: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one line of `outbox --json`."""
+        return {
+            "type": "outgoing",
+            "agentId": self.agent_id,
+            "ts": self.ts,
+            **{name: self.data.get(name) for name in _FIELDS},
+        }
+
+
+HOOK = "outgoing"
+"""The hook that takes texts, as a log calls it."""
+_ADDRESS = ("connector", "userId", "channelId")
+_FIELDS = ("message_id", "connector", "userId", "channelId", "text", "in_reply_to")
+
+
+class HandedOut(NamedTuple):
+    """What became of the texts of one agent: the ids taken, and why the next one was not.
+
+    `nobody` says that there is no hook to take it.
+    """
+
+    state: AgentState
+    taken: tuple[str, ...] = ()
+    failed: HookFailed | None = None
+    nobody: bool = False
+
+
+def undelivered(
+    paths: AgentPaths, state: AgentState, since: Position | None = None
+) -> Iterator[Undelivered]:
+    """Yield the texts of an agent that wait, in log order; no log is read beyond the last of them.
+
+    Args:
+        since: a point in the log that all of them come after; its start if not given.
+    """
+    due = set(state.undelivered)
+    for record in read_records(paths.log, since) if due else ():
+        message = record.data.get("message_id")
+        if record.event == "outgoing" and isinstance(message, str) and message in due:
+            yield Undelivered(paths.id, record.ts, record.data)
+            due.remove(message)
+            if not due:
+                return
+
+
+def nobody_tried(paths: AgentPaths, state: AgentState) -> bool:
+    """Tell whether a text waits since which no hook has failed, as where its sender has died."""
+    due, untried = list(state.undelivered), False
+    for record in read_records(paths.log) if due else ():
+        if record.event == "outgoing":
+            untried = untried or record.data.get("message_id") in due
+        elif record.event == "hook.failed" and record.data.get("hook") == HOOK:
+            untried = False
+    return untried
+
+
+def hand_out(
+    world: World, paths: AgentPaths, state: AgentState, since: Position | None = None
+) -> HandedOut:
+    """Give the texts that wait to the connectors' hook, one after the other.
+
+    The caller holds the agent's `.turn`. The first text that is not taken ends it: what came after
+    it must not be read before it. `settle` needs no `.turn`, so whether a text still waits is
+    looked at under `.lock` before its hook runs and again before anything is recorded.
+
+    Args:
+        state: one to read on from.
+        since: as in `undelivered`.
+
+    Raises what `read_agent` and `write_agent` raise.
+    """
+    taken: list[str] = []
+    state = read_agent(paths, known=state).state
+    for one in undelivered(paths, state, since):
+        message_id = one.data["message_id"]
+        state = _current(world, paths, state)
+        if message_id not in state.undelivered:
+            continue
+        document = {name: one.data.get(name) for name in _FIELDS}
+        # A log may have come with a bundle: where a text goes is not for a record of it to say.
+        document |= {name: state.descriptor.get(name) for name in _ADDRESS}
+        whose = {"agent_id": paths.id, "session_id": state.session.id, "name": state.name}
+        try:
+            if not world.hand_out({**whose, **document}):
+                return HandedOut(state, tuple(taken), nobody=True)
+        except HookFailed as failed:
+            said = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
+            state, waits = _record(world, paths, state, message_id, "hook.failed", said)
+            if not waits:
+                continue
+            world.tell(f"{failed.message}; it waits in the outbox of {paths.id}")
+            return HandedOut(state, tuple(taken), failed)
+        delivered = {"message_id": message_id}
+        state, _ = _record(world, paths, state, message_id, "outgoing.delivered", delivered)
+        taken.append(message_id)
+    return HandedOut(state, tuple(taken))
+
+
+def _current(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
+    with write_agent(paths, disk=world.disk, known=state) as writer:
+        return writer.state
+
+
+def _record(
+    world: World,
+    paths: AgentPaths,
+    state: AgentState,
+    message_id: str,
+    event: str,
+    data: dict[str, Any],
+) -> tuple[AgentState, bool]:
+    """Append what became of a text if it still waits; return the state, and whether it did."""
+    with write_agent(paths, disk=world.disk, known=state) as writer:
+        waits = message_id in writer.state.undelivered
+        if waits:
+            with suppress(SessionStateError):  # the log of a closed agent takes no hook.failed
+                writer.append(event, data, world.now())
+        return writer.state, waits
+
+
+def deliver(world: World, paths: AgentPaths, *, wait: float = 0) -> HandedOut:
+    """Hand out an agent's texts from outside a turn, once a crashed one is ended.
+
+    Raises `Busy` while a turn runs: its process hands them out at its end.
+    """
+    with hold_turn(paths, wait=wait), world.disk.settled():
+        return hand_out(world, paths, close_crashed_turn(world, paths))
+
+
+def settle(world: World, paths: AgentPaths, *message_ids: str) -> AgentState:
+    """Record that texts were taken, by whoever took them; nothing for one that was taken before.
+
+    Raises `UsageError` (kind ``no-such-message``), and records nothing, if an id is no text of
+    this agent.
+    """
+    with world.disk.settled(), write_agent(paths, disk=world.disk) as writer:
+        for message_id in message_ids:
+            if message_id not in writer.state.undelivered and not _was_outgoing(paths, message_id):
+                raise UsageError(
+                    f"agent {paths.id} has no outgoing text {message_id!r}", kind="no-such-message"
+                )
+        for message_id in message_ids:
+            if message_id in writer.state.undelivered:
+                writer.append("outgoing.delivered", {"message_id": message_id}, world.now())
+        return writer.state
+
+
+def settle_all(world: World, paths: AgentPaths) -> int:
+    """Record that every text of an agent that waits was taken; return how many did."""
+    with world.disk.settled(), write_agent(paths, disk=world.disk) as writer:
+        waiting = list(writer.state.undelivered)
+        for message_id in waiting:
+            writer.append("outgoing.delivered", {"message_id": message_id}, world.now())
+    return len(waiting)
+
+
+def _was_outgoing(paths: AgentPaths, message_id: str) -> bool:
+    return any(
+        record.event == "outgoing" and record.data.get("message_id") == message_id
+        for record in read_records(paths.log)
+    )

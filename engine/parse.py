@@ -1,0 +1,466 @@
+"""Transcripts in, blocks and a report out; sessions in the real clients' stores."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.adapters import registry
+from agentsdir.adapters.protocol import MIN_NATIVE_PREFIX, StoreReader
+from agentsdir.adapters.store_files import ignore
+from agentsdir.engine.lookup import few
+from agentsdir.formats.blocks import add_usage, no_usage
+from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
+from agentsdir.formats.findings import Drifts, Finding
+from agentsdir.formats.rows import Tally
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source, heads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from agentsdir.adapters.protocol import (
+        Architecture,
+        NativeSession,
+        Refuse,
+        SessionFiles,
+        TranscriptReader,
+    )
+    from agentsdir.formats.sink import View
+
+
+# Transcripts in, blocks and a report out.
+#
+# See design section 6; docs/reading.md, "Reading transcripts".
+
+GZIP = b"\x1f\x8b"
+SUFFIXES = (".jsonl", ".json")
+_LINES = 64  # that may say whose a file is
+
+
+class Found(NamedTuple):
+    """One session and the architecture that claimed it."""
+
+    architecture: Architecture
+    files: SessionFiles
+
+
+def find_sessions(
+    sources: Iterable[Source],
+    adapter: str,
+    reject: Callable[[NotATranscript], None],
+    *,
+    forced: bool = False,
+) -> list[Found]:
+    """Sort `sources` by architecture and group them into sessions, in the order given.
+
+    Args:
+        sources: every file handed in, or every candidate of a folder.
+        adapter: the name of the only adapter to ask, or "auto" for all built-in ones.
+        forced: give the adapter every file, also one that it does not recognise.
+        reject: is told of each file that no adapter recognises; it may raise.
+    """
+    names = registry.BUILT_IN if adapter == "auto" else (adapter,)
+    claimed: dict[str, list[Source]] = {}
+    rejected: list[NotATranscript] = []
+    for source in sources:
+        try:
+            owner = owner_of(source, names, forced=forced)
+        except NotATranscript as error:
+            rejected.append(error)
+        else:
+            claimed.setdefault(owner, []).append(source)
+    found = []
+    for name in names:
+        if name in claimed:
+            architecture = registry.get(name)
+            with registry.adapter_errors(architecture):
+                files = _reader(architecture).discover(claimed[name])
+            found += [Found(architecture, session) for session in files]
+    sidecars = {
+        transcript.sidecar.name
+        for one in found
+        for transcript in one.files.transcripts
+        if transcript.sidecar is not None
+    }
+    for one_rejected in rejected:
+        if one_rejected.file not in sidecars:
+            reject(one_rejected)
+    return found
+
+
+def owner_of(source: Source, names: Iterable[str], *, forced: bool = False) -> str:
+    """Name the architecture that takes the file; those after it are not even imported.
+
+    Raises `NotATranscript`.
+    """
+    try:
+        head = source.head()
+    except AgentsdirError as error:
+        raise NotATranscript(error.message, file=source.name, kind="unreadable") from error
+    if not head:
+        message = f"{source.name} is empty: no session is stored in it"
+        raise NotATranscript(message, file=source.name, kind="empty-file")
+    for begun in _heads(source):
+        for name in names:
+            if forced or _takes(registry.get(name), begun, source.name):
+                return name
+    if head.startswith(GZIP):
+        message = f"{source.name} is compressed"
+        hint = f"`zcat {source.name} | agentsdir parse -` reads it"
+        raise NotATranscript(message, file=source.name, hint=hint)
+    raise NotATranscript(
+        f"{source.name} is no transcript that a built-in adapter knows",
+        file=source.name,
+        hint="`agentsdir adapters` lists all; --adapter NAME names one",
+    )
+
+
+def recognises(adapter: str, source: Source) -> bool:
+    """Tell whether an adapter takes a file for its own."""
+    architecture = registry.get(adapter)
+    return any(_takes(architecture, head, source.name) for head in _heads(source))
+
+
+def _heads(source: Source) -> Iterator[bytes]:
+    """Yield the first 64 KiB, then more where these end within one of the first rows."""
+    for head in heads(source.head):
+        yield head
+        if head.count(b"\n") >= _LINES:
+            return
+
+
+def _takes(architecture: Architecture, head: bytes, name: str) -> bool:
+    with registry.adapter_errors(architecture):
+        return _reader(architecture).detect(head, name)
+
+
+def _reader(architecture: Architecture) -> TranscriptReader:
+    if architecture.reader is None:
+        raise UsageError(f"the adapter {architecture.name!r} reads no transcripts")
+    return architecture.reader
+
+
+def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> Iterator[Source]:
+    """Yield every candidate file below `folder`, sorted, following links but no loops.
+
+    Hidden files are none. Of a client's own storage, where its secrets stand, only the transcripts
+    are.
+
+    Args:
+        folder: where to look.
+        name: how the folder was named; the sources are named accordingly.
+        reject: is told of each folder that cannot be read.
+    """
+    from agentsdir.adapters.protocol import StoreReader
+
+    def refuse(error: OSError) -> None:
+        message = f"cannot read {error.filename}: {error.strerror}"
+        reject(NotATranscript(message, file=str(error.filename), kind="unreadable"))
+
+    def source(path: Path) -> Source:
+        return Source(str(Path(name) / path.relative_to(folder)), path=path)
+
+    clients = [one.reader for one in registry.built_in() if isinstance(one.reader, StoreReader)]
+    status = folder.stat()
+    seen: set[tuple[int, int]] = {(status.st_dev, status.st_ino)}
+    # A list, and no recursion: whoever nests folders deeper than Python calls is hostile.
+    pending = [folder]
+    while pending:
+        where = pending.pop()
+        client = next((reader for reader in clients if reader.is_storage(where)), None)
+        if client is not None:
+            yield from map(source, client.transcripts(where, refuse))
+            continue
+        try:
+            with os.scandir(where) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            refuse(error)
+            continue
+        inner, files = [], []
+        for entry in entries:
+            path = where / entry.name
+            named = entry.name.endswith(SUFFIXES) and entry.name[0] != "."
+            try:
+                status = path.stat()
+            except OSError as error:  # a link that leads nowhere, or a folder without its x bit
+                if named:
+                    refuse(error)
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                if (status.st_dev, status.st_ino) not in seen:
+                    seen.add((status.st_dev, status.st_ino))
+                    inner.append(path)
+            elif named and stat.S_ISREG(status.st_mode):
+                files.append(path)
+            elif named:
+                message = f"{path} is no regular file"
+                reject(NotATranscript(message, file=str(source(path).name)))
+        yield from map(source, files)
+        pending += reversed(inner)
+
+
+class ParseReport:
+    """The one JSON document of `parse --report`, over any number of sessions.
+
+    Args:
+        view: which blocks are counted.
+    """
+
+    def __init__(self, view: View = "live") -> None:
+        self.view = view
+        self.tally = Tally()
+        self.findings: list[Finding] = []
+        self._adapters: set[str] = set()
+        self._versions: set[str] = set()
+        self._blocks: dict[str, int] = {}
+        self._usage = no_usage()
+        self._superseded: dict[str, int] = {}
+        self._drifts = Drifts()
+        # By session: its name, and its conversations as the report shows them.
+        self._sessions: list[tuple[str, dict[str, Any]]] = []
+
+    def remark(self, finding: Finding) -> None:
+        """Record a finding that belongs to no session."""
+        self.findings.append(finding)
+
+    def add(self, architecture: Architecture, sink: ParseSink, name: str) -> None:
+        """Take over what one parsed session says; its blocks are not kept."""
+        self.tally.add(sink.tally)
+        self.findings += sink.findings
+        self._drifts.add(sink.drifts)
+        for reason, count in sink.superseded_by().items():
+            self._superseded[reason] = self._superseded.get(reason, 0) + count
+        self._adapters.add(architecture.name)
+        if sink.client_version:
+            self._versions.add(sink.client_version)
+        self._usage = add_usage(self._usage, sink.added_usage())
+        blocks: dict[str, int] = {}
+        for (conversation, kind), count in sink.counts(self.view).items():
+            self._blocks[kind] = self._blocks.get(kind, 0) + count
+            blocks[conversation] = blocks.get(conversation, 0) + count
+        conversations = {
+            conversation: {
+                "blocks": blocks.get(conversation, 0),
+                "usage": thread.usage,
+                "parent": thread.parent,
+                "link": thread.link._asdict() if thread.link else None,
+            }
+            for conversation, thread in sink.conversations.items()
+        }
+        self._sessions.append((name, conversations))
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether any session gave a block of the view."""
+        return bool(self._blocks)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether some input was damaged, so that the command exits 3."""
+        return any(finding.is_damage for finding in self.findings)
+
+    @property
+    def drifts(self) -> list[Finding]:
+        """What no reader knows, one finding for each kind over all sessions."""
+        return list(self._drifts.findings())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report. Conversations of several sessions are told apart by session name."""
+        adapters = sorted(self._adapters)
+        alone = len(self._sessions) == 1
+        return {
+            "adapter": adapters[0] if len(adapters) == 1 else ("mixed" if adapters else None),
+            "clientVersion": ", ".join(sorted(self._versions)) or None,
+            **self.tally.as_json(),
+            "reasons": {
+                "hidden": self.tally.hidden_by,
+                "folded": self.tally.folded_by,
+                "superseded": self._superseded,
+            },
+            "blocks": self._blocks,
+            "conversations": {
+                conversation if alone else f"{name}/{conversation}": thread
+                for name, conversations in self._sessions
+                for conversation, thread in conversations.items()
+            },
+            "usage": self._usage,
+            "findings": [finding.as_json() for finding in (*self.findings, *self.drifts)],
+        }
+
+
+def parse_session(found: Found, *, hidden: bool, counted: set[int] | None = None) -> ParseSink:
+    """Read one session completely. Raises `AgentsdirError` for what the system refuses.
+
+    `counted` names the model messages of the sessions before, and gets this one's.
+    """
+    sink = ParseSink(hidden=hidden, counted=counted)
+    try:
+        with registry.adapter_errors(found.architecture):
+            _reader(found.architecture).parse_transcripts(found.files, sink)
+    except OSError as error:
+        name = error.filename or session_name(found)
+        raise AgentsdirError(f"cannot read {name}: {error.strerror}") from error
+    return sink
+
+
+def session_name(found: Found) -> str:
+    """Name a session in a report: its first file."""
+    return found.files.transcripts[0].source.name
+
+
+def parse_all(found: Sequence[Found], report: ParseReport, *, hidden: bool) -> Iterator[bytes]:
+    """Yield every block of every session as a line of JSON, filling `report` on the way.
+
+    Each piece is one or more whole lines. A session that the system refuses to read is remarked on
+    (`unreadable`) and does not stop the others; the only one raises `AgentsdirError`.
+    """
+    counted: set[int] | None = set() if len(found) > 1 else None
+    for one in found:
+        try:
+            sink = parse_session(one, hidden=hidden, counted=counted)
+        except AgentsdirError as error:
+            if len(found) == 1:
+                raise
+            name = session_name(one)
+            report.remark(Finding("unreadable", name, None, None, None, error.message))
+            continue
+        yield from sink.pieces(report.view)
+        report.add(one.architecture, sink, session_name(one))
+
+
+# Sessions in the real clients' own stores: listing them, and finding one by its id.
+#
+# docs/reading.md, "Native sessions".
+
+_REFERENCE = re.compile(f"[0-9A-Za-z_-]{{{MIN_NATIVE_PREFIX},128}}")
+
+
+class Store(NamedTuple):
+    """One client's storage folder, and who reads it."""
+
+    architecture: Architecture
+    reader: StoreReader
+    folder: Path
+
+
+class Located(NamedTuple):
+    """A session's main transcript in a client's store."""
+
+    store: Store
+    main: Path
+
+    @property
+    def found(self) -> Found:
+        """The session as it stands, with its children."""
+        return Found(self.store.architecture, self.store.reader.files(self.main))
+
+
+def stores_of(home: Path, cwd: Path, variables: Mapping[str, str]) -> list[Store]:
+    """Return the stores that this user's clients have, as their own variables place them."""
+    return [
+        Store(architecture, reader, cwd / reader.paths(home, cwd, variables).storage)
+        for architecture, reader in _readers()
+    ]
+
+
+def stores_at(folder: Path) -> list[Store]:
+    """Return a folder as a store of each client that keeps one."""
+    return [Store(architecture, reader, folder) for architecture, reader in _readers()]
+
+
+def _readers() -> Iterator[tuple[Architecture, StoreReader]]:
+    for architecture in registry.built_in():
+        if isinstance(architecture.reader, StoreReader):
+            yield architecture, architecture.reader
+
+
+def list_native(
+    stores: Iterable[Store], refuse: Refuse
+) -> Iterator[tuple[Architecture, NativeSession]]:
+    """Yield the sessions of all stores, the one written last first. A missing store has none."""
+
+    def of(store: Store) -> Iterator[tuple[Architecture, NativeSession]]:
+        for session in store.reader.sessions(store.folder, refuse):
+            yield store.architecture, session
+
+    there = [of(store) for store in stores if _is_there(store, refuse)]
+    return heapq.merge(*there, key=lambda row: row[1].modified, reverse=True)
+
+
+def _is_there(store: Store, refuse: Refuse) -> bool:
+    """Tell whether a store's folder is there; `refuse` gets what keeps it from being looked at."""
+    try:
+        return stat.S_ISDIR(store.folder.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        refuse(error)
+        return False
+
+
+def main_in(stores: Iterable[Store], reader: StoreReader, native_id: str) -> Path | None:
+    """Return the main transcript that a client's store has of a session; None for none."""
+    for store in stores:
+        if store.reader is reader and store.folder.is_dir():
+            for main in reader.locate(store.folder, native_id):
+                if reader.native_id(main) == native_id:  # and not one that merely begins so
+                    return main
+    return None
+
+
+def native_row(architecture: Architecture, session: NativeSession) -> dict[str, Any]:
+    """Return the row that a list shows of a session."""
+    return {
+        "type": "native-session",
+        "adapter": architecture.name,
+        "id": session.id,
+        "file": str(session.file),
+        "cwd": session.cwd,
+        "title": session.title,
+        "branch": session.branch,
+        "createdAt": session.created,
+        "modifiedAt": session.modified,
+        "size": session.size,
+    }
+
+
+def may_be_native(reference: str) -> bool:
+    """Tell whether a word could be a native session's id, or the beginning of one."""
+    return _REFERENCE.fullmatch(reference) is not None
+
+
+def find_native(stores: Iterable[Store], reference: str) -> Located:
+    """Return the one session that has this id, or whose id alone begins so.
+
+    Where several files have the id, it is the one that its reader names first. Raises
+    `NoSuchAgent` (kind ``no-such-session``), or `UsageError` (kind ``ambiguous``) with the
+    candidates.
+    """
+    asked = list(stores)
+    located = [
+        Located(store, main)
+        for store in asked
+        if _is_there(store, ignore)
+        for main in store.reader.locate(store.folder, reference)
+    ]
+    if not located:
+        places = ", ".join(str(store.folder) for store in asked)
+        raise NoSuchAgent(
+            f"no file {reference}, and no session of that id in {places}",
+            hint="`agentsdir list --native` shows them",
+            kind="no-such-session",
+        )
+    candidates = sorted({one.store.reader.native_id(one.main) for one in located})
+    if len(candidates) > 1:
+        raise UsageError(
+            f"{reference!r} is ambiguous: {few(candidates)}",
+            hint="give the whole id",
+            kind="ambiguous",
+        )
+    return located[0]

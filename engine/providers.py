@@ -1,0 +1,475 @@
+"""From an agent to a running provider session: its provider, its profile, its native session."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.adapters import registry
+from agentsdir.adapters.protocol import (
+    RECORDABLE_MODES,
+    Profile,
+    ProgramProvider,
+    SessionSpec,
+    deny_all,
+)
+from agentsdir.engine.turn_lock import turn_marks
+from agentsdir.formats import ids
+from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, Terminated, UsageError
+from agentsdir.formats.store import transcripts
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.bundles import checked_name
+from agentsdir.formats.store.files import entries
+from agentsdir.formats.store.layout import open_plain, read_json
+from agentsdir.formats.store.log import read_records
+from agentsdir.formats.store.state import FALLBACK, SessionState, recorded_creation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from agentsdir.adapters.protocol import (
+        Architecture,
+        Decision,
+        Host,
+        NativeFile,
+        Process,
+        Provider,
+        ProviderSession,
+        ToolRequest,
+    )
+    from agentsdir.engine.services import World
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.source import Source
+    from agentsdir.formats.store.agent import AgentWriter
+    from agentsdir.formats.store.layout import AgentPaths, Layout
+    from agentsdir.formats.store.log import Record
+    from agentsdir.formats.store.state import AgentState
+
+
+# From an agent's folder to a running provider session.
+
+
+class TurnHost(NamedTuple):
+    """What one turn adds to the user's `Client`.
+
+    `permission_mode` is what the turn's sender said, which goes before everything else; `confirm`
+    is given what the user answers by, `began` is told of the program, and `named` of the id that
+    the client gave the session.
+    """
+
+    turn_id: str
+    permission_mode: str = ""
+    confirm: Callable[[Callable[[ToolRequest], Decision], ToolRequest], Decision] = (
+        lambda ask, request: ask(request)
+    )
+    began: Callable[[Process], None] = lambda _process: None
+    named: Callable[[str], None] = lambda _native_id: None
+
+
+def find_provider(state: AgentState) -> tuple[Architecture, Provider]:
+    """Return who runs an agent's turns. Raises `ProviderError` (kind ``no-provider``)."""
+    return provider_of(state.session.provider_name)
+
+
+def provider_of(name: str) -> tuple[Architecture, Provider]:
+    """Return who runs turns under a name. Raises `ProviderError` (kind ``no-provider``)."""
+    try:
+        architecture = registry.get(name)
+    except UsageError as error:
+        raise ProviderError(error.message, hint=error.hint, kind="no-provider") from error
+    if architecture.provider is None:
+        raise ProviderError(f"{architecture.name!r} runs no sessions", kind="no-provider")
+    return architecture, architecture.provider
+
+
+def session_spec(
+    world: World,
+    paths: AgentPaths,
+    state: AgentState,
+    provider: Provider,
+    turn: TurnHost | None = None,
+) -> SessionSpec:
+    """Return what a provider needs to know of an agent.
+
+    Args:
+        turn: the turn that is about to start; None for none.
+
+    Raises `Invalid` when a stored transcript is damaged, or the user's configuration; and
+    `ProviderError` for a permission mode that the log must not ask for.
+    """
+    record = recorded_creation(paths)
+    created = record.data if record else {}
+    own = created.get("provider") == state.session.provider_name
+    options = created.get("options", {}) if own else {}  # who stands in has none of its own
+    # A log may have come with a bundle: what is no option of ours could make a program do anything.
+    if type(options) is not dict or not set(options) <= set(provider.option_names):
+        names = options if isinstance(options, dict) else [options]
+        raise ProviderError(
+            f"the log has options that the provider does not: {', '.join(map(str, names))}",
+            hint="nothing was started; the log is not of this program's making",
+            kind="bad-options",
+        )
+    if not all(isinstance(value, str) for value in options.values()):
+        raise ProviderError("the log has options that are no text", kind="bad-options")
+    check_imported(state, provider, options)
+    spec = SessionSpec(
+        native_id=state.native["id"],
+        model=state.session.model,
+        system_prompt=created.get("system_prompt", ""),
+        cwd=state.native.get("cwd") or state.cwd,
+        now=world.now,
+        sleep=world.sleep,
+        new_id=lambda: ids.dashed(world.ids.session()),
+        turn=state.counters["turns"] + 1 if turn else 0,
+        options=options,
+        transcripts=transcripts.load_sound(paths, state.transcripts, state.native["id"]),
+    )
+    if not provider.runs_program:
+        return spec
+    client = world.client(state)
+    host = _turn_host(paths, state, client.host, record, turn) if turn else client.host
+    return spec._replace(model=spec.model or client.model, host=host)
+
+
+def check_imported(state: AgentState, provider: Provider, options: Mapping[str, Any]) -> None:
+    """Raise `ProviderError` (kind ``bad-options``) if a bundle chose a file outside its folder.
+
+    The options of an imported agent come from the bundle, and those of its forks and subagents
+    from it.
+    """
+    if not state.imported:
+        return
+    for name in getattr(provider, "path_options", ()):
+        parts = PurePosixPath(str(options.get(name, ""))).parts
+        if ".." in parts or parts[:1] == ("/",):
+            raise ProviderError(
+                f"the bundle that agent {state.agent_id} came in names a file outside its working "
+                f"directory: {name}={options[name]}",
+                hint="make an agent with an option of your own: `agentsdir new --option`",
+                kind="bad-options",
+            )
+
+
+def _turn_host(
+    paths: AgentPaths, state: AgentState, host: Host, record: Record | None, turn: TurnHost
+) -> Host:
+    ask = host.confirm
+    if state.descriptor.get("type") == "subagent":
+        ask = deny_all  # nobody sits beside a background agent (decision D34)
+    return host._replace(
+        marks=turn_marks(paths, turn.turn_id),
+        permission_mode=turn.permission_mode or recorded_mode(record) or host.permission_mode,
+        confirm=lambda request: turn.confirm(ask, request),
+        began=turn.began,
+        named=turn.named,
+    )
+
+
+def recorded_mode(record: Record | None) -> str:
+    """Return the permission mode that an agent was created with, empty for none.
+
+    Raises `ProviderError` (kind ``permission-mode``) for one that grants more than the default: a
+    log is no place to grant it (decision D33).
+    """
+    mode = record.data.get("permission_mode") if record else None
+    if mode in (None, ""):
+        return ""
+    if mode not in RECORDABLE_MODES:
+        raise ProviderError(
+            f"the log asks for the permission mode {mode!r}, which no log can grant",
+            hint="`send --permission-mode` and config.toml can",
+            kind="permission-mode",
+        )
+    return str(mode)
+
+
+@contextmanager
+def open_provider(
+    world: World, provider: Provider, spec: SessionSpec, blob: bytes = b""
+) -> Iterator[ProviderSession]:
+    """Open the agent's provider session, and stop it in any case.
+
+    Args:
+        blob: what the provider gave at the suspension that this ends; empty for none.
+
+    Raises `ProviderError` when it will not open, or this root may start none.
+    """
+    world.check_trust()
+    # Before the first turn there is nothing to restore from.
+    with provider_errors():
+        session = provider.restore(spec, blob) if spec.transcripts else provider.create(spec)
+    try:
+        yield session
+    finally:
+        with provider_errors():
+            session.stop()
+
+
+def crashed(error: Exception | SystemExit) -> ProviderError:
+    """Return what a provider raised that it should not have, as an error of ours."""
+    return ProviderError(f"the provider raised {type(error).__name__}: {error}")
+
+
+@contextmanager
+def provider_errors() -> Iterator[None]:
+    """Turn whatever a provider raises into a `ProviderError`; ours pass."""
+    try:
+        yield
+    except (AgentsdirError, Terminated):
+        raise
+    except (Exception, SystemExit) as error:
+        raise crashed(error) from error
+
+
+def forked_files(
+    provider: Provider,
+    saved: Mapping[str, Source],
+    old_id: str,
+    new_id: str,
+    report: Callable[[Finding], None],
+) -> Iterator[NativeFile]:
+    """Yield what `Provider.fork` does; what it should not raise is a `ProviderError`."""
+    with provider_errors():
+        yield from provider.fork(saved, old_id, new_id, report)
+
+
+def suspension_blob(paths: AgentPaths) -> bytes:
+    """Return the blob of a suspended session; it is a short cut, so damage to it is no error."""
+    try:
+        return base64.b64decode(read_json(paths.session)["provider_state"], validate=True)
+    except (FileNotFoundError, Invalid, KeyError, TypeError, ValueError):
+        return b""
+
+
+# Agent profiles: what a root has for the working directories of its agents.
+#
+# See docs/configuration.md, "Profiles".
+#
+# Nothing of a profile is executed by us, and nothing that a client would execute unasked is taken
+# from one: settings, hooks and MCP servers are refused by name (decision D33).
+
+MAX_FILES = 1000
+MAX_SIZE = 16 * 1024 * 1024
+_INSTRUCTIONS = "instructions.md"
+_FOLDERS = ("skills", "agents")
+_is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
+_REFUSED = re.compile(r"(\.?mcp|hooks?|settings)([.-].*)?", re.IGNORECASE)
+# What a client would run or connect to when it merely reads such a file; and a key whose name is
+# written in escapes, which may be any of them.
+_REFUSED_KEY = re.compile(
+    rb"""(^|[\s{,?])["']?(hooks|mcp_?servers|permissionMode|agent_card_(url|json))["']?\s*:"""
+    rb"""|"[^"\n]*\\[^\n]*"\s*:""",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def load_profile(layout: Layout, name: str) -> Profile:
+    """Return a profile of this root.
+
+    Raises `UsageError` (kind ``no-such-profile``) when there is none of that name, and `Invalid`
+    (kind ``bad-profile``) for one that holds a link, too much, or what no profile may hold.
+    """
+    top = layout.root / "profiles" / name
+    if not _is_name(name) or not top.is_dir() or top.is_symlink() or top.parent.is_symlink():
+        raise UsageError(
+            f"there is no profile {name!r} in {layout.root / 'profiles'}",
+            hint=f"a profile is a folder there, with {_INSTRUCTIONS}, skills/ and agents/",
+            kind="no-such-profile",
+        )
+    files: dict[str, bytes] = {}
+    left = MAX_SIZE
+    for entry in entries(top):
+        path = Path(entry.path)
+        inner = path.relative_to(top).as_posix()
+        _check_place(top, inner, is_folder=entry.is_dir(follow_symlinks=False))
+        if entry.is_dir(follow_symlinks=False):
+            continue
+        with os.fdopen(open_plain(path), "rb") as stream:
+            data = stream.read(left + 1)
+        left -= len(data)
+        if left < 0 or len(files) == MAX_FILES:
+            raise _bad(top, f"it has more than {MAX_FILES} files, or {MAX_SIZE} bytes")
+        if _REFUSED_KEY.search(_front(data)):
+            raise _bad(top, f"{inner} brings hooks, MCP servers or permissions")
+        files[inner] = data
+    return Profile(
+        instructions=files.pop(_INSTRUCTIONS, b"").decode(errors="replace"),
+        skills=_below(files, "skills"),
+        agents=_below(files, "agents"),
+    )
+
+
+def _check_place(top: Path, inner: str, *, is_folder: bool) -> None:
+    parts = PurePosixPath(inner).parts
+    known = parts[0] in _FOLDERS and (is_folder or len(parts) > 1)
+    if not known and (inner != _INSTRUCTIONS or is_folder):
+        raise _bad(top, f"{inner} is none of {_INSTRUCTIONS}, skills/ and agents/")
+    if any(_REFUSED.fullmatch(part) for part in parts):
+        raise _bad(top, f"{inner} is named like settings, hooks or MCP servers")
+    checked_name(inner)
+
+
+def _front(data: bytes) -> bytes:
+    """Return the front matter of a Markdown file, or nothing."""
+    data = data.replace(b"\r", b"\n").lstrip(b"\xef\xbb\xbf \t\n")
+    if not data.startswith(b"---"):
+        return b""
+    end = data.find(b"\n---", 3)
+    return data[: end if end >= 0 else len(data)]
+
+
+def _below(files: dict[str, bytes], folder: str) -> dict[str, bytes]:
+    start = f"{folder}/"
+    return {name[len(start) :]: data for name, data in files.items() if name.startswith(start)}
+
+
+def _bad(top: Path, reason: str) -> Invalid:
+    return Invalid(f"the profile {top} is not used: {reason}", kind="bad-profile")
+
+
+class _Applied(NamedTuple):
+    written: list[dict[str, str]]
+    skipped: list[str]
+
+
+def apply_profile(
+    world: World,
+    paths: AgentPaths,
+    state: AgentState,
+    provider: Provider,
+    *,
+    anew: bool = False,
+) -> None:
+    """Write the agent's profile into its working directory, before each turn until one succeeded.
+
+    Only what is missing is written; the event says what, and what was in the way is told.
+
+    Args:
+        anew: write it in any case; the provider may be another than ran the turns before.
+
+    Raises what `load_profile` raises, and `AgentsdirError` when the system refuses, or (kind
+    ``no-folder``) when the working directory is gone, and `Invalid` (kind ``private-folder``) when
+    a file would stand where programs keep settings.
+    """
+    done_before = state.counters["turns"] > state.counters["failedTurns"] and not anew
+    if not state.profile or done_before or not isinstance(provider, ProgramProvider):
+        return
+    wanted = provider.workspace_files(load_profile(world.layout, state.profile))
+    folder = Path(state.cwd)
+    if not folder.is_dir():
+        raise AgentsdirError(
+            f"the working directory {folder} is gone", hint="make it again", kind="no-folder"
+        )
+    for name in sorted(wanted):
+        if world.is_private(folder / checked_name(name)):
+            raise Invalid(
+                f"the profile {state.profile} is not used: {folder / name} is where settings are "
+                "kept, or in an agents directory",
+                hint=f"`agentsdir set {paths.id} cwd=DIR` gives the agent another folder",
+                kind="private-folder",
+            )
+    done = _write(folder, wanted)
+    if done.written or done.skipped:
+        data = {
+            "profile": state.profile,
+            "cwd": state.cwd,
+            "files": done.written,
+            "skipped": done.skipped,
+        }
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            writer.append("profile.applied", data, world.now())
+    for name in done.skipped:
+        world.tell(f"{folder / name} is not of the profile {state.profile}; it was left")
+
+
+def _write(folder: Path, wanted: Mapping[str, bytes]) -> _Applied:
+    done = _Applied([], [])
+    for name, data in sorted(wanted.items()):
+        path = folder / checked_name(name)
+        try:
+            if _is_in_the_way(folder, path, data):
+                done.skipped.append(name)
+            elif not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _create(path, data)
+                done.written.append({"path": name, "sha256": sha256(data).hexdigest()})
+        except OSError as error:
+            raise AgentsdirError(f"cannot write {path}: {error.strerror}") from error
+    return done
+
+
+def _is_in_the_way(folder: Path, path: Path, data: bytes) -> bool:
+    """Tell whether something else stands there; a link is, wherever it leads."""
+    for above in path.relative_to(folder).parents[:-1]:
+        place = folder / above
+        if place.is_symlink() or (place.exists() and not place.is_dir()):
+            return True
+    try:
+        with os.fdopen(open_plain(path), "rb") as stream:
+            return stream.read(len(data) + 1) != data
+    except FileNotFoundError:
+        return path.is_symlink()
+    except AgentsdirError:
+        return True
+
+
+def _create(path: Path, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o666), "wb") as stream:
+        stream.write(data)
+
+
+# Which session of a provider's own program an agent's turns run in (decisions D22 and D24).
+
+
+def change_native(
+    writer: AgentWriter, native_id: str, reason: str, ts: str, *, cwd: str | None = None
+) -> None:
+    """Go on under another id of the provider's own program.
+
+    Transcripts that are synced after this belong to the new native session; the old one's stay
+    stored, and are handed to no provider.
+
+    Args:
+        reason: reset, or named by the client.
+        cwd: the working directory of the new one; None for the old one's.
+    """
+    native = {**writer.state.native, "id": native_id}
+    if cwd is not None:
+        native["cwd"] = cwd
+    writer.append("native.changed", {"native": native, "reason": reason}, ts)
+
+
+def own_native(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
+    """Return the native session of the agent's own architecture, which is mostly that in force."""
+    created = recorded_creation(paths)
+    own: dict[str, Any] = created.data["native"] if created else state.native
+    if own["architecture"] == state.native["architecture"]:
+        return state.native
+    for record in read_records(paths.log):
+        native = record.data.get("native") if record.event == "native.changed" else None
+        if isinstance(native, dict) and native.get("architecture") == own["architecture"]:
+            own = native
+    # The folder is the agent's, whatever an earlier record says of the session.
+    return {**own, "cwd": state.cwd}
+
+
+def way_back(paths: AgentPaths, state: AgentState) -> dict[str, Any] | None:
+    """Return the data of the `native.changed` that ends a fallback; None where there is nothing to.
+
+    A session that was terminated meanwhile stays where it is (decision D15).
+    """
+    if state.session.state is SessionState.TERMINATED:
+        return None
+    own = own_native(paths, state)
+    return None if own == state.native else stand_in_change(own)
+
+
+def stand_in_change(native: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of a change to the native session of a stand-in, or back from it."""
+    return {"native": native, "reason": FALLBACK}

@@ -1,0 +1,303 @@
+"""What a boot does: bring every agent that nobody holds to a legal state (decisions D3, D11).
+
+Idempotent: it appends nothing to a healthy agent, nor touches its files. What is to be done is
+worked out first, by reading alone, which is also what a dry run says. One bad agent never stops
+the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.engine.close import is_spent_but_for_a_turn, remove_spent, unfinished_steps
+from agentsdir.engine.outbox import hand_out, nobody_tried
+from agentsdir.engine.settle import (
+    Step,
+    crash_steps,
+    loss_steps,
+    missed_steps,
+    receiving_steps,
+    sending_steps,
+    spent_streams,
+    take_step,
+    tellers_of,
+    untold_steps,
+)
+from agentsdir.engine.turn_lock import has_leftovers, hold_turn
+from agentsdir.formats.errors import AgentsdirError, Busy, Invalid, ProviderError
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.store import files, locks
+from agentsdir.formats.store.agent import read_agent, without_live_tail, write_agent, wrong_files
+from agentsdir.formats.store.layout import TEMPORARY, read_json
+from agentsdir.formats.store.log import tail_is_record
+from agentsdir.formats.store.slots import Slots
+from agentsdir.formats.store.state import SessionState
+from agentsdir.formats.store.transcripts import unfinished_rewrites
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agentsdir.engine.services import World
+    from agentsdir.formats.store.agent import Reading
+    from agentsdir.formats.store.layout import AgentPaths, Layout
+    from agentsdir.formats.store.state import AgentState
+
+
+_STOPPED = "ended what a dead turn's program left running"
+_ENDED = "ended a record that lacked only its newline"
+_SPOKE = "offered what waits in its outbox to the hook"
+_REMOVED = "removed: it was ephemeral, and its work is over"
+
+
+class Restored(NamedTuple):
+    """What `restore` did to one agent, or would do. `state` is None when it could not be read."""
+
+    agent_id: str
+    state: str | None
+    actions: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    error: AgentsdirError | None
+
+    @property
+    def lossy(self) -> bool:
+        """Whether something that was acknowledged cannot be read any more."""
+        # A torn tail was never acknowledged, and nobody is writing it.
+        lost = (finding for finding in self.findings if finding.id != "torn-tail")
+        return self.error is not None or any(finding.is_damage for finding in lost)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one line of `restore --json`."""
+        error = self.error
+        return {
+            "type": "restored",
+            "agentId": self.agent_id,
+            "state": self.state,
+            "actions": list(self.actions),
+            "findings": [finding.as_json() for finding in self.findings],
+            "error": {"kind": error.kind, "message": error.message} if error else None,
+        }
+
+
+class _Plan(NamedTuple):
+    """What one agent needs: records about losses, files, then records that close and suspend.
+
+    `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it. `speaks` is
+    whether a text waits that a hook, if there is one, has not been given: no action before it was
+    done. `goes` is whether the agent is removed in the end.
+    """
+
+    reading: Reading
+    ends_tail: bool
+    runs: bool
+    losses: list[Step]
+    rewrites: list[str]
+    files: list[str]
+    leftovers: list[Path]
+    steps: list[Step]
+    streams: list[Path]
+    speaks: bool
+    goes: bool
+    findings: tuple[Finding, ...]
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        return (
+            *([_STOPPED] if self.runs else []),
+            *([_ENDED] if self.ends_tail else []),
+            *(step.says for step in self.losses),
+            *(f"put {name} in place" for name in self.rewrites),
+            *(f"rebuilt {name}" for name in self.files),
+            *(f"removed {path.name}" for path in self.leftovers),
+            *(step.says for step in self.steps),
+            *(f"removed {path.name}" for path in self.streams),
+            *([_REMOVED] if self.goes else []),
+        )
+
+
+def restore_all(
+    world: World, agents: list[AgentPaths], *, dry_run: bool = False
+) -> Iterator[Restored]:
+    """Restore each agent in turn and say what was done."""
+    tellers = tellers_of(world.layout, {paths.id for paths in agents})
+    for paths in agents:
+        yield restore_agent(world, paths, dry_run=dry_run, tellers=tellers.get(paths.id, []))
+
+
+def restore_agent(
+    world: World,
+    paths: AgentPaths,
+    *,
+    dry_run: bool = False,
+    tellers: list[AgentPaths] | None = None,
+) -> Restored:
+    """End what a crash left open, suspend what nobody holds, rebuild what is derived.
+
+    Args:
+        dry_run: only say what would be done; nothing is written and no lock is taken.
+        tellers: the other agents that may have something to tell it; None looks for them.
+    """
+    if tellers is None:
+        tellers = tellers_of(world.layout, {paths.id}).get(paths.id, [])
+    done: list[str] = []
+    state: str | None = None
+    try:
+        if locks.is_held(paths.turn):
+            return _held(paths)
+        plan = _plan(world, paths, tellers)
+        state = plan.reading.state.session.state.value
+        if dry_run or not (plan.actions or plan.speaks):
+            return Restored(paths.id, state, plan.actions, plan.findings, None)
+        with (
+            hold_turn(paths),
+            world.disk.settled(),
+        ):
+            done += [_STOPPED] if plan.runs else []
+            with write_agent(paths, disk=world.disk, whole=True) as writer:
+                done += [_ENDED] if writer.ended_tail else []
+            state = _carry_out(world, paths, _plan(world, paths, tellers), done)
+        if (plan.goes or plan.reading.state.unsent) and remove_spent(world, paths):
+            done.append(_REMOVED)
+        return Restored(paths.id, state, tuple(done), plan.findings, None)
+    except Busy:
+        return _held(paths)
+    except AgentsdirError as error:
+        return Restored(paths.id, state, tuple(done), (), error)
+    except OSError as error:
+        refused = Invalid(f"cannot read {error.filename}: {error.strerror}", kind="unreadable")
+        return Restored(paths.id, state, tuple(done), (), refused)
+
+
+def _held(paths: AgentPaths) -> Restored:
+    return Restored(paths.id, "active", ("left alone: a living process holds it",), (), None)
+
+
+def _plan(world: World, paths: AgentPaths, tellers: list[AgentPaths]) -> _Plan:
+    layout = world.layout
+    reading = read_agent(paths, whole=True)
+    found = without_live_tail(paths, reading.findings)
+    # A stub was said when it was set apart; nothing was lost, and nothing is left to do about it.
+    news = (finding for finding in found if finding.id != "stub")
+    findings = (*news, *_compare_descriptor(paths, reading))
+    ending = unfinished_steps(layout, paths, reading.state)
+    steps = [
+        *crash_steps(layout, paths, reading.state),
+        *missed_steps(layout, paths, reading.state),
+        *untold_steps(layout, paths, reading.state),
+        *sending_steps(layout, reading.state),
+        *receiving_steps(layout, paths, reading.state, tellers),
+        *(ending or _suspension(reading)),
+    ]
+    losses = loss_steps(reading)
+    ends_tail = reading.torn and tail_is_record(paths.log, reading.state.position)
+    if reading.torn and not (
+        ends_tail or losses or any(step.event and not step.to for step in steps)
+    ):
+        # Whatever is appended sets the unfinished write apart; if nothing else is, this does.
+        notice = "a write that was never finished, nor acknowledged, was set apart"
+        losses = [Step("set an unfinished write apart", "restore", {"notice": notice})]
+    copies = unfinished_rewrites(paths, reading.state.transcripts)
+    return _Plan(
+        reading,
+        ends_tail,
+        has_leftovers(paths),
+        losses,
+        [path.name for path in copies.values()],
+        wrong_files(paths, reading.state),
+        [path for path in files.leftovers(paths.folder) if path not in copies],
+        steps,
+        spent_streams(paths, reading.state),
+        _may_speak(world, reading.state) and nobody_tried(paths, reading.state),
+        is_spent_but_for_a_turn(reading.state),
+        findings,
+    )
+
+
+def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) -> str:
+    """Do what was planned, say in `done` what is done, and return the state after it."""
+    with write_agent(paths, disk=world.disk, whole=True) as writer:
+        state = writer.state
+        for step in plan.losses:
+            writer.append(step.event, step.data or {}, world.now())
+            done.append(step.says)
+        done += [f"put {name} in place" for name in writer.finish_rewrites()]
+        for name in plan.files:
+            writer.rebuild(name)
+            done.append(f"rebuilt {name}")
+        for path in plan.leftovers:
+            writer.remove(path)
+            done.append(f"removed {path.name}")
+    for step in plan.steps:
+        state = take_step(world, paths, state, step)
+        done.append(step.says)
+    if plan.streams:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            for path in plan.streams:
+                writer.remove(path)
+                done.append(f"removed {path.name}")
+    if state.session.state is not SessionState.ACTIVE:
+        Slots(world.layout).leave(paths.id)
+    written = any(step.event == "outgoing" for step in plan.steps)
+    if plan.speaks or (written and _may_speak(world, state)):
+        handed = hand_out(world, paths, state)
+        done += [_SPOKE] if plan.speaks and not handed.nobody else []
+    return state.session.state.value
+
+
+def _may_speak(world: World, state: AgentState) -> bool:
+    """Tell whether a text may go to the user's hook: whoever brought a root along does not speak.
+
+    Nor is a closed agent's offered again and again: its log takes no word of a hook that failed.
+    """
+    if state.session.state is SessionState.TERMINATED:
+        return False
+    try:
+        world.check_trust()
+    except ProviderError:
+        return False
+    return True
+
+
+def _compare_descriptor(paths: AgentPaths, reading: Reading) -> list[Finding]:
+    """Say so when descriptor.json is another than the log's; the log is right (D4)."""
+    path = paths.descriptor
+    try:
+        differs = read_json(path) != reading.state.descriptor
+    except FileNotFoundError:
+        return []
+    except Invalid:
+        differs = True
+    message = "descriptor.json is not what the first event says; the event stands"
+    return [Finding("descriptor-differs", str(path), None, None, None, message)] if differs else []
+
+
+def _suspension(reading: Reading) -> list[Step]:
+    if reading.state.session.state is not SessionState.ACTIVE:
+        return []
+    change = {"from": "active", "to": "suspended", "reason": "restore"}
+    return [Step("suspended", "session.state", change)]
+
+
+def sweep_root(world: World, *, dry_run: bool = False) -> list[Path]:
+    """Remove what writers left who died while an agent was made or removed; return the paths.
+
+    Raises `NotRecorded` when the disk refuses, `Busy` when another process makes an agent for long.
+    """
+    layout = world.layout
+    if dry_run or not _root_leftovers(layout):
+        return _root_leftovers(layout)
+    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
+        found = _root_leftovers(layout)
+        for path in found:
+            files.remove(path)
+    return found
+
+
+def _root_leftovers(layout: Layout) -> list[Path]:
+    folders = (layout.root, layout.agents, layout.routes)
+    return sorted(
+        path
+        for folder in folders
+        if not folder.is_symlink()
+        for path in folder.glob(f"{TEMPORARY}*")
+    )

@@ -1,1 +1,0 @@
-"""Which agent something is for, and what is for the people behind connectors (decision D27)."""

@@ -1,0 +1,1009 @@
+"""What must happen after a turn: its end in the log, notices, and what a crash left open."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.engine.inbox import Message, find_message, text_message
+from agentsdir.engine.lookup import find_readable
+from agentsdir.engine.providers import way_back
+from agentsdir.engine.sync import lost_streams
+from agentsdir.formats.blocks import MAIN, block_key, make_block
+from agentsdir.formats.errors import AgentsdirError, Busy, Invalid, NoSuchAgent, SessionStateError
+from agentsdir.formats.ids import derived_id
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.log import read_records
+from agentsdir.formats.store.state import BROKEN, SessionState, waiting_message
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from pathlib import Path
+
+    from agentsdir.adapters.protocol import Decision, ToolRequest
+    from agentsdir.engine.services import World
+    from agentsdir.formats.blocks import Block
+    from agentsdir.formats.store.agent import AgentWriter, Reading
+    from agentsdir.formats.store.layout import AgentPaths, Layout
+    from agentsdir.formats.store.log import Record
+    from agentsdir.formats.store.state import AgentState
+
+    Content = Sequence[dict[str, Any]]
+
+
+# How a turn ended, and what is said of that (decisions D25 and D28).
+
+INTERNAL_ERROR = "Internal error."
+NO_PROVIDER = "No inference provider available."
+LIMIT_REACHED = "Tool execution limit reached."
+INFERENCE_FAILED = "Inference failed."
+_TEXTS = {
+    "no-provider": NO_PROVIDER,
+    "no-client": NO_PROVIDER,
+    "max-ticks": LIMIT_REACHED,
+}
+_REASONS = {
+    "crash": "Restored with pending work",
+    "interrupt": "Interrupted",
+    "parent": "Interrupted",
+    "timeout": "Timed out",
+    "close": "Closed",
+}
+TERMINAL = "cli"
+"""The connector of those who read the answer where they asked."""
+
+
+class Ending(NamedTuple):
+    """How a turn ended.
+
+    `error` is the kind of its failure, and `text` the message; `aborted` is the reason of an abort.
+    Both are empty for a turn that was completed, with `text` as its answer.
+    """
+
+    error: str = ""
+    text: str = ""
+    aborted: str = ""
+
+    @classmethod
+    def of_record(cls, event: str, data: dict[str, Any]) -> Ending | None:
+        """Return what a record of a turn says of its end; None for one that says nothing of it."""
+        if event == "turn.complete":
+            return cls(text=str(data.get("response")))
+        if event == "turn.error":
+            return cls(str(data.get("kind")), str(data.get("message")))
+        if event == "turn.aborted":
+            return cls(aborted=str(data.get("reason")))
+        return None
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the turn was completed."""
+        return not (self.error or self.aborted)
+
+    @property
+    def says(self) -> str:
+        """What a person at the other end is told; nothing of a turn that somebody ended."""
+        if self.aborted:
+            return INTERNAL_ERROR if self.aborted == "crash" else ""
+        return _TEXTS.get(self.error, INFERENCE_FAILED) if self.error else self.text
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, as others are told: without a full stop."""
+        if self.aborted:
+            return _REASONS.get(self.aborted, _REASONS["interrupt"])
+        said = _TEXTS.get(self.error, INFERENCE_FAILED).rstrip(".")
+        detail = self.text.strip().rstrip(".")
+        return f"{said} ({detail})" if detail else said
+
+    def is_read_here(self, state: AgentState, message: dict[str, Any] | None) -> bool:
+        """Whether nobody is to be told of it but those who see the turn: as `aftermath` finds."""
+        waits = message is not None and (message.get("sync") or message.get("spawn"))
+        at_terminal = (state.descriptor.get("type"), state.descriptor.get("connector"))
+        return self.is_success and not waits and at_terminal == ("user", TERMINAL)
+
+
+class Denial(NamedTuple):
+    """A tool call that was not allowed, and why (docs/configuration.md, "Tool confirmation")."""
+
+    tool_name: str
+    tool_use_id: str
+    conversation: str
+    reason: str
+
+    @classmethod
+    def of(cls, request: ToolRequest, decision: Decision) -> Denial:
+        """Return what is said of a request that was denied."""
+        reason = decision.reason
+        return cls(request.tool_name, request.tool_use_id, request.conversation, reason)
+
+    def as_json(self) -> dict[str, str]:
+        """Return one of the `denials` that `send --json` prints."""
+        return {
+            "toolName": self.tool_name,
+            "toolUseId": self.tool_use_id,
+            "conversationId": self.conversation,
+            "reason": self.reason,
+        }
+
+
+class Told(NamedTuple):
+    """A message that an ending put into another agent's inbox."""
+
+    paths: AgentPaths
+    message_id: str
+
+
+class TurnResult(NamedTuple):
+    """How a message ended: `outcome` is completed, failed or aborted.
+
+    `cost` is in US dollars, where the client said it; `recorded` is whether the stream of its turn
+    was kept. `deferred` is what the turn left to be run after it, `told` whom its end was told.
+    `error` is what it failed with. `denials` are the tool calls that were not allowed; None where
+    another process ran the turn.
+    """
+
+    message_id: str | None
+    turn_id: str | None
+    outcome: str
+    response: str
+    stop_reason: str | None
+    usage: dict[str, Any] | None
+    recorded: bool = False
+    cost: float | None = None
+    deferred: tuple[dict[str, Any], ...] = ()
+    told: tuple[Told, ...] = ()
+    error: BaseException | None = None
+    denials: tuple[Denial, ...] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object that `send --json` prints."""
+        denials = [denial.as_json() for denial in self.denials or ()]
+        known = {} if self.denials is None else {"denials": denials}
+        return {
+            "type": "turn",
+            "messageId": self.message_id,
+            "turnId": self.turn_id,
+            "outcome": self.outcome,
+            "response": self.response,
+            "stopReason": self.stop_reason,
+            "usage": self.usage,
+            "costUsd": self.cost,
+            **known,
+        }
+
+
+# Records that are planned first and added later, one at a time (decision D3).
+
+
+class Step(NamedTuple):
+    """One record to add, and what a report says of it.
+
+    `to` is the agent it is for when that is another one; a step without an event only says
+    something. `is_failure` is whether it says that somebody was not told, which a person sees at
+    once. `settles` is the id of a `message.unsent` that is settled when the step is taken.
+    """
+
+    says: str
+    event: str = ""
+    data: dict[str, Any] | None = None
+    to: AgentPaths | None = None
+    is_failure: bool = False
+    settles: str = ""
+
+
+def unsent_step(agent_id: str, message: dict[str, Any], whom: str) -> Step:
+    """Return what remembers that an agent could not be told something.
+
+    Args:
+        message: the data of the `message.enqueued` that its log should have.
+        whom: what the agent is to the one who tells.
+    """
+    says = f"{whom} {agent_id} cannot be told now; `agentsdir restore {agent_id}` does it later"
+    return Step(says, "message.unsent", {"to": agent_id, "message": message}, is_failure=True)
+
+
+def take_step(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
+    """Add one record, each under the lock of its own agent alone; return the agent's new state.
+
+    One that somebody else has added since it was planned is left out, and so is one that the agent,
+    which was closed since then, takes no more. What cannot be added to another agent's log is
+    remembered in that of the agent which tells it.
+    """
+    if step.is_failure:
+        world.tell(step.says)
+    if step.to is not None:
+        if not _tell(world, step.to, step):
+            return _remember(world, paths, state, step)
+    elif step.event:
+        state = _append(world, paths, state, step)
+    if step.settles:
+        state = _append(world, paths, state, settled_step(step.settles, "delivered"))
+    return state
+
+
+def settled_step(message_id: str, outcome: str, to: AgentPaths | None = None) -> Step:
+    """Return what says that a `message.unsent` is no more."""
+    data = {"message_id": message_id, "outcome": outcome}
+    return Step(f"settled what could not be told: {outcome}", "message.resent", data, to)
+
+
+def _append(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
+    with write_agent(paths, disk=world.disk, known=state) as writer:
+        _add(world, writer, step)
+        return writer.state
+
+
+def _remember(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
+    """Keep a message that another agent's log did not take in the log of its sender."""
+    data = step.data or {}
+    if step.event != "message.enqueued" or step.to is None or step.settles:
+        return state  # the rest follows from the logs, and `restore` finds it there
+    unsent = unsent_step(step.to.id, data, "agent")
+    own = data["sender"] == state.agent_id
+    return take_step(
+        world,
+        paths,
+        state,
+        unsent._replace(to=None if own else world.layout.agent(data["sender"])),
+    )
+
+
+def _tell(world: World, paths: AgentPaths, step: Step) -> bool:
+    """Add a record to another agent's log; what that one has lost is said first, as ever.
+
+    Returns whether that log could be written to, which is its own trouble and nobody else's.
+    """
+    try:
+        with write_agent(paths, disk=world.disk) as writer:
+            _add(world, writer, step)
+    except Invalid as error:
+        if error.kind not in ("log-shorter", "creation-lost"):
+            world.tell(f"agent {paths.id} was not told: {error.message}")
+            return False
+        with write_agent(paths, disk=world.disk, whole=True) as writer:
+            for loss in loss_steps(writer.reading):
+                writer.append(loss.event, loss.data or {}, world.now())
+            _add(world, writer, step)
+    except (Busy, NoSuchAgent) as error:
+        world.tell(f"agent {paths.id} was not told: {error.message}")
+        return False
+    return True
+
+
+def _add(world: World, writer: AgentWriter, step: Step) -> None:
+    data = step.data or {}
+    if not _is_done(writer.state, step.event, data):
+        with suppress(SessionStateError):
+            writer.append(step.event, data, world.now())
+
+
+def _is_done(state: AgentState, event: str, data: dict[str, Any]) -> bool:
+    """Tell whether a message that is to be settled is, or one that is to be left waits."""
+    if event == "message.unsent":
+        return data["message"]["message_id"] in state.unsent
+    message_id = data.get("message_id")
+    if event == "message.resent":
+        return message_id not in state.unsent
+    waiting = [message["messageId"] for message in state.pending]
+    if event == "message.delivered":
+        turn = state.open_turn
+        return message_id not in [*waiting, *(turn["messageIds"] if turn else ())]
+    return event == "message.enqueued" and message_id in waiting
+
+
+def loss_steps(reading: Reading) -> list[Step]:
+    """Put into the log what only other files still know: that it was longer, how it began."""
+    steps = []
+    if reading.rebuilt is not None:
+        steps.append(Step("rebuilt the first record", "restore", _creation(reading.rebuilt)))
+    lost = [finding for finding in reading.findings if finding.id == "log-shorter"]
+    steps += [Step("recorded the loss", "restore", {"notice": one.message}) for one in lost]
+    return steps
+
+
+def _creation(record: Record) -> dict[str, Any]:
+    notice = "the first record cannot be read; this one was made of descriptor.json"
+    return {"notice": notice, "created": {"created_at": record.ts, "data": record.data}}
+
+
+# Who is told how a turn ended.
+#
+# See decisions D18, D19, D25 and D28; docs/behaviour.md, "After a turn".
+#
+# Used by the turn itself, and by whoever finds it open: every record has an id that follows from
+# the turn or the message, so that what was done once can be left out the second time.
+
+
+def failure_text(state: AgentState, reason: str) -> str:
+    """Return what is said of a failure to whoever waits for an agent."""
+    what = "Subagent" if state.descriptor.get("type") == "subagent" else "Agent"
+    name = state.name or state.descriptor.get("name") or state.descriptor.get("type")
+    return f"{what} {name} ({state.agent_id}) failed: {reason}."
+
+
+def aftermath(
+    layout: Layout,
+    state: AgentState,
+    turn_id: str,
+    message: dict[str, Any] | None,
+    ending: Ending,
+    *,
+    again: bool = False,
+) -> list[Step]:
+    """Return the records that tell of a turn's end, in order; they come before its delivery.
+
+    Args:
+        message: what the turn was about, as the inbox had it; None for a turn without one.
+        again: some of it may have been done already, by somebody who died.
+    """
+    steps = _outgoing(state, turn_id, message, ending)
+    steps += _dropped(layout, state, ending)
+    telling = _Telling(layout, again=again)
+    if message is not None and message.get("spawn"):
+        said = ending.text if ending.is_success else failure_text(state, ending.reason)
+        why = "" if ending.is_success else ending.reason
+        steps += ended_steps(layout, state, message["content"], said, failure=why)
+    notified = ""
+    if state.descriptor.get("type") == "subagent" and _is_notable(ending):
+        notified = state.parent or ""
+        steps += telling.parent(state, turn_id, message, ending)
+    if message is not None and message.get("sync") and message["sender"] != notified:
+        steps += telling.sender(state, message, ending)
+    return steps
+
+
+def told_by(steps: list[Step]) -> list[Told]:
+    """Return the messages that some steps put into other agents' inboxes."""
+    return [
+        Told(step.to, step.data["message_id"])
+        for step in steps
+        if step.to is not None and step.event == "message.enqueued" and step.data
+    ]
+
+
+def _is_notable(ending: Ending) -> bool:
+    # Where an agent was closed together with its parent, that one is not told either: it is closed.
+    return not ending.is_success and ending.aborted != "parent"
+
+
+def _outgoing(
+    state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
+) -> list[Step]:
+    """A person at the other end of a connector gets the answer, or that there is none.
+
+    An agent at a terminal has no connector: what it would be told would wait for ever.
+    """
+    descriptor = state.descriptor
+    text = ending.says
+    at_terminal = descriptor.get("connector") == TERMINAL
+    if descriptor.get("type") != "user" or at_terminal or not text:
+        return []
+    if state.session.state is SessionState.TERMINATED:
+        return []  # nobody speaks for it any more
+    outgoing = derived_id(turn_id, "outgoing")
+    data = {
+        "message_id": outgoing,
+        **{name: descriptor.get(name) for name in ("connector", "userId", "channelId")},
+        "text": text,
+        "in_reply_to": message["messageId"] if message else None,
+    }
+    return [Step(f"answered: {text}", "outgoing", data)]
+
+
+def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
+    """A turn that was not completed starts nothing: its children end before they began (D19)."""
+    turn = state.open_turn
+    if ending.is_success or turn is None:
+        return []
+
+    steps: list[Step] = []
+    for child_id, name in [
+        (one["child"], one["name"]) for one in turn["deferred"] if "child" in one
+    ]:
+        if state.children.get(child_id, {}).get("status") != "pending":
+            continue  # somebody has run it by hand, or it was dropped before
+        why = "the turn that asked for it was not completed"
+        one = Subagent(child_id, name)
+        found = find_child(layout, state, child_id)
+        if found is not None:
+            prompt = next((m["content"] for m in found[1].pending if m.get("spawn")), ())
+            one = Subagent.of(found[1], prompt)
+            steps += _end_unborn(layout, *found)
+        block = {"turn_id": turn["turnId"], "block": one.block(state, "error", f"Dropped: {why}.")}
+        steps.append(Step(f"showed that subagent {name} is not run", "block", block))
+        dropped = {"child": child_id, "name": name, "reason": why}
+        steps.append(Step(f"dropped subagent {name}", "spawn.dropped", dropped))
+    return steps
+
+
+def _end_unborn(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Close a child that will not be run, its messages with it; or go on with that."""
+    current = state.session.state
+    end = {"from": current.value, "to": "terminated", "reason": "close"}
+    closing = Step(f"closed {paths.id}", "session.state", end, paths)
+    is_closed = current is SessionState.TERMINATED
+    return [*([] if is_closed else [closing]), *give_up_steps(layout, state, dropped=paths)]
+
+
+def give_up_steps(
+    layout: Layout, state: AgentState, *, dropped: AgentPaths | None = None
+) -> list[Step]:
+    """Return what ends the messages that wait for a closed agent, and tells who waits for it.
+
+    Args:
+        dropped: where the agent is, when the steps are its parent's, which drops it: that one
+            needs no other word of the task that it gave.
+    """
+    telling, ending = _Telling(layout, again=True), Ending(aborted="close")
+    steps: list[Step] = []
+    for message in state.pending:
+        is_dropped = dropped is not None and message.get("spawn")
+        if message.get("spawn") and not is_dropped:
+            said = failure_text(state, ending.reason)
+            steps += ended_steps(layout, state, message["content"], said, failure=ending.reason)
+        if message.get("sync") and not is_dropped:
+            told = telling.sender(state, message, ending)
+            steps += [one if one.to or not one.event else one._replace(to=dropped) for one in told]
+        settled = {"message_id": message["messageId"], "outcome": "aborted"}
+        says = f"settled message {message['messageId']}: aborted"
+        steps.append(Step(says, "message.delivered", settled, dropped))
+    return steps
+
+
+def _goes_round(layout: Layout, state: AgentState) -> bool:
+    if state.parent == state.agent_id:
+        return False  # nobody is told by themselves
+    from agentsdir.engine.lookup import ancestors
+
+    try:
+        ancestors(layout, state)
+    except AgentsdirError as error:
+        return error.kind == "parent-cycle"
+    return False
+
+
+class _Telling:
+    """Puts together what other agents' logs are told."""
+
+    def __init__(self, layout: Layout, *, again: bool) -> None:
+        self._layout = layout
+        self._again = again
+
+    def parent(
+        self, state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
+    ) -> list[Step]:
+        """Tell the parent that its subagent failed, once; nobody where the parents go round."""
+        if _goes_round(self._layout, state):
+            # Each failure would cause the next one, for ever.
+            says = f"its parents go round, and {state.parent} was not told"
+            return [Step(says, is_failure=True)]
+        answers = message is not None and message["sender"] == state.parent
+        reply_to = message["messageId"] if message is not None and answers else ""
+        notice = Message(
+            text_message(failure_text(state, ending.reason)),
+            state.agent_id,
+            notice=True,
+            id=derived_id(turn_id, "parent"),
+            reply_to=reply_to,
+        )
+        return self._tell(state.parent or "", "its parent", state.agent_id, notice)
+
+    def sender(self, state: AgentState, message: dict[str, Any], ending: Ending) -> list[Step]:
+        """Give the sender of a message the answer that it waits for."""
+        failed = not ending.is_success
+        if ending.aborted == "parent" and message.get("spawn"):
+            return []  # it was ended together with the one who waits
+        reply = Message(
+            text_message(failure_text(state, ending.reason) if failed else ending.text),
+            state.agent_id,
+            notice=failed,
+            # Two agents may have been sent messages of one id.
+            id=derived_id(f"{state.agent_id}:{message['messageId']}", "reply"),
+            reply_to=message["messageId"],
+        )
+        return self._tell(message["sender"], "the sender", state.agent_id, reply)
+
+    def _tell(self, agent_id: str, whom: str, teller: str, message: Message) -> list[Step]:
+        found = find_readable(self._layout, agent_id) if agent_id != teller else None
+        if found is None and agent_id != teller and self._layout.is_taken(agent_id):
+            # Archived or damaged: once it is neither, `restore` tells it.
+            return [unsent_step(agent_id, message.as_data(message.id), whom)]
+        if found is None or found[1].session.state is SessionState.TERMINATED:
+            says = f"{whom} {agent_id or '(none)'} is gone, and was not told"
+            return [Step(says, is_failure=True)]
+        paths = found[0]
+        if self._again and find_message(paths, message.id) is not None:
+            return [Step(f"{whom} {paths.id} was told before")]
+        return [
+            Step(f"told {whom} {paths.id}", "message.enqueued", message.as_data(message.id), paths)
+        ]
+
+
+# Messages that could not be put into another agent's inbox, when they can be.
+#
+# See docs/behaviour.md, "restore".
+#
+# The log of the agent that tells has them as `message.unsent`. The next `restore` of either agent
+# puts each into the inbox of the other, once, and settles it with `message.resent`.
+
+_KEPT = ("notice", "reply_to")
+
+
+def tellers_of(layout: Layout, agents: set[str]) -> dict[str, list[AgentPaths]]:
+    """Return, for some agents, the other agents that have something to tell them."""
+    found: dict[str, list[AgentPaths]] = {}
+    for agent_id in layout.agent_ids():
+        if agent_id in agents or (one := find_readable(layout, agent_id)) is None:
+            continue
+        for to in {entry["to"] for entry in one[1].unsent.values()} & agents:
+            found.setdefault(to, []).append(one[0])
+    return found
+
+
+def sending_steps(layout: Layout, state: AgentState) -> list[Step]:
+    """Return what tells others what an agent could not tell them before.
+
+    Who is still archived or damaged is left for later; who is gone or closed is told nothing.
+    """
+    steps: list[Step] = []
+    for message_id, entry in state.unsent.items():
+        found = find_readable(layout, entry["to"])
+        if found is None and layout.is_taken(entry["to"]):
+            continue
+        if found is None or found[1].session.state is SessionState.TERMINATED:
+            steps.append(settled_step(message_id, "dropped"))
+        elif find_message(found[0], message_id) is not None:
+            steps.append(settled_step(message_id, "delivered"))
+        else:
+            data = _as_said(state, entry["message"])
+            says = f"told {found[0].id} what could not be told before"
+            steps.append(Step(says, "message.enqueued", data, found[0], settles=message_id))
+    return steps
+
+
+def receiving_steps(
+    layout: Layout, paths: AgentPaths, state: AgentState, tellers: Iterable[AgentPaths]
+) -> list[Step]:
+    """Return what puts into an agent's inbox what others could not tell it before."""
+    if state.session.state is SessionState.TERMINATED:
+        return []
+    steps: list[Step] = []
+    for teller in tellers:
+        found = find_readable(layout, teller.id)
+        for message_id, entry in found[1].unsent.items() if found is not None else ():
+            if entry["to"] != paths.id or found is None:
+                continue
+            if find_message(paths, message_id) is None:
+                data = _as_said(found[1], entry["message"])
+                says = f"was told what {teller.id} could not tell it before"
+                steps.append(Step(says, "message.enqueued", data))
+            steps.append(settled_step(message_id, "delivered", teller))
+    return steps
+
+
+def _as_said(teller: AgentState, message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as its teller may send it: in its own name, and asking for nothing."""
+    kept: dict[str, Any] = {name: message[name] for name in _KEPT if name in message}
+    said = {"message_id": message["message_id"], "content": message["content"]}
+    return {**said, "sender": teller.agent_id, "kind": "system", **kept}
+
+
+# What a parent's log says of a subagent: its block, and that it began or ended.
+#
+# The block goes pending → running → success or error under one id. All of it follows from the
+# subagent alone, so that it can be planned, done half and done again. A parent that is gone, closed
+# or unreadable is told nothing.
+
+SPAWNED = "spawn:"
+"""What the id of the block begins with; the rest is the subagent's."""
+
+
+class Subagent(NamedTuple):
+    """A subagent as its block has it; `created_at` is None where nobody knows."""
+
+    id: str
+    name: str
+    created_at: str | None = None
+    content: Content = ()
+
+    @classmethod
+    def of(cls, child: AgentState, content: Content) -> Subagent:
+        """Return an agent with its first prompt."""
+        name = child.name or str(child.descriptor.get("name"))
+        return cls(child.agent_id, name, child.session.created_at, content)
+
+    def block(self, parent: AgentState, status: str, output: str | None = None) -> Block:
+        """Return the block in the parent's conversation.
+
+        Args:
+            output: the answer, or why there is none.
+        """
+        block = make_block(
+            "subagent",
+            SPAWNED + self.id,
+            MAIN,
+            parent.native["id"],
+            self.created_at,
+            None,
+            subagentId=self.id,
+            name=self.name,
+            input="\n".join(_text_of(part) for part in self.content),
+            status=status,
+        )
+        return block if output is None else {**block, "output": output}
+
+
+def _text_of(part: dict[str, Any]) -> str:
+    return str(part.get("text") or f"[{part.get('type')}]")
+
+
+def find_child(
+    layout: Layout, parent: AgentState, child_id: str
+) -> tuple[AgentPaths, AgentState] | None:
+    """Return a subagent that its parent's log names; None for one that is gone, or not its own.
+
+    A log may have come with a bundle, and name any agent. The child's descriptor says whose it is.
+    """
+    found = find_readable(layout, child_id)
+    return found if found is not None and found[1].parent == parent.agent_id else None
+
+
+def waiting_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPaths, str]]:
+    """Return the subagents that nobody has begun to run, each with its first prompt's id.
+
+    They stand in the order of the asking; who is gone, cannot be read, or is another's is left out.
+    """
+    found = []
+    for child_id in parent.children:
+        if (child := find_child(layout, parent, child_id)) is not None:
+            prompts = [m["messageId"] for m in child[1].pending if m.get("spawn")]
+            found += [(child[0], prompt) for prompt in prompts[:1]]
+    return found
+
+
+def is_spawned(block: dict[str, Any]) -> bool:
+    """Tell whether a block stands for an agent of ours: it ends by itself, whatever turn asked."""
+    return str(block.get("id")).startswith(SPAWNED)
+
+
+def shown(paths: AgentPaths, children: Collection[str]) -> dict[str, Block]:
+    """Return the block of each of some subagents as their parent's log has it last."""
+    found: dict[str, Block] = {}
+    wanted = {SPAWNED + child: child for child in children}
+    for record in read_records(paths.log) if wanted else ():
+        block = record.data.get("block")
+        if isinstance(block, dict) and (child := wanted.get(str(block.get("id")))) is not None:
+            found[child] = block
+    return found
+
+
+def begun_steps(layout: Layout, child: AgentState, content: Content) -> list[Step]:
+    """Return what tells the parent that the first turn begins; nothing if it knows.
+
+    Args:
+        content: the subagent's first prompt.
+    """
+    parent = _asking_parent(layout, child)
+    if parent is None:
+        return []
+    paths, state = parent
+    one = Subagent.of(child, content)
+    steps = [_block_step(paths, one.block(state, "running"))]
+    if state.children.get(one.id, {}).get("status") != "running":
+        said = {"child": one.id, "name": one.name, "status": "running"}
+        steps.append(Step(f"subagent {one.id} runs", "agent.spawned", said, paths))
+    return steps
+
+
+def ended_steps(
+    layout: Layout, child: AgentState, content: Content, output: str, *, failure: str = ""
+) -> list[Step]:
+    """Return what tells the parent how the first prompt ended; nothing if it knows.
+
+    Args:
+        content: the subagent's first prompt.
+        output: its answer, or what is said of its failure.
+        failure: why it failed; empty where it did not.
+    """
+    parent = _asking_parent(layout, child)
+    if parent is None:
+        return []
+    paths, state = parent
+    one = Subagent.of(child, content)
+    status = "error" if failure else "success"
+    said = {"child": one.id, "name": one.name, "status": status}
+    if failure:
+        said["detail"] = failure
+    return [
+        # The event comes last: it is what says that the parent knows.
+        _block_step(paths, one.block(state, status, output)),
+        Step(f"its parent {paths.id} knows how it ended", "agent.spawned", said, paths),
+    ]
+
+
+def _block_step(paths: AgentPaths, block: Block) -> Step:
+    says = f"marked subagent {block['subagentId']} there: {block['status']}"
+    # No turn of the parent's made this: the one that asked is over.
+    return Step(says, "block", {"turn_id": None, "block": block}, paths)
+
+
+def _asking_parent(layout: Layout, child: AgentState) -> tuple[AgentPaths, AgentState] | None:
+    """Return the parent if it can be told, and does not know yet how the subagent ended."""
+    if child.parent is None or child.parent == child.agent_id:
+        return None
+    found = find_readable(layout, child.parent)
+    if found is None:
+        return None
+    paths, state = found
+    if state.session.state is SessionState.TERMINATED:
+        return None
+    knows = child.agent_id not in state.children and _knows(paths, child.agent_id)
+    return None if knows else found
+
+
+def _knows(paths: AgentPaths, child_id: str) -> bool:
+    """Tell whether a log says how a subagent ended; it need not say that it began."""
+    return any(
+        record.event == "spawn.dropped"
+        or (record.event == "agent.spawned" and record.data.get("status") != "running")
+        for record in read_records(paths.log)
+        if record.data.get("child") == child_id
+    )
+
+
+# What a parent's log lacks of its subagents, because it could not be told at the time.
+#
+# It was archived when one ended, or could not be written to; or one was removed before it ended.
+# `restore` of either catches up with it (docs/behaviour.md, "Spawning").
+
+GONE = "it was removed before it ended"
+
+
+def missed_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Return what brings a parent's log level with its subagents; nothing for a closed parent."""
+    steps: list[Step] = []
+    gone = [child_id for child_id in state.children if not layout.is_taken(child_id)]
+    if gone:
+        # Its end may have been told, and it removed, since the state was read.
+        state = read_agent(paths).state
+    for child_id, known in state.children.items():
+        if state.session.state is SessionState.TERMINATED or child_id not in gone:
+            continue
+        one = Subagent(child_id, known["name"])
+        block = {"turn_id": None, "block": one.block(state, "error", f"Removed: {GONE}.")}
+        steps.append(Step(f"marked subagent {child_id}: {GONE}", "block", block))
+        said = {"child": child_id, "name": one.name, "status": "error", "detail": GONE}
+        steps.append(Step(f"said that subagent {child_id} is gone", "agent.spawned", said))
+    for child_id in state.children:
+        child = find_child(layout, state, child_id)
+        if child is not None and state.session.state is not SessionState.TERMINATED:
+            untold = _untold(layout, paths, *child)
+            steps += [step._replace(to=None) for step in untold]
+    return steps
+
+
+def untold_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Return what tells a subagent's parent how its first prompt ended, if it lacks that."""
+    found = find_readable(layout, state.parent) if state.parent else None
+    if found is None or paths.id not in found[1].children or state.parent == paths.id:
+        return []
+    closed = found[1].session.state is SessionState.TERMINATED
+    return [] if closed else _untold(layout, found[0], paths, state)
+
+
+def _untold(layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentState) -> list[Step]:
+    """Return what the parent was to be told when the subagent's first prompt ended, if it has."""
+    prompt = None
+    turn_id, ending, is_over = "", Ending(aborted="close"), False
+    for record in read_records(paths.log):
+        data = record.data
+        if record.event == "message.enqueued" and data.get("spawn") is True and prompt is None:
+            with suppress(*BROKEN):
+                prompt = waiting_message(data, record.ts)
+        elif prompt is None:
+            continue
+        elif record.event == "turn.start" and prompt["messageId"] in data.get("message_ids", ()):
+            turn_id = str(data.get("turn_id"))
+        elif record.event == "message.delivered" and data.get("message_id") == prompt["messageId"]:
+            is_over = True  # until then whoever runs it may still tell the parent
+        elif turn_id and data.get("turn_id") == turn_id and not is_over:
+            ending = Ending.of_record(record.event, data) or ending
+    if not is_over:
+        return []
+    steps = aftermath(layout, child, turn_id or child.agent_id, prompt, ending, again=True)
+    return [step for step in steps if step.to and step.to.id == parent.id]
+
+
+# What a turn leaves open when its process dies, and how it is closed (decisions D3, D16).
+#
+# Every record added here has an id derived from the turn, and is left out when it is there already:
+# closing can be killed anywhere and done again.
+
+INTERRUPTED = "The process died before this call returned."
+# What a call says that can be answered; another program may have written one that does not.
+_CALLS = {
+    "tool_use": {"id", "conversationId", "sessionId", "toolUseId"},
+    "subagent": {"id", "conversationId"},
+}
+
+
+def close_crashed_turn(
+    world: World, paths: AgentPaths, known: AgentState | None = None
+) -> AgentState:
+    """Return an agent's state, once a turn whose holder died is ended, with its notices.
+
+    The caller holds `.turn`. Raises what `write_agent` raises (`known` is its argument).
+    """
+    with write_agent(paths, disk=world.disk, known=known) as writer:
+        state = writer.state
+    if state.open_turn is None and state.session.state is not SessionState.TERMINATED:
+        return state
+    return end_crashed_turn(world, paths, state)
+
+
+def end_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
+    """End a turn that is open though nobody runs it, with its notices, and what waits if closed.
+
+    The caller holds `.turn`. Raises what `write_agent` raises.
+    """
+    if state.open_turn is not None:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            writer.finish_rewrites()
+    streams = spent_streams(paths, state)
+    for step in crash_steps(world.layout, paths, state):
+        state = take_step(world, paths, state, step)
+    if streams:
+        with write_agent(paths, disk=world.disk, known=state) as writer:
+            for path in streams:
+                writer.remove(path)
+    return state
+
+
+def spent_streams(paths: AgentPaths, state: AgentState) -> list[Path]:
+    """Return the streams of the open turn that nothing needs once `crash_steps` are taken."""
+    turn = state.open_turn
+    if turn is None:
+        return []
+    logged = _look_at(paths, turn["turnId"]).blocks
+    return [one.path for one in lost_streams(paths, state, logged) if one.is_spent]
+
+
+def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Return what closing the open turn takes, in order; nothing without one. Writes nothing."""
+    turn = state.open_turn
+    if turn is None:
+        return _left_waiting(layout, state)
+    turn_id = turn["turnId"]
+    seen = _look_at(paths, turn_id)
+    steps = []
+    ending = seen.ending
+    outcome = turn["ended"]
+    if not outcome:
+        outcome = "failed"
+        for stream in lost_streams(paths, state, seen.blocks):
+            for block in stream.blocks:
+                says = f"kept what block {block['id']} came to"
+                steps.append(Step(says, "block", _block(turn_id, block)))
+                if block["type"] == "tool_use" and _is_open(block, seen.results):
+                    seen.open_calls.append(block)
+        steps += _close_calls(turn_id, seen, INTERRUPTED)
+        aborted = {"turn_id": turn_id, "reason": "crash"}
+        steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
+        ending = Ending(aborted="crash")
+    if (back := way_back(paths, state)) is not None:
+        steps.append(Step("went back to the agent's own native session", "native.changed", back))
+    message = next((seen.messages.get(one) for one in turn["messageIds"]), None)
+    for step in aftermath(layout, state, turn_id, message, ending, again=True):
+        if step.event != "outgoing" or (step.data or {})["message_id"] not in seen.notices:
+            steps.append(step)
+    for message_id in turn["messageIds"]:
+        delivered = {"message_id": message_id, "outcome": outcome}
+        says = f"settled message {message_id}: {outcome}"
+        steps.append(Step(says, "message.delivered", delivered))
+    return [*steps, *_left_waiting(layout, state)]
+
+
+def _left_waiting(layout: Layout, state: AgentState) -> list[Step]:
+    """Settle what waits for an agent that was closed by somebody who died over it."""
+    is_closed = state.session.state is SessionState.TERMINATED
+    return give_up_steps(layout, state) if is_closed else []
+
+
+def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:
+    """Return what answers the calls of a turn that is about to end without their results.
+
+    Args:
+        why: what the results that are made up say.
+    """
+    return _close_calls(turn_id, _look_at(paths, turn_id), why)
+
+
+class _Seen(NamedTuple):
+    """What the log has of one turn. `results` maps each answered call to its tool_result.
+
+    `messages` are all of the agent's, as the inbox had them.
+    """
+
+    ending: Ending
+    blocks: set[tuple[str, str]]
+    open_calls: list[dict[str, Any]]
+    results: dict[tuple[str, str], dict[str, Any]]
+    notices: set[str]
+    messages: dict[str, dict[str, Any]]
+
+
+def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
+    ending = Ending(aborted="crash")
+    messages: dict[str, dict[str, Any]] = {}
+    calls: dict[tuple[str, str], dict[str, Any]] = {}
+    results: dict[tuple[str, str], dict[str, Any]] = {}
+    notices: set[str] = set()
+    blocks: set[tuple[str, str]] = set()
+    for record in read_records(paths.log):
+        event, data = record.event, record.data
+        if event == "outgoing":
+            notices.add(str(data.get("message_id")))
+        elif event == "message.enqueued":
+            with suppress(*BROKEN):
+                messages[data["message_id"]] = waiting_message(data, record.ts)
+        elif data.get("turn_id") != turn_id:
+            continue
+        elif (ended := Ending.of_record(event, data)) is not None:
+            ending = ended
+        elif event == "block" and isinstance(block := data.get("block"), dict):
+            blocks.add(block_key(block))
+            needed = _CALLS.get(str(block.get("type")))
+            if needed is not None and needed <= block.keys() and not is_spawned(block):
+                calls[_key(block)] = block
+            elif block.get("type") == "tool_result":
+                results[_key(block)] = block
+    open_calls = [call for call in calls.values() if _is_open(call, results)]
+    return _Seen(ending, blocks, open_calls, results, notices, messages)
+
+
+def _key(block: dict[str, Any]) -> tuple[str, str]:
+    return str(block.get("conversationId")), str(block.get("toolUseId") or block.get("id"))
+
+
+def _is_open(call: dict[str, Any], results: dict[tuple[str, str], dict[str, Any]]) -> bool:
+    # A result that we made up, but whose call does not say so yet, is half of our own work.
+    answered = results.get(_key(call), {"synthetic": True})
+    return call.get("status") in ("pending", "running") and bool(answered.get("synthetic"))
+
+
+def _close_calls(turn_id: str, seen: _Seen, why: str) -> list[Step]:
+    steps = []
+    for call in seen.open_calls:
+        steps += _close_call(turn_id, call, why, answered=_key(call) in seen.results)
+    return steps
+
+
+def _close_call(turn_id: str, call: dict[str, Any], why: str, *, answered: bool) -> list[Step]:
+    """Answer a call that will never return, so that nobody waits for it."""
+    failed = {**call, "status": "error"}
+    if call["type"] == "subagent":
+        failed = {**failed, "output": why, "synthetic": True}
+        return [Step(f"closed subagent {call['id']}", "block", _block(turn_id, failed))]
+    steps = [Step(f"closed call {call['toolUseId']}", "block", _block(turn_id, failed))]
+    if not answered:
+        result = make_block(
+            "tool_result",
+            f"{call['id']}:crash",
+            call["conversationId"],
+            call["sessionId"],
+            call.get("timestamp"),
+            None,
+            toolUseId=call["toolUseId"],
+            output=why,
+            isError=True,
+            synthetic=True,
+        )
+        steps.insert(
+            0, Step(f"answered call {call['toolUseId']}", "block", _block(turn_id, result))
+        )
+    return steps
+
+
+def _block(turn_id: str, block: dict[str, Any]) -> dict[str, Any]:
+    return {"turn_id": turn_id, "block": block}

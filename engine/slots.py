@@ -1,0 +1,384 @@
+"""How many sessions are in use at a time, and suspending and resuming them (decision D11)."""
+
+from __future__ import annotations
+
+import base64
+import signal
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from agentsdir.engine.providers import (
+    find_provider,
+    open_provider,
+    provider_errors,
+    session_spec,
+    suspension_blob,
+)
+from agentsdir.engine.settle import close_crashed_turn
+from agentsdir.engine.sync import name_transcripts, place_missing, store_transcripts
+from agentsdir.engine.turn_lock import end_what_was_left, hold_turn
+from agentsdir.formats import times
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    NotRecorded,
+    ProviderError,
+    SlotsHeld,
+    Uncertain,
+)
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.slots import Slots
+from agentsdir.formats.store.state import SessionState, check_transition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentsdir.engine.services import World
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.state import AgentState
+
+
+# Slots: how many sessions are in use at a time, whoever's process runs them (seed session-model).
+#
+# A session in use has its log's word for it (`active`) and an entry in ROOT/slots. It is held while
+# its `.turn` is; released, it stays in use until another one needs the slot: then the one that was
+# released longest ago is suspended first. Decisions D12 and D26; docs/behaviour.md, "Slots".
+
+_PAUSE = 0.02
+
+
+class Acquired(NamedTuple):
+    """A session with a slot, and the provider's blob if this ended a suspension."""
+
+    state: AgentState
+    blob: bytes
+
+
+class SessionMultiplexer:
+    """The slots of one agents directory.
+
+    Whoever calls `put`, `acquire` or `remove` for an agent holds its `.turn`.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._slots = Slots(world.layout)
+
+    def contains(self, paths: AgentPaths) -> bool:
+        """Tell whether the agent's session is in use: `active`, with a slot."""
+        return self._slots.has(paths.id) and _is_active(paths)
+
+    def put(
+        self, paths: AgentPaths, state: AgentState, held: locks.Held, *, wait: float = 0
+    ) -> AgentState:
+        """Give a session that was just made a slot (arguments and errors of `acquire`)."""
+        state = self.acquire(paths, state, held, reason="create", wait=wait).state
+        self.release(paths)
+        return state
+
+    def acquire(
+        self,
+        paths: AgentPaths,
+        state: AgentState,
+        held: locks.Held,
+        *,
+        reason: str = "send",
+        wait: float = 0,
+    ) -> Acquired:
+        """Return a session in use: as it is, or begun, or taken up from its suspension.
+
+        Args:
+            held: the agent's `.turn`.
+            reason: what the log is told of the transition.
+            wait: seconds to wait for a slot; negative waits for ever, 0 does not wait.
+
+        Raises `SlotsHeld` when every slot is held until then, and `SessionStateError`.
+        """
+        if state.session.state is SessionState.ACTIVE and self._slots.has(paths.id):
+            if len(self._slots) <= self._world.settings.max_slots:
+                return Acquired(state, b"")
+            # There are fewer slots than there were: who would keep one has to compete for it.
+            state = _suspend(self._world, paths, state, held, "evicted")
+        waits = locks.waits()
+        waited, say_at = 0.0, locks.SAY_AFTER
+        stuck: set[str] = set()
+        while True:
+            with ExitStack() as claim:
+                with self._slots.locked(self._world.disk, self._active_agents):
+                    others = [one for one in self._in_use() if one.id != paths.id]
+                    if len(others) < self._world.settings.max_slots:
+                        return self._enter(paths, state, reason)
+                    movable = [one for one in others if one.id not in stuck]
+                    victim = claim.enter_context(_first_free(movable))
+                if victim is not None:
+                    if not self._put_away(victim, "evicted"):
+                        stuck.add(victim.paths.id)
+                    continue
+            full = f"all {self._world.settings.max_slots} slots run turns"
+            own = wait if wait < 0 else max(wait - waited, 0)
+            if waits.left(own, brief=False) <= 0:
+                raise SlotsHeld(
+                    full,
+                    hint="--wait SECONDS waits for one; max_slots in settings.toml says how many",
+                )
+            if waited >= say_at:
+                waits.tell(f"waiting for a slot: {full}")
+                say_at = locks.NEVER
+            self._world.sleep(_PAUSE)
+            waited += _PAUSE
+            waits.add(_PAUSE)
+            state = read_agent(paths, known=state).state
+            if state.session.state is SessionState.TERMINATED:  # closed while it waited
+                check_transition(SessionState.TERMINATED, SessionState.ACTIVE, paths.id)
+
+    def release(self, paths: AgentPaths) -> None:
+        """Let others have the slot, once `.turn` is free; this is the clock of eviction."""
+        # Where nothing can be noted, or the folder is gone, it is evicted sooner than it might: no
+        # reason to lose the answer that came.
+        with suppress(AgentsdirError, FileNotFoundError):
+            self._slots.release(paths.id, self._world.now())
+
+    def remove(self, paths: AgentPaths) -> None:
+        """Free the slot of a session that is over."""
+        self._slots.leave(paths.id)
+
+    def sweep(self, seconds: float) -> list[str]:
+        """Suspend the sessions in use that had no input for some seconds; return the agents."""
+        try:
+            oldest = times.to_text(times.from_text(self._world.now()) - timedelta(seconds=seconds))
+        except OverflowError:  # longer than any calendar
+            return []
+        swept = []
+        for paths in self._in_use(clean=False):
+            with suppress(AgentsdirError):
+                if (read_agent(paths).state.last_input or "") >= oldest:
+                    continue
+                with _first_free([paths]) as idle:
+                    if idle is not None and self._put_away(idle, "idle"):
+                        swept.append(paths.id)
+        return swept
+
+    def _enter(self, paths: AgentPaths, state: AgentState, reason: str) -> Acquired:
+        """Write entry and transition; the caller holds the slots."""
+        # The transition empties the record's blob, which is good for this turn only.
+        blob = suspension_blob(paths) if state.session.state is SessionState.SUSPENDED else b""
+        self._slots.enter(paths.id)
+        with write_agent(paths, disk=self._world.disk, known=state) as writer:
+            current = writer.state.session.state
+            if current is not SessionState.ACTIVE:
+                check_transition(current, SessionState.ACTIVE, paths.id)
+                change = {"from": current.value, "to": "active", "reason": reason}
+                writer.append("session.state", change, self._world.now())
+            return Acquired(writer.state, blob)
+
+    def _in_use(self, *, clean: bool = True) -> list[AgentPaths]:
+        """Return the agents in use, the one released longest ago first.
+
+        Args:
+            clean: remove entries that do not count; the caller holds the slots.
+        """
+        entries = self._slots.entries()
+        found = []
+        for agent_id in sorted(entries, key=lambda one: (entries[one], one)):
+            with suppress(AgentsdirError):
+                paths = self._world.layout.agent(agent_id)
+                if _is_active(paths):
+                    found.append(paths)
+                    continue
+            if clean:
+                self._slots.leave(agent_id)
+        return found
+
+    def _active_agents(self) -> Iterator[str]:
+        for agent_id in self._world.layout.agent_ids():
+            with suppress(AgentsdirError):
+                if _is_active(self._world.layout.agent(agent_id)):
+                    yield agent_id
+
+    def _put_away(self, held: Claimed, reason: str) -> bool:
+        """Suspend a session whose `.turn` is held; tell whether it is not in use any more."""
+        world, paths = self._world, held.paths
+        try:
+            end_what_was_left(paths, held.turn)
+            state = close_crashed_turn(world, paths)
+            if state.session.state is SessionState.ACTIVE:
+                _suspend(world, paths, state, held.turn, reason)
+        except (NotRecorded, Uncertain):
+            raise
+        except AgentsdirError:
+            return False
+        return True
+
+
+class Claimed(NamedTuple):
+    """An agent whose `.turn` this process holds."""
+
+    paths: AgentPaths
+    turn: locks.Held
+
+
+@contextmanager
+def _first_free(agents: list[AgentPaths]) -> Iterator[Claimed | None]:
+    """Hold the `.turn` of the first of some agents where nobody else does."""
+    with ExitStack() as held:
+        for paths in agents:
+            if locks.is_held(paths.turn):
+                continue
+            try:
+                turn = held.enter_context(locks.hold(paths.turn, wait=0))
+            except AgentsdirError:
+                continue
+            yield Claimed(paths, turn)
+            return
+        yield None
+
+
+def _suspend(
+    world: World, paths: AgentPaths, state: AgentState, held: locks.Held, reason: str
+) -> AgentState:
+    # most turns find a slot free
+
+    return suspend_held(world, paths, state, held, reason)
+
+
+def _is_active(paths: AgentPaths) -> bool:
+    return read_agent(paths).state.session.state is SessionState.ACTIVE
+
+
+# Suspending a session (seed session-model; decision D11).
+
+MAX_BLOB = 1024 * 1024  # decision D23
+BLOB_PATIENCE = 10.0
+"""Seconds that a provider may take to say its blob; `--wait` may leave it less."""
+_AGAIN = 1.0
+
+
+class _TooLate(BaseException):
+    """The provider took too long; no `except Exception` of an adapter keeps it."""
+
+
+def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
+    """Take an active session out of use, keeping the provider's blob.
+
+    A provider that fails or is gone does not keep a session in use: the blob is only a short cut
+    (D23). Raises `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
+    """
+    with hold_turn(paths, wait=wait) as held, world.disk.settled():
+        state = close_crashed_turn(world, paths)
+        check_transition(state.session.state, SessionState.SUSPENDED, paths.id)
+        return suspend_held(world, paths, state, held, "suspend")
+
+
+def suspend_held(
+    world: World, paths: AgentPaths, state: AgentState, held: locks.Held, reason: str
+) -> AgentState:
+    """Suspend an active session whose `.turn` is held.
+
+    Args:
+        reason: what the log is told.
+    """
+    blob = _blob(world, paths, state)
+    held.check()
+    with write_agent(paths, disk=world.disk, known=state) as writer:
+        current = writer.state.session.state
+        check_transition(current, SessionState.SUSPENDED, paths.id)
+        change = {"from": current.value, "to": "suspended", "reason": reason}
+        if len(blob) <= MAX_BLOB:
+            change["provider_state"] = base64.b64encode(blob).decode("ascii")
+        writer.append("session.state", change, world.now())
+        state = writer.state
+    Slots(world.layout).leave(paths.id)
+    return state
+
+
+def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
+    """Return what the provider wants to be handed at the next turn; nothing if it has nothing."""
+    waits = locks.waits()
+    seconds = max(waits.left(BLOB_PATIENCE, brief=False), locks.LEAST)
+    begun = time.monotonic()
+    try:
+        with _limited(seconds):
+            return _asked(world, paths, state)
+    except _TooLate:
+        waits.add(time.monotonic() - begun)
+        name = state.session.provider_name
+        world.tell(f"agent {paths.id} is suspended without {name}'s own state: it took too long")
+        return b""
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise `_TooLate` in the block once it takes longer; elsewhere than in the main thread, not.
+
+    A timer, and no thread: a provider that waits for a pipe goes on when it comes.
+    """
+
+    def late(_number: int, _frame: object) -> None:
+        raise _TooLate
+
+    try:
+        before = signal.signal(signal.SIGALRM, late)
+    except ValueError:  # not the main thread
+        yield
+        return
+    # Again and again: what it does about the first one may block, too.
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+def _asked(world: World, paths: AgentPaths, state: AgentState) -> bytes:
+    try:
+        _, provider = find_provider(state)
+        if provider.runs_program:
+            return b""  # no program runs between turns, and none is started to be asked
+        spec = session_spec(world, paths, state, provider)
+        with open_provider(world, provider, spec) as session:
+            with provider_errors():
+                natives = session.transcripts()
+            with write_agent(paths, disk=world.disk, known=state) as writer:
+                name_transcripts(writer, store_transcripts(writer, natives), world.now())
+            with provider_errors():
+                return bytes(session.suspend())
+    except ProviderError:
+        return b""
+
+
+# Taking a suspended session into use again (seed session-model; decision D11).
+
+
+def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
+    """Take a suspended session into use again, in a slot; no process is started.
+
+    Saved transcripts that the client has not are put where it finds them (decision D11).
+
+    Args:
+        wait: seconds to wait for a turn to end, and for a slot; negative waits for ever.
+
+    Raises `SessionStateError` for an active or terminated session, `Busy`, `SlotsHeld`, and what
+    `place_missing` raises; the session stays suspended then.
+    """
+    with hold_turn(paths, wait=wait) as held, world.disk.settled():
+        state = close_crashed_turn(world, paths)
+        check_transition(state.session.state, SessionState.ACTIVE, paths.id)
+        _give_back(world, paths, state)
+        mux = SessionMultiplexer(world)
+        state = mux.acquire(paths, state, held, reason="resume", wait=wait).state
+        mux.release(paths)
+        return state
+
+
+def _give_back(world: World, paths: AgentPaths, state: AgentState) -> None:
+    try:
+        _, provider = find_provider(state)
+    except ProviderError:
+        return  # who runs no turns needs no transcripts; `send` says why it runs none
+    if provider.runs_program:
+        world.check_trust()
+        place_missing(provider, session_spec(world, paths, state, provider))

@@ -1,0 +1,272 @@
+"""Making a subagent: its agent file, its name, what it has of its parent, its first prompt."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.adapters import registry
+from agentsdir.engine.create import NewAgent, begin_identity, check_wanted, root_held
+from agentsdir.engine.in_turn import turn_writer
+from agentsdir.engine.inbox import Message
+from agentsdir.engine.limits import asked_limit
+from agentsdir.engine.lookup import check_depth
+from agentsdir.engine.providers import check_imported, recorded_mode
+from agentsdir.engine.settle import Subagent
+from agentsdir.formats import ids, toml
+from agentsdir.formats.errors import Invalid, SessionStateError, Uncertain, UsageError
+from agentsdir.formats.store import files
+from agentsdir.formats.store.agent import making_agent, read_agent, withdraw_agent, write_agent
+from agentsdir.formats.store.layout import AgentPaths
+from agentsdir.formats.store.state import recorded_creation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from agentsdir.engine.services import World
+    from agentsdir.formats.store.agent import AgentWriter, Reading
+    from agentsdir.formats.store.state import AgentState
+
+
+# Agent files: what a subagent is to be, in TOML, with props (docs/behaviour.md, "Spawning").
+#
+# A placeholder ``{{name}}`` in any text of the file stands for the prop of that name. What a prop
+# says is never looked through for placeholders.
+
+MAX_SIZE = 256 * 1024
+"""Bytes that an agent file may have."""
+_TEXTS = ("provider", "model", "system", "prompt", "profile")
+_KEYS = (*_TEXTS, "max_ticks", "props")
+_PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_-]*)[ \t]*\}\}")
+
+
+class AgentFile(NamedTuple):
+    """What an agent file says, its placeholders filled in; empty for what it leaves open."""
+
+    provider: str = ""
+    model: str = ""
+    system: str = ""
+    prompt: str = ""
+    profile: str = ""
+    max_ticks: int | None = None
+
+
+def read_agent_file(path: Path, given: Mapping[str, str]) -> AgentFile:
+    """Read an agent file and fill in its props.
+
+    Args:
+        path: the file, or a pipe.
+        given: props that go before those of the file.
+
+    Raises `Invalid` (kind ``bad-agent-file``) naming file and reason; `UsageError` for a file that
+    cannot be read, a prop that is missing (kind ``missing-prop``), and one that nothing asks for.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_SIZE + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        said = toml.decode(data, MAX_SIZE)
+    except ValueError as error:
+        raise _bad(path, str(error)) from error
+    if unknown := sorted(said.keys() - set(_KEYS)):
+        raise _bad(path, f"has {unknown[0]!r}, which is none of {', '.join(_KEYS)}")
+    for key in _TEXTS:
+        if not isinstance(said.get(key, ""), str):
+            raise _bad(path, f"says {key} = {said[key]!r}, which is no text")
+    ticks = said.get("max_ticks")
+    if ticks is not None and (type(ticks) is not int or ticks < 1):
+        raise _bad(path, f"says max_ticks = {ticks!r}, which is no number above 0")
+    props = {**_own_props(path, said.get("props", {})), **given}
+    texts = {key: said[key] for key in _TEXTS if key in said}
+    wanted = {name for text in texts.values() for name in _PLACEHOLDER.findall(text)}
+    if missing := sorted(wanted - props.keys()):
+        raise UsageError(
+            f"{path} asks for the prop {missing[0]!r}",
+            hint=f"give it by --prop {missing[0]}=TEXT",
+            kind="missing-prop",
+        )
+    if idle := sorted(given.keys() - wanted - said.get("props", {}).keys()):
+        raise UsageError(f"{path} asks for no prop {idle[0]!r}")
+    filled = {
+        key: _PLACEHOLDER.sub(lambda found: props[found[1]], text) for key, text in texts.items()
+    }
+    return AgentFile(**filled, max_ticks=ticks)
+
+
+def _own_props(path: Path, said: Any) -> dict[str, str]:
+    if not isinstance(said, dict):
+        raise _bad(path, "has props that are no table")
+    props = {}
+    for name, value in said.items():
+        if isinstance(value, bool):
+            value = "true" if value else "false"
+        if not isinstance(value, str | int | float):
+            raise _bad(path, f"says {name} = {value!r}, which is neither text nor number")
+        props[name] = str(value)
+    return props
+
+
+def _bad(path: Path, reason: str) -> Invalid:
+    return Invalid(
+        f"{path} {reason}", hint="`agentsdir spawn --help` shows one", kind="bad-agent-file"
+    )
+
+
+# Making a subagent: its name, what it has of its parent, its first prompt.
+#
+# See docs/behaviour.md, "Spawning".
+#
+# It appears whole, with its prompt in its inbox, before its parent's log names it; whoever dies in
+# between leaves an agent that nobody was told of.
+
+BASE_NAME = "subagent"
+_OF_ID = 6  # characters of its id that an automatic name ends in
+
+
+class Wanted(NamedTuple):
+    """What `spawn` was asked for; what is empty comes from the parent.
+
+    `content` is the first prompt. `base` is what an automatic name begins with.
+    """
+
+    content: list[dict[str, Any]]
+    name: str = ""
+    base: str = BASE_NAME
+    provider: str = ""
+    model: str = ""
+    system_prompt: str = ""
+    profile: str = ""
+    cwd: str = ""
+    options: Mapping[str, str] = MappingProxyType({})
+    max_ticks: int | None = None
+    ephemeral: bool = False
+
+
+class Child(NamedTuple):
+    """A subagent that was made, and the message that waits in its inbox."""
+
+    paths: AgentPaths
+    name: str
+    parent: AgentPaths
+    message_id: str
+
+
+def make_child(
+    world: World, parent: AgentPaths, wanted: Wanted, *, turn_id: str | None, sync: bool
+) -> Child:
+    """Make a subagent with its first prompt, and say so in its parent's log.
+
+    Args:
+        turn_id: the parent's turn that asks for it; the subagent is run after that.
+        sync: have the answer put into the parent's inbox.
+
+    Raises `SessionStateError` for a closed parent, one too deep (kind ``spawn-depth``) or with too
+    many (kind ``spawn-children``), or a turn that is over (kind ``turn-over``); what `check_wanted`
+    and `begin_identity` raise; and what `making_agent` and `write_agent` raise. There is no
+    subagent then, unless that is uncertain.
+    """
+    layout = world.layout
+    with root_held(world):
+        reading = read_agent(parent)
+        with _log_of(world, parent, turn_id):
+            pass  # nothing is made for a turn that is over
+        check_depth(layout, reading.state)
+        _check_number(world, reading.state)
+        child_id, created_at = world.ids.agent(), world.now()
+        one = Subagent(child_id, _name(wanted, child_id), created_at, wanted.content)
+        paths = AgentPaths(layout.agents / child_id, child_id)
+        child = Child(paths, one.name, parent, world.ids.agent())
+        session_id, created = _creation(world, reading, wanted, child)
+        with making_agent(layout, child_id, session_id, world.disk) as made:
+            made.append("session.created", created, created_at)
+            task = Message(wanted.content, parent.id, sync=sync, spawn=True)
+            made.append("message.enqueued", task.as_data(child.message_id), world.now())
+        _tell(world, child, one, turn_id)
+    return child
+
+
+def _check_number(world: World, parent: AgentState) -> None:
+    most = world.settings.max_children
+    if len(parent.children) >= most:
+        raise SessionStateError(
+            f"agent {parent.agent_id} has {len(parent.children)} subagents that have not ended: "
+            f"Maximum number of children ({most}) exceeded",
+            hint="max_children in settings.toml allows more",
+            kind="spawn-children",
+        )
+
+
+def _name(wanted: Wanted, child_id: str) -> str:
+    if wanted.name:
+        return ids.check_name(wanted.name)
+    # No search for a free number, and none that a sibling who is gone has had.
+    base = wanted.base[:100] if ids.may_be_name(wanted.base) else BASE_NAME
+    return f"{base}-{child_id[-_OF_ID:]}"
+
+
+def _creation(
+    world: World, reading: Reading, wanted: Wanted, child: Child
+) -> tuple[str, dict[str, Any]]:
+    """Return the subagent's session id, and the data of its `session.created` event."""
+    parent, state = child.parent, reading.state
+    record = recorded_creation(parent) or reading.rebuilt
+    if record is None:
+        raise Invalid(f"{parent.log} does not say how the agent was made")
+    own = wanted.provider or state.session.provider_name
+    # Another provider would know neither the model nor the options.
+    same = own == state.session.provider_name
+    inherited = record.data.get("options", {}) if same else {}
+    if not isinstance(inherited, dict):
+        raise Invalid(f"{parent.log} has options of the provider that are no object")
+    provider = registry.get(own).provider
+    if provider is not None:
+        check_imported(state, provider, inherited)
+    new = NewAgent(
+        kind="subagent",
+        parent=parent.id,
+        name=child.name,
+        provider=own,
+        model=wanted.model or (state.session.model if same else ""),
+        system_prompt=wanted.system_prompt,
+        profile=wanted.profile or state.profile,
+        permission_mode=recorded_mode(record) if provider and provider.runs_program else "",
+        cwd=wanted.cwd or state.cwd,
+        options={**inherited, **wanted.options},
+        fallbacks=tuple(state.fallbacks) if same else (),
+        max_ticks=wanted.max_ticks or asked_limit(state.limits) or 0,
+        # What an agent leaves that goes with its work, nobody would find.
+        ephemeral=wanted.ephemeral or state.ephemeral,
+    )
+    check_wanted(world.layout, new)
+    return begin_identity(world, new, child.paths.id)
+
+
+def _log_of(
+    world: World, parent: AgentPaths, turn_id: str | None
+) -> AbstractContextManager[AgentWriter]:
+    return turn_writer(world, parent, turn_id) if turn_id else write_agent(parent, disk=world.disk)
+
+
+def _tell(world: World, child: Child, one: Subagent, turn_id: str | None) -> None:
+    """Name the subagent in its parent's log, or take it back: nobody knows of it yet."""
+    is_named = False
+    try:
+        with _log_of(world, child.parent, turn_id) as writer:
+            said = {"child": one.id, "name": one.name}
+            if turn_id is None:
+                writer.append("agent.spawned", {**said, "status": "running"}, world.now())
+            else:
+                writer.append("spawn.requested", {**said, "turn_id": turn_id}, world.now())
+            is_named = True
+            block = {"turn_id": turn_id, "block": one.block(writer.state, "pending")}
+            writer.append("block", block, world.now())
+    except BaseException as error:
+        # Where nobody knows what the disk holds, the log may name it.
+        if not is_named and not isinstance(error, Uncertain):
+            files.remove(withdraw_agent(world.layout, child.paths, world.disk))
+        raise

@@ -1,0 +1,1 @@
+"""`validate`: what is on disk, compared with the format."""

@@ -1,0 +1,431 @@
+"""`validate` in derived files: compared with the log while it is folded (decision D4)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from agentsdir.engine.validate.findings import (
+    NOTHING,
+    Piece,
+    Problem,
+    breaches,
+    decode,
+    difference,
+    from_refusal,
+)
+from agentsdir.formats.errors import Invalid, NotRecorded
+from agentsdir.formats.rows import LINE_CAP, read_lines
+from agentsdir.formats.store import derived, locks
+from agentsdir.formats.store.agent import read_agent, without_live_tail
+from agentsdir.formats.store.derived import MANIFEST
+from agentsdir.formats.store.layout import open_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.log import Record
+    from agentsdir.formats.store.state import AgentState
+
+
+# Derived files, compared with the log while it is folded (decision D4).
+#
+# A derived file may be older than the log: then it must be what the log said at that time.
+
+LOG_WENT_ON = "the log has gone on since"
+REMADE = "`agentsdir restore` makes it again (of an archived agent after `archive --undo`)"
+SAME_VALUE = "the values are those of the log, the bytes are not"
+CUT = "the last line is cut"
+
+
+class Outcome(NamedTuple):
+    """What a derived file is beside the log: same, stale, differs, missing or unreadable.
+
+    `pointer` leads to the first difference in the value, where there is one.
+    """
+
+    status: str
+    reason: str | None = None
+    pointer: str | None = None
+
+
+def read_document(path: Path, name: str, problems: list[Problem]) -> Piece | None:
+    """Return a document's bytes, or None with the reason among `problems`.
+
+    Raises `FileNotFoundError`.
+    """
+    try:
+        with os.fdopen(open_plain(path), "rb") as stream:
+            data = stream.read(LINE_CAP + 1)
+    except (Invalid, NotRecorded) as error:
+        problems.append(from_refusal(error, name))
+        return None
+    if len(data) > LINE_CAP:
+        problems.append(Problem("oversize", name, f"the document has over {LINE_CAP} bytes"))
+        return None
+    return Piece(name, 1, 0, data)
+
+
+class DocumentCheck:
+    """One derived document: its own schema, and what the log says of it.
+
+    Args:
+        make: returns the document that the log wants.
+        events: the events after which a writer replaces the file.
+        reads: False leaves the file alone: a link stands in place of a folder on the way to it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        kind: str,
+        make: Callable[[AgentState], dict[str, Any]],
+        events: tuple[str, ...] = (),
+        *,
+        reads: bool = True,
+    ) -> None:
+        self.problems: list[Problem] = []
+        self._make = make
+        self._events = events
+        self._wanted: dict[str, Any] | None = None
+        self._was_right = False
+        self.value: Any = NOTHING
+        self.exists = True
+        self.piece: Piece | None = None
+        try:
+            self.piece = read_document(path, name, self.problems) if reads else None
+        except FileNotFoundError:
+            self.exists = False
+        if self.piece is not None:
+            self.value = decode(self.piece, self.problems, document=True)
+            if self.value is not NOTHING:
+                self.problems += breaches(kind, self.value, self.piece)
+
+    def follow(self, record: Record | None, state: AgentState) -> None:
+        """Take note of what the file must be after a line of the log."""
+        if record is not None and record.event in self._events and self.value is not NOTHING:
+            if self._wanted is not None and difference(self._wanted, self.value) is None:
+                self._was_right = True
+            self._wanted = self._make(state)
+
+    def compare(self) -> Iterator[Problem]:
+        """Yield how the file differs from the log, at its end."""
+        # A breach of the schema is said already, and is more to the point than a difference.
+        if self._wanted is None or self.piece is None or self.problems:
+            return
+        found = difference(self._wanted, self.value)
+        if found is None:
+            return
+        if self._was_right:
+            yield Problem("derived-stale", self.piece.file, LOG_WENT_ON)
+            return
+        pointer, reason = found
+        yield self.piece.problem("derived-differs", reason, pointer)
+
+    def outcome(self, state: AgentState) -> Outcome:
+        """Say what the file is beside the log, whose fold is `state`; to the byte."""
+        if not self.exists:
+            return Outcome("missing", REMADE)
+        if self.piece is None or self.value is NOTHING:
+            why = self.problems[0].reason if self.problems else "a link leads to it"
+            return Outcome("unreadable", why)
+        wanted = self._make(state)
+        if self.piece.data == derived.encode_document(wanted):
+            return Outcome("same")
+        found = difference(wanted, self.value)
+        if found is None:
+            return Outcome("differs", SAME_VALUE)
+        return Outcome("stale", LOG_WENT_ON) if self._was_right else _differs(found)
+
+
+def _differs(found: tuple[str, str], where: str = "") -> Outcome:
+    return Outcome("differs", where + found[1], found[0])
+
+
+class StateCheck(DocumentCheck):
+    """state.json, which says itself up to which byte of the log it speaks."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        super().__init__(path, name, "state", derived.state_document)
+        size = self.value.get("logSize") if isinstance(self.value, dict) else None
+        self.log_size = size if type(size) is int else None
+        self._found: tuple[str, str] | None = None
+        self._seen = False
+
+    def follow(self, record: Record | None, state: AgentState) -> None:
+        """Compare where the file says that it stands."""
+        del record
+        if state.position.size == self.log_size:
+            self._seen = True
+            self._found = difference(derived.state_document(state), self.value)
+            self._was_right = self._found is None
+
+    def compare_at(self, end: int) -> Iterator[Problem]:
+        """Yield how the file differs from the log, whose last complete line ends at byte `end`."""
+        if self.piece is None or self.log_size is None or self.problems:
+            return
+        if not self._seen and self.log_size < end:
+            reason = f"no record of the log ends at byte {self.log_size}"
+            yield self.piece.problem("derived-differs", reason, "/logSize")
+        elif self._found is not None:
+            yield self.piece.problem("derived-differs", self._found[1], self._found[0])
+        elif self._seen and self.log_size < end:
+            yield Problem("derived-stale", self.piece.file, LOG_WENT_ON)
+
+    def outcome(self, state: AgentState) -> Outcome:
+        """Say what the file is beside the log; where it names a byte, beside the log up to it."""
+        said = super().outcome(state)
+        if said.status != "differs" or self.log_size is None:
+            return said
+        if not self._seen:
+            return _differs(("/logSize", f"no line of the log ends at byte {self.log_size}"))
+        return said if self._found is None else _differs(self._found)
+
+
+class HistoryCheck:
+    """history.jsonl, read line by line beside the log that it is made of."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.problems: list[Problem] = []
+        self.exists = True
+        self.outcome = Outcome("same")
+        self._name = name
+        self._compares = True
+        self._stream: BinaryIO | None = None
+        self._lines: Iterator[Piece] = iter(())
+        self._cut = b""
+        try:
+            self._stream = os.fdopen(open_plain(path), "rb")
+        except FileNotFoundError:
+            self.exists = False
+            self.outcome = Outcome("missing", REMADE)
+        except (Invalid, NotRecorded) as error:
+            self.problems.append(from_refusal(error, name))
+            self.outcome = Outcome("unreadable", error.message)
+        if self._stream is not None:
+            self._lines = self._read(self._stream)
+
+    def _read(self, stream: BinaryIO) -> Iterator[Piece]:
+        # Up to where it ended when we came: a living writer may go on appending.
+        size = os.fstat(stream.fileno()).st_size
+        for number, offset, length, data in read_lines(stream):
+            if offset + length > size:
+                return
+            if data is None:
+                reason = f"the line has {length} bytes, the limit is {LINE_CAP}"
+                self.problems.append(Problem("oversize", self._name, reason, number, offset))
+            elif not data.endswith(b"\n"):
+                # Appended without fsync: a cut here is what the next writer mends.
+                self.problems.append(Problem("derived-stale", self._name, CUT, number, offset))
+                self._cut = data
+            else:
+                yield Piece(self._name, number, offset, data)
+
+    def follow(self, record: Record) -> Iterator[Problem]:
+        """Compare the next line with what a record adds to history."""
+        wanted = derived.history_line(record)
+        if not wanted or not self._compares or self._stream is None:
+            return
+        piece = next(self._lines, None)
+        if piece is None:
+            self._compares = False
+            reason = f"it ends before event {record.seq}"
+            self.problems.append(Problem("derived-stale", self._name, reason))
+            begins = wanted.startswith(self._cut)
+            self._say(Outcome("stale", reason) if begins else Outcome("differs", CUT))
+        elif piece.data != wanted:
+            yield from self._differs(piece, wanted, record.seq)
+
+    def _say(self, outcome: Outcome) -> None:
+        """Keep what is said first."""
+        if self.outcome.status == "same":
+            self.outcome = outcome
+
+    def _differs(self, piece: Piece, wanted: bytes, seq: int) -> Iterator[Problem]:
+        problems: list[Problem] = []
+        value = _check_line(piece, problems)
+        yield from problems
+        where = f"line {piece.line}, event {seq}: "
+        if value is NOTHING:
+            self._compares = False
+            self._say(Outcome("differs", where + problems[0].reason))
+            return
+        right = decode(Piece("", 1, 0, wanted), [], document=False)
+        if found := difference(right, value):
+            self._compares = False
+            self._say(_differs(found, where))
+            if not problems:
+                reason = f"event {seq}: it {found[1]}"
+                yield piece.problem("derived-differs", reason, found[0])
+        else:
+            self._say(Outcome("differs", where + SAME_VALUE))
+
+    def finish(self, *, sound: bool) -> Iterator[Problem]:
+        """Check the lines that nothing was compared with."""
+        reason = "the log has nothing that this line could come from"
+        for piece in self._lines:
+            if sound and self._compares:
+                yield piece.problem("derived-differs", reason)
+                self._compares = False
+            self._say(Outcome("differs", f"line {piece.line}: {reason}"))
+            problems: list[Problem] = []
+            _check_line(piece, problems)
+            yield from problems
+        if self._cut:
+            self._say(Outcome("differs", f"{CUT}: {reason}"))
+        yield from self.problems
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _check_line(piece: Piece, problems: list[Problem]) -> Any:
+    value = decode(piece, problems, document=False)
+    if value is not NOTHING:
+        problems += breaches("history-entry", value, piece)
+    return value
+
+
+class DerivedFiles:
+    """The derived files of one agent, beside its log as that is folded.
+
+    Args:
+        called: returns what problems call a file.
+    """
+
+    def __init__(self, paths: AgentPaths, called: Callable[[str], str]) -> None:
+        self.descriptor = DocumentCheck(
+            paths.descriptor, called("descriptor.json"), "descriptor", lambda s: s.descriptor
+        )
+        self.session = DocumentCheck(
+            paths.session,
+            called("session.json"),
+            "session",
+            lambda state: derived.session_document(state.session),
+            ("session.created", "session.state"),
+        )
+        self.state = StateCheck(paths.state, called("state.json"))
+        self.manifest = DocumentCheck(
+            paths.manifest,
+            called(derived.MANIFEST),
+            "manifest",
+            derived.manifest_document,
+            ("transcript.synced",),
+            reads=not paths.transcripts.is_symlink(),
+        )
+        self.history = HistoryCheck(paths.history, called("history.jsonl"))
+
+    @property
+    def documents(self) -> tuple[DocumentCheck, ...]:
+        """All but history.jsonl."""
+        return (self.descriptor, self.session, self.state, self.manifest)
+
+    def follow(self, record: Record | None, state: AgentState) -> Iterator[Problem]:
+        """Take note of a line of the log; `state` is the fold as far as that."""
+        if record is not None:
+            yield from self.history.follow(record)
+        for document in self.documents:
+            document.follow(record, state)
+
+    def outcomes(self, state: AgentState) -> dict[str, Outcome]:
+        """Return what each file that there should be is beside the log, by its path."""
+        found = {
+            "descriptor.json": self.descriptor.outcome(state),
+            "session.json": self.session.outcome(state),
+            "state.json": self.state.outcome(state),
+            "history.jsonl": self.history.outcome,
+            derived.MANIFEST: self.manifest.outcome(state),
+        }
+        if not state.transcripts:
+            del found[derived.MANIFEST]
+        return found
+
+    def close(self) -> None:
+        """Close the files."""
+        self.history.close()
+
+
+# One agent's derived files beside the fold of its whole log: what `replay --check` says.
+
+TRIES = 3
+
+
+class Compared(NamedTuple):
+    """One derived file, by its path in the agent's folder, and what it is beside the log."""
+
+    file: str
+    outcome: Outcome
+
+    @property
+    def fails(self) -> bool:
+        """Whether the file is not what a writer could have left there."""
+        return self.outcome.status not in ("same", "stale")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one line of `replay --check --json`."""
+        return {
+            "type": "derived",
+            "file": self.file,
+            "status": self.outcome.status,
+            "pointer": self.outcome.pointer,
+            "reason": self.outcome.reason,
+        }
+
+    def __str__(self) -> str:
+        """Render as a line for people."""
+        status, reason, pointer = self.outcome
+        place = f" at {pointer}" if pointer else ""
+        return f"{self.file}: {status}" + (f": {reason}{place}" if reason else "")
+
+
+def compare_derived(paths: AgentPaths) -> tuple[list[Compared], list[Finding]]:
+    """Compare each derived file with the log; return this, and what is wrong with the log.
+
+    Damage in the log is passed over, as `restore` would: what the rest of it says is compared.
+    Takes no lock; what a living writer is about to write is not missing yet. Raises what
+    `read_agent` raises.
+    """
+    for _ in range(TRIES):
+        size = _log_size(paths)
+        compared, findings = _compare(paths)
+        # A file may have been looked for before the event came that made it.
+        if not any(one.fails for one in compared) or _log_size(paths) == size:
+            break
+    if locks.is_held(paths.turn):
+        compared = [one if one != NO_MANIFEST else AWAITED for one in compared]
+    return compared, findings
+
+
+def _compare(paths: AgentPaths) -> tuple[list[Compared], list[Finding]]:
+    files = DerivedFiles(paths, str)
+
+    def follow(state: AgentState, record: Record | None) -> None:
+        for _problem in files.follow(record, state):
+            pass  # `validate` is who tells of these
+
+    try:
+        reading = read_agent(paths, whole=True, follow=follow)
+        for _problem in files.history.finish(sound=True):
+            pass
+        outcomes = files.outcomes(reading.state)
+    finally:
+        files.close()
+    compared = [Compared(file, outcome) for file, outcome in outcomes.items()]
+    return compared, without_live_tail(paths, reading.findings)
+
+
+def _log_size(paths: AgentPaths) -> int:
+    try:
+        return paths.log.lstat().st_size
+    except OSError:  # whoever reads it says why
+        return 0
+
+
+NO_MANIFEST = Compared(MANIFEST, Outcome("missing", REMADE))
+AWAITED = Compared(MANIFEST, Outcome("stale", "a living writer has yet to make it"))

@@ -1,0 +1,680 @@
+"""`validate` in files and folders: what each must be, an agent's folder, the indexes."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agentsdir.engine import lookup
+from agentsdir.engine.validate.derived import REMADE, DerivedFiles, read_document
+from agentsdir.engine.validate.findings import (
+    NOTHING,
+    Piece,
+    Problem,
+    breaches,
+    decode,
+    difference,
+    from_refusal,
+    kind_of_document,
+    kind_of_line,
+)
+from agentsdir.engine.validate.log import LogCheck
+from agentsdir.formats import ids
+from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, UnsafePath
+from agentsdir.formats.rows import LINE_CAP, read_lines
+from agentsdir.formats.source import Source
+from agentsdir.formats.store import derived, locks, workspace
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.layout import (
+    FORMAT,
+    TEMPORARY,
+    VERSION,
+    AgentPaths,
+    Layout,
+    open_plain,
+)
+from agentsdir.formats.store.settings import read_settings
+from agentsdir.formats.store.transcripts import store_path
+from agentsdir.schemas.rfc3339 import is_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from agentsdir.formats.store.log import Record
+    from agentsdir.formats.store.state import AgentState
+
+
+# One agent's folder, checked: its files, the log, and whether they agree.
+
+FOLDERS = ("transcripts", "workspace")
+FILES = (
+    "descriptor.json",
+    "session.json",
+    "state.json",
+    "history.jsonl",
+    "events.jsonl",
+    ".lock",
+    ".turn",
+)
+_CHUNK = 1024 * 1024
+
+
+class Tally:
+    """What was checked so far: whole files, and JSON values in them."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.records = 0
+        self.agents = 0
+
+
+def check_entry(path: Path, name: str, *, modes: bool, folder: bool) -> Iterator[Problem]:
+    """Check what stands at `path` itself: its type, and (if `modes`) who may read it."""
+    status = path.lstat()
+    if not (stat.S_ISDIR if folder else stat.S_ISREG)(status.st_mode):
+        wanted = "folder" if folder else "regular file"
+        kind = "link" if stat.S_ISLNK(status.st_mode) else "other thing"
+        yield Problem("unsafe-path", name, f"a {kind} stands in place of a {wanted}")
+    elif modes and stat.S_IMODE(status.st_mode) & 0o077:
+        wanted, mode = ("0700" if folder else "0600"), stat.S_IMODE(status.st_mode)
+        yield Problem("wide-mode", name, f"the mode is {mode:04o}, not {wanted}")
+
+
+class AgentCheck:
+    """Checks one agent; `name` is what problems call its folder."""
+
+    def __init__(self, paths: AgentPaths, name: str, tally: Tally, *, modes: bool) -> None:
+        self._paths = paths
+        self._name = name
+        self._tally = tally
+        self._modes = modes
+        self._stored: dict[str, Path] = {}
+        self._derived = DerivedFiles(paths, self._in)
+
+    def run(self) -> Iterator[Problem]:
+        """Yield every problem of the agent. Raises `OSError` where the system refuses a folder."""
+        self._tally.agents += 1
+        odd: set[str] = set()
+        try:
+            for problem in self._all():
+                # Whoever tries to read an oddity meets it again.
+                if problem.id != "unsafe-path" or problem.file not in odd:
+                    yield problem
+                if problem.id == "unsafe-path":
+                    odd.add(problem.file)
+        finally:
+            self._derived.close()
+
+    def _all(self) -> Iterator[Problem]:
+        yield from self._entries()
+        files = self._derived
+        for document in files.documents:
+            yield from document.problems
+        log = LogCheck(self._paths.log, self._in("events.jsonl"), self._is_held, self._follow)
+        try:
+            yield from log.run()
+        except FileNotFoundError:
+            if not self._paths.folder.exists():  # removed while we looked
+                return
+            log.sound = False
+            yield Problem("no-log", self._name, "there is no events.jsonl")
+        yield from files.history.finish(sound=log.sound)
+        yield from self._missing(log.state)
+        self._tally.files += 1 + files.history.exists + sum(one.exists for one in files.documents)
+        self._tally.records += log.records
+        self._tally.records += sum(one.value is not NOTHING for one in files.documents)
+        if log.state is not None:
+            yield from self._identity(log.state)
+            yield from self._transcripts(log.state)
+            yield from self._captured()
+        yield from self._comparisons(log)
+
+    def _in(self, name: str) -> str:
+        return f"{self._name}/{name}"
+
+    def _is_held(self) -> bool:
+        return locks.is_held(self._paths.turn) or locks.is_held(self._paths.lock)
+
+    def _entries(self) -> Iterator[Problem]:
+        yield from check_entry(self._paths.folder, self._name, modes=self._modes, folder=True)
+        for entry in _sorted(self._paths.folder):
+            path, name = Path(entry.path), self._in(entry.name)
+            if entry.name.startswith(TEMPORARY):
+                yield Problem("leftover", name, "a writer that died left it; nothing needs it")
+            elif entry.name in FOLDERS:
+                yield from check_entry(path, name, modes=self._modes, folder=True)
+                if entry.name == "transcripts" and not path.is_symlink() and path.is_dir():
+                    yield from self._tree(path)
+            elif entry.name in FILES or not entry.is_dir(follow_symlinks=False):
+                yield from check_entry(path, name, modes=self._modes, folder=False)
+
+    def _tree(self, top: Path) -> Iterator[Problem]:
+        """Check the entries below transcripts/, and collect the files; links are not followed."""
+        # A list of open folders, since whoever nests them deeper than Python calls is hostile.
+        folders = [("", iter(_sorted(top)))]
+        while folders:
+            inside, entries = folders[-1]
+            entry = next(entries, None)
+            if entry is None:
+                folders.pop()
+                continue
+            native = f"{inside}{entry.name}"
+            path, name = Path(entry.path), self._in(f"transcripts/{native}")
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name.startswith(TEMPORARY):
+                yield Problem("leftover", name, "a writer that died left it; nothing needs it")
+                continue
+            yield from check_entry(path, name, modes=self._modes, folder=is_folder)
+            if is_folder:
+                folders.append((native + "/", iter(_sorted(path))))
+            elif entry.is_file(follow_symlinks=False) and native != "manifest.json":
+                self._stored[native] = path
+
+    def _follow(self, record: Record, log: LogCheck) -> Iterator[Problem]:
+        assert log.state is not None
+        yield from self._derived.follow(record, log.state)
+
+    def _missing(self, state: AgentState | None) -> Iterator[Problem]:
+        files = self._derived
+        wanted = {
+            "descriptor.json": files.descriptor.exists,
+            "session.json": files.session.exists,
+            "state.json": files.state.exists,
+            "history.jsonl": files.history.exists,
+        }
+        if state is not None and state.transcripts:
+            wanted[derived.MANIFEST] = files.manifest.exists
+        for name, exists in wanted.items():
+            if not exists and self._paths.folder.exists():  # else removed while we looked
+                yield Problem("missing", self._in(name), REMADE)
+
+    def _identity(self, state: AgentState) -> Iterator[Problem]:
+        """Check that folder, log, descriptor and session record speak of the same agent."""
+        folder = self._paths.id
+        if state.agent_id != folder:
+            reason = f"the first event says agent {state.agent_id}, the folder {folder}"
+            yield Problem("id-differs", self._in("events.jsonl"), reason, 1, 0, "/data/agent_id")
+        descriptor, piece = self._derived.descriptor.value, self._derived.descriptor.piece
+        if piece is not None and isinstance(descriptor, dict):
+            if found := difference(state.descriptor, descriptor):
+                yield piece.problem("descriptor-differs", f"it {found[1]}", found[0])
+            if descriptor.get("type") == "subagent" and descriptor.get("id") != folder:
+                yield piece.problem("id-differs", f"the folder is {folder}", "/id")
+        record = self._derived.session
+        session, piece = record.value, record.piece
+        if piece is not None and isinstance(session, dict) and session.get("id"):
+            if session["id"] == state.session.id or record.problems:
+                return
+            reason = f"the log says {state.session.id}"
+            record.problems.append(piece.problem("session-id-differs", reason, "/id"))
+            yield record.problems[-1]
+
+    def _comparisons(self, log: LogCheck) -> Iterator[Problem]:
+        if not log.records:
+            return
+        files, end = self._derived, log.position.size
+        seen = files.state.log_size
+        ahead = seen is not None and files.state.piece is not None and seen > end
+        if ahead and not self._is_held():
+            reason = f"state.json was made of {seen} bytes of the log, which has {end} whole ones"
+            yield Problem("log-shorter", self._in("events.jsonl"), reason)
+            return
+        if not log.sound or self._is_held():
+            return
+        yield from files.session.compare()
+        yield from files.manifest.compare()
+        yield from files.state.compare_at(end)
+
+    def _transcripts(self, state: AgentState) -> Iterator[Problem]:
+        for native, entry in sorted(state.transcripts.items()):
+            name = self._in(f"transcripts/{native}")
+            path = self._stored.pop(native, None)
+            try:
+                store_path(self._paths, native)
+            except Invalid as error:
+                yield from_refusal(error, name)
+                continue
+            if path is None:
+                yield Problem("transcript-missing", name, "it was synced, and is not there")
+                continue
+            self._tally.files += 1
+            if type(entry["size"]) is int:
+                yield from self._transcript(path, name, entry["size"], entry["sha256"])
+        for native in sorted(self._stored):
+            name = self._in(f"transcripts/{native}")
+            if not self._is_held():
+                yield Problem("transcript-unlisted", name, "no event of the log names it")
+
+    def _captured(self) -> Iterator[Problem]:
+        folder = self._paths.workspace
+        if folder.is_symlink() or not folder.is_dir():
+            return
+        try:
+            workspace.stored_files(self._paths)
+        except Invalid as error:
+            yield Problem("workspace-differs", self._in("workspace"), error.message)
+
+    def _transcript(self, path: Path, name: str, size: int, digest: str) -> Iterator[Problem]:
+        try:
+            length, found = _measure(path, size)
+        except (Invalid, NotRecorded) as error:
+            yield from_refusal(error, name)
+            return
+        if length < size:
+            reason = f"it has {length} bytes, and {size} were synced"
+            yield Problem("transcript-differs", name, reason, offset=length)
+        elif found != digest:
+            reason = f"the SHA-256 of its first {size} bytes is {found[:16]}…, not {digest[:16]}…"
+            yield Problem("transcript-differs", name, reason)
+        elif length > size and not self._is_held():
+            reason = f"{length - size} bytes came after the last sync"
+            yield Problem("transcript-ahead", name, reason, offset=size)
+
+
+def _sorted(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+
+
+def _measure(path: Path, size: int) -> tuple[int, str]:
+    """Return a file's length, and the SHA-256 of its first `size` bytes."""
+    digest = sha256()
+    with os.fdopen(open_plain(path), "rb") as stream:
+        left = size
+        while left and (chunk := stream.read(min(left, _CHUNK))):
+            digest.update(chunk)
+            left -= len(chunk)
+        return os.fstat(stream.fileno()).st_size, digest.hexdigest()
+
+
+# `validate` in routes/ and slots/: derived from the agents' logs, and never believed.
+#
+# What is wrong there misleads nobody, but says that somebody else wrote it (docs/behaviour.md,
+# "Routes").
+
+_ROUTE = re.compile(r"[0-9a-f]{32}\.json")
+INDEXES = ("routes", "slots")
+
+
+def check_indexes(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
+    """Yield the problems of both folders; one that is not there is none."""
+    for folder, check in ((layout.routes, _route), (layout.slots, _slot)):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        with os.scandir(folder) as entries:
+            found = sorted(entry.name for entry in entries)
+        for entry in found:
+            inside = f"{name}/{folder.name}/{entry}"
+            if entry.startswith(TEMPORARY):
+                yield Problem("leftover", inside, "a writer that died left it; nothing needs it")
+                continue
+            problems = [*check_entry(folder / entry, inside, modes=modes, folder=False)]
+            if not any(problem.id == "unsafe-path" for problem in problems):
+                problems += check(layout, folder / entry, inside, tally)
+            yield from problems
+
+
+def _route(layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Problem]:
+    if _ROUTE.fullmatch(path.name) is None:
+        yield Problem("foreign-entry", name, "its name is no route's")
+        return
+    problems: list[Problem] = []
+    piece = read_document(path, name, problems)
+    value = NOTHING if piece is None else decode(piece, problems, document=True)
+    if piece is not None and value is not NOTHING:
+        tally.files += 1
+        tally.records += 1
+        problems += breaches("route", value, piece)
+    yield from problems
+    if value is NOTHING or any(problem.fails for problem in problems):
+        return
+    key = value["key"]
+    if not _is_named_by(layout, key, path):
+        yield Problem("derived-differs", name, "its name is not the one of its key")
+    elif not _is_so(layout, value["agentId"], lambda state: lookup.holds(state, key)):
+        reason = f"agent {value['agentId']} is not, or no longer, {lookup.says(key)}"
+        yield Problem("derived-stale", name, reason)
+
+
+def _is_named_by(layout: Layout, key: lookup.Key, path: Path) -> bool:
+    try:
+        return lookup.route_path(layout, key) == path
+    except Invalid:  # no key of ours would be written so
+        return False
+
+
+def _slot(_layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Problem]:
+    # Whether an entry counts, the agent's log says: one that does not is no remark.
+    if path.name == ".lock":
+        return
+    if not ids.is_agent_id(path.name):
+        yield Problem("foreign-entry", name, "its name is no agent id")
+        return
+    problems: list[Problem] = []
+    piece = read_document(path, name, problems)
+    yield from problems
+    if piece is None:
+        return
+    tally.files += 1
+    said = piece.data.decode(errors="replace").strip()
+    if said and not is_rfc3339(said):  # empty while the session has not been released yet
+        yield Problem("derived-differs", name, "it holds no time")
+
+
+def _is_so(layout: Layout, agent_id: str, wanted: Callable[[AgentState], bool]) -> bool:
+    try:
+        return wanted(read_agent(layout.agent(agent_id)).state)
+    except AgentsdirError:  # gone, or unreadable, which is said of the agent itself
+        return False
+
+
+# `validate`: which files there are below a path, and what each must be (SPEC.md, "Damage").
+#
+# Content never raises: whatever is wrong with it is a `Problem`. Memory is bounded by a line, or by
+# a document.
+
+__all__ = ["Tally", "validate", "validate_path", "validate_source"]
+
+# The files of the format that are told by name; events.jsonl is one, and has a check of its own.
+NAMES = {
+    "agentsdir.json": "agentsdir",
+    "descriptor.json": "descriptor",
+    "session.json": "session",
+    "state.json": "state",
+    "manifest.json": "manifest",
+    "history.jsonl": "history-entry",
+}
+LOG = "events.jsonl"
+SUFFIXES = (".json", ".jsonl")
+_SNIFFED = 20  # lines in which a stream of records must show one
+
+
+class NothingToValidate(Invalid):
+    """A path holds nothing that this format describes."""
+
+    kind = "nothing-to-validate"
+
+
+def validate(paths: Iterable[Path], tally: Tally | None = None) -> Iterator[Problem]:
+    """Yield the problems of everything below each of `paths`.
+
+    Raises `NothingToValidate` for a path that holds nothing of this format.
+    """
+    for path in paths:
+        yield from validate_path(path, str(path), tally or Tally())
+
+
+def validate_path(
+    path: Path, name: str, tally: Tally, *, kind: str = "", modes: bool = False
+) -> Iterator[Problem]:
+    """Yield the problems of an agents directory, an agent's folder, a file, or a folder of these.
+
+    Args:
+        name: what problems call `path`.
+        kind: the schema to hold a file to, instead of the one that its name or content tells.
+        modes: whether to report permissions for other users; a copy, such as a checkout, has them.
+
+    Raises `NothingToValidate` when there is nothing of this format.
+    """
+    if not path.is_dir():
+        yield from _file(path, name, tally, kind)
+    elif _is_root(path):
+        yield from _root(Layout(path), name, tally, modes=modes)
+    elif _is_agent(path):
+        yield from _agent(path, path.resolve().name, name, tally, modes=modes)
+    else:
+        found = yield from _folder(path, name, tally, modes=modes)
+        if not found:
+            raise NothingToValidate(
+                f"{name} holds no agents directory, no agent and no file of this format"
+            )
+
+
+def validate_source(source: Source, tally: Tally, *, kind: str = "") -> Iterator[Problem]:
+    """Yield the problems of bytes without a name that says what they are.
+
+    JSON Lines if the first line is JSON by itself, else one document. Raises `NothingToValidate`.
+    """
+    with source.open() as stream:
+        first = next((line for line in read_lines(stream) if _is_said(line.data)), None)
+    if first is not None and (first.data is None or _is_json(first.data)):
+        yield from _lines(source, tally, kind)
+    else:
+        with source.open() as stream:
+            data = stream.read(LINE_CAP + 1)
+        yield from _document(Piece(source.name, 1, 0, data), tally, kind)
+
+
+def _is_root(path: Path) -> bool:
+    return (path / "agentsdir.json").is_file() or (path / "agents").is_dir()
+
+
+def _is_agent(path: Path) -> bool:
+    return (path / LOG).exists() or (path / "descriptor.json").is_file()
+
+
+def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
+    known = True
+    yield from check_entry(layout.root, name, modes=modes, folder=True)
+    for entry in _sorted(layout.root):
+        path, inside = Path(entry.path), f"{name}/{entry.name}"
+        if entry.name.startswith(TEMPORARY):
+            yield Problem("leftover", inside, "a writer that died left it; nothing needs it")
+        elif entry.name in ("agents", "archive", *INDEXES):
+            yield from check_entry(path, inside, modes=modes, folder=True)
+        elif entry.name in ("agentsdir.json", "settings.toml", ".lock", ".gitignore"):
+            yield from check_entry(path, inside, modes=modes, folder=False)
+    try:
+        problems: list[Problem] = []
+        piece = read_document(layout.document, f"{name}/agentsdir.json", problems)
+    except FileNotFoundError:
+        yield Problem(
+            "missing", f"{name}/agentsdir.json", "it says that this is an agents directory"
+        )
+    else:
+        if piece is not None:
+            tally.files += 1
+            tally.records += 1
+            value = decode(piece, problems, document=True)
+            problems += _version(value, piece)
+            known = not any(problem.id == "unknown-version" for problem in problems)
+        yield from problems
+    yield from _settings(layout, f"{name}/settings.toml", tally)
+    for folder in (layout.agents, layout.archive):
+        if known and not folder.is_symlink() and folder.is_dir():
+            yield from _agents(folder, f"{name}/{folder.name}", tally, modes=modes)
+    if known:
+        yield from check_indexes(layout, name, tally, modes=modes)
+
+
+def _version(value: Any, piece: Piece) -> Iterator[Problem]:
+    if value is NOTHING:
+        return
+    yield from breaches("agentsdir", value, piece)
+    if not isinstance(value, dict):
+        return
+    if value.get("format") == FORMAT and value.get("version") != VERSION:
+        reason = f"this program knows version {VERSION}, and looks no further"
+        yield piece.problem("unknown-version", reason, "/version")
+    features = value.get("features")
+    for index, feature in enumerate(features if isinstance(features, list) else ()):
+        reason = f"this program does not know {feature!r}, and would not write here"
+        yield piece.problem("unknown-feature", reason, f"/features/{index}")
+
+
+def _settings(layout: Layout, name: str, tally: Tally) -> Iterator[Problem]:
+    if not layout.settings.exists():
+        return
+    tally.files += 1
+    try:
+        said = read_settings(layout).says_unknown
+    except UnsafePath:
+        return  # said of the entry already
+    except Invalid as error:
+        yield Problem(error.kind, name, error.message)
+    else:
+        if said:
+            yield Problem("unknown-setting", name, f"it {said}")
+
+
+def _agents(folder: Path, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
+    for entry in _sorted(folder):
+        inside = f"{name}/{entry.name}"
+        if entry.name.startswith(TEMPORARY):
+            yield Problem("leftover", inside, "a writer that died left it; nothing needs it")
+        elif not ids.is_agent_id(entry.name):
+            yield Problem("foreign-entry", inside, "its name is no agent id")
+        elif not entry.is_dir(follow_symlinks=False):
+            yield from check_entry(Path(entry.path), inside, modes=modes, folder=True)
+        else:
+            yield from _agent(Path(entry.path), entry.name, inside, tally, modes=modes)
+
+
+def _agent(path: Path, agent_id: str, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
+    try:
+        yield from AgentCheck(AgentPaths(path, agent_id), name, tally, modes=modes).run()
+    except FileNotFoundError:
+        return  # removed while we looked
+    except OSError as error:  # one agent that cannot be read does not hide the others
+        yield Problem("unreadable", name, str(error.strerror))
+
+
+def _folder(path: Path, name: str, tally: Tally, *, modes: bool) -> Generator[Problem, None, bool]:
+    """Check what a folder of other things holds of this format; return whether there was any.
+
+    Links are not followed, and files that are none of ours are passed over.
+    """
+    found = False
+    # A list of open folders, since whoever nests them deeper than Python calls is hostile.
+    folders = [(name, iter(_sorted(path)))]
+    while folders:
+        above, entries = folders[-1]
+        entry = next(entries, None)
+        if entry is None:
+            folders.pop()
+            continue
+        child, inside = Path(entry.path), f"{above}/{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            if (child / "agentsdir.json").is_file() or _is_agent(child):
+                yield from validate_path(child, inside, tally, modes=modes)
+                found = True
+            else:
+                folders.append((inside, iter(_sorted(child))))
+        elif entry.is_file(follow_symlinks=False) and entry.name.endswith(SUFFIXES):
+            try:
+                yield from _file(child, inside, tally, "")
+                found = True
+            except NothingToValidate:
+                continue
+    return found
+
+
+def _file(path: Path, name: str, tally: Tally, kind: str) -> Iterator[Problem]:
+    path = path.resolve()  # the person who named a link meant what it leads to
+    if not path.is_file():
+        yield Problem("unsafe-path", name, "it is no regular file")
+        return
+    if path.name == LOG and not kind:
+        log = LogCheck(path, name, _never)
+        yield from log.run()
+        tally.files += 1
+        tally.records += log.records
+        return
+    kind = kind or NAMES.get(path.name, "")
+    if path.suffix == ".jsonl":
+        yield from _lines(Source(name, path=path), tally, kind)
+    elif path.suffix == ".json":
+        problems: list[Problem] = []
+        piece = read_document(path, name, problems)
+        yield from problems
+        if piece is not None:
+            yield from _document(piece, tally, kind)
+    else:
+        yield from validate_source(Source(name, path=path), tally, kind=kind)
+
+
+def _never() -> bool:
+    return False
+
+
+def _document(piece: Piece, tally: Tally, kind: str) -> Iterator[Problem]:
+    problems: list[Problem] = []
+    value = decode(piece, problems, document=True)
+    kind = kind or kind_of_document(value) or ""
+    if not kind:
+        raise NothingToValidate(
+            f"{piece.file} is no document of this format"
+            if value is not NOTHING
+            else f"{piece.file} is no JSON: {problems[0].reason}",
+            hint="--kind KIND says what it is meant to be",
+        )
+    tally.files += 1
+    yield from problems
+    if value is not NOTHING:
+        tally.records += 1
+        yield from breaches(kind, value, piece)
+
+
+def _lines(source: Source, tally: Tally, kind: str) -> Iterator[Problem]:
+    sniffed = set() if kind else _sniff(source)
+    if not kind and not sniffed:
+        raise NothingToValidate(
+            f"{source.name} holds no record, block or event of this format",
+            hint="`agentsdir parse` reads transcripts; --kind KIND says what lines are meant to be",
+        )
+    tally.files += 1
+    if "script-line" in sniffed:
+        kind = "script-line"  # its stream events may lack what the player puts in
+    with source.open() as stream:
+        for number, offset, length, data in read_lines(stream):
+            if data is None:
+                reason = f"the line has {length} bytes, the limit is {LINE_CAP}"
+                yield Problem("oversize", source.name, reason, number, offset)
+            elif _is_said(data):
+                yield from _line(Piece(source.name, number, offset, data), tally, kind)
+
+
+def _line(piece: Piece, tally: Tally, kind: str) -> Iterator[Problem]:
+    problems: list[Problem] = []
+    value = decode(piece, problems, document=False)
+    yield from problems
+    if value is NOTHING:
+        return
+    tally.records += 1
+    kind = kind or kind_of_line(value) or kind_of_document(value) or ""
+    if kind:
+        yield from breaches(kind, value, piece)
+    else:
+        yield piece.problem("unknown-kind", "it is no record, block or event of this format")
+
+
+def _sniff(source: Source) -> set[str]:
+    """Return the kinds of the first lines, as far as they are of this format."""
+    kinds = set()
+    with source.open() as stream:
+        for line in islice(read_lines(stream), _SNIFFED):
+            try:
+                value = orjson.loads(line.data or b"")
+            except orjson.JSONDecodeError:
+                continue
+            kinds.add(kind_of_line(value) or kind_of_document(value) or "")
+    return kinds - {""}
+
+
+def _is_said(data: bytes | None) -> bool:
+    return data is None or not data.isspace()
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -1,0 +1,323 @@
+"""What `validate` finds, and the check of one JSON text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from agentsdir.formats import jsontext
+from agentsdir.formats.blocks import BLOCK_TYPES, EVENT_TYPES
+from agentsdir.formats.errors import UnsafePath
+from agentsdir.formats.findings import ERROR, INFO, KINDS, WARNING
+from agentsdir.formats.rows import salvage
+from agentsdir.schemas import check, places
+from agentsdir.schemas.violations import shown
+
+if TYPE_CHECKING:
+    from agentsdir.formats.errors import Invalid, NotRecorded
+    from agentsdir.formats.findings import Finding
+
+
+# A problem, and the table of all it can be (docs/operations.md, "What `validate` finds").
+
+# id → (severity, meaning); the ids of readers' findings can be problems too.
+PROBLEMS: dict[str, tuple[str, str]] = {
+    "schema": (ERROR, "a value breaks the schema of its kind"),
+    "duplicate-key": (ERROR, "an object has the same key twice, and readers keep either"),
+    "big-integer": (ERROR, "an integer is beyond 2^53 - 1, and readers round it"),
+    "unknown-kind": (ERROR, "a line among records of this format is none of them"),
+    "unknown-version": (ERROR, "an agents directory is of another format or version"),
+    "unknown-feature": (INFO, "an agents directory needs a feature that this program cannot write"),
+    "bad-settings": (ERROR, "settings.toml cannot be read, or sets what there is not"),
+    "unknown-setting": (INFO, "settings.toml sets what this program does not know"),
+    "unsafe-path": (ERROR, "a link, a FIFO or another oddity stands in place of a file or folder"),
+    "wide-mode": (WARNING, "other users may read or change a file or folder"),
+    "leftover": (INFO, "a writer that died left a temporary file"),
+    "foreign-entry": (INFO, "an entry in agents/, routes/ or slots/ does not belong there"),
+    "missing": (WARNING, "a file that belongs here is not there, but can be made again"),
+    "no-log": (ERROR, "an agent has no events.jsonl, and cannot be known"),
+    "first-event": (ERROR, "session.created does not stand at the beginning, or not only there"),
+    "id-differs": (ERROR, "the agent id inside is not the folder's"),
+    "session-id-differs": (ERROR, "not all of an agent's files name the same session"),
+    "illegal-transition": (ERROR, "a session went from one state to another that it cannot reach"),
+    "turn-order": (ERROR, "messages and turns do not follow each other as they must"),
+    "after-close": (ERROR, "a log goes on after its session's end with what cannot stand there"),
+    "spawn-order": (ERROR, "a spawned agent begins, ends or is dropped when it cannot"),
+    "outgoing-order": (ERROR, "an outgoing text is there twice, or delivered when it cannot be"),
+    "derived-differs": (ERROR, "a derived file is not what the log says"),
+    "derived-stale": (INFO, "a derived file is right, but older than the log"),
+    "workspace-differs": (ERROR, "captured files are not what their manifest says"),
+    "transcript-missing": (ERROR, "a raw transcript that was synced is not there"),
+    "transcript-differs": (ERROR, "a raw transcript does not begin with what was synced"),
+    "transcript-ahead": (INFO, "a raw transcript holds more than was recorded of it"),
+    "transcript-unlisted": (INFO, "a file among the transcripts was never recorded"),
+}
+
+
+class Problem(NamedTuple):
+    """One breach or remark: file, line from 1, byte offset in the file, JSON pointer in the value.
+
+    What does not apply is None.
+    """
+
+    id: str
+    file: str
+    reason: str
+    line: int | None = None
+    offset: int | None = None
+    pointer: str | None = None
+
+    @property
+    def severity(self) -> str:
+        """`error`, `warning` or `info`, fixed per id."""
+        return (PROBLEMS.get(self.id) or KINDS[self.id])[0]
+
+    @property
+    def fails(self) -> bool:
+        """Whether it makes `validate` exit 1."""
+        return self.severity != INFO
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one line of `validate --json`."""
+        return {
+            "id": self.id,
+            "severity": self.severity,
+            "file": self.file,
+            "line": self.line,
+            "offset": self.offset,
+            "pointer": self.pointer,
+            "reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        """Render as compilers do: ``file:line: id: reason at /pointer (byte N)``."""
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        inside = f" at {self.pointer}" if self.pointer else ""
+        where = "" if self.offset is None else f" (byte {self.offset})"
+        # Names and keys may hold line feeds, and must not look like a problem of their own.
+        return f"{place}: {self.id}: {self.reason}{inside}{where}".replace("\n", "\\n")
+
+
+def from_finding(finding: Finding) -> Problem:
+    """Return a reader's finding as a problem."""
+    return Problem(finding.id, finding.file, finding.message, finding.line, finding.offset)
+
+
+def from_refusal(error: Invalid | NotRecorded, file: str) -> Problem:
+    """Return why a file could not be opened as a problem."""
+    kind = "unsafe-path" if isinstance(error, UnsafePath) else "unreadable"
+    return Problem(kind, file, error.message)
+
+
+# One JSON text, checked: is it JSON, does it survive any reader, does it keep its schema.
+
+_COMPACT = orjson.OPT_STRICT_INTEGER
+_INDENTED = orjson.OPT_STRICT_INTEGER | orjson.OPT_INDENT_2
+_BRANCHED = ("event", "block", "stream-event", "script-line", "descriptor", "history-entry")
+NOTHING: Any = object()
+
+
+class Piece(NamedTuple):
+    """A JSON text inside a file: where it begins, and its bytes (a last LF may be among them)."""
+
+    file: str
+    line: int
+    offset: int
+    data: bytes
+
+    def problem(self, kind: str, reason: str, pointer: str = "") -> Problem:
+        """Return a problem with the value at `pointer`, placed at its line and byte."""
+        # The whole value is where the text begins: a hostile text is not searched for it.
+        begin = len(self.data) - len(self.data.lstrip(b" \t\r\n"))
+        at = places.find(self.data, pointer) if pointer else begin
+        return self.problem_at(kind, reason, at, pointer)
+
+    def problem_at(self, kind: str, reason: str, at: int, pointer: str = "") -> Problem:
+        """Return a problem placed at byte `at` of the text."""
+        line = self.line + self.data.count(b"\n", 0, at)
+        return Problem(kind, self.file, reason, line, self.offset + at, pointer or None)
+
+
+def decode(piece: Piece, problems: list[Problem], *, document: bool) -> Any:
+    """Return the value of a piece, or `NOTHING` when it is no JSON; remarks go to `problems`."""
+    try:
+        value = orjson.loads(piece.data)
+    except orjson.JSONDecodeError as error:
+        problems.append(_not_json(piece, error, document=document))
+        return NOTHING
+    brackets = piece.data.count(b"[") + piece.data.count(b"{")
+    if brackets > jsontext.MAX_DEPTH and jsontext.deeper_than(value, jsontext.MAX_DEPTH):
+        # Where the flaws of such a text stand is not worth the time that a search would take.
+        problems.append(piece.problem("too-deep", f"nests deeper than {jsontext.MAX_DEPTH} levels"))
+        return value
+    if not _is_canonical(value, piece.data):
+        for place in places.flaws(piece.data):
+            reason = (
+                "the key stands in its object twice"
+                if place.flaw == "duplicate-key"
+                else "the integer is beyond 2^53 - 1"
+            )
+            problems.append(piece.problem_at(place.flaw, reason, place.offset, place.pointer))
+    return value
+
+
+def breaches(kind: str, value: Any, piece: Piece) -> list[Problem]:
+    """Return what in a decoded value breaks the schema of `kind`."""
+    violations = check(kind, value)
+    if not violations:
+        return []
+    # A block is a block of some type, and that is what its reader looks for.
+    field = "event" if kind == "event" else "type"
+    branch = value.get(field) if isinstance(value, dict) and kind in _BRANCHED else None
+    label = f"{kind} {branch:.40}" if isinstance(branch, str) else kind
+    return [piece.problem("schema", f"{label}: {v.reason}", v.pointer) for v in violations]
+
+
+def _is_canonical(value: Any, data: bytes) -> bool:
+    """Tell whether `data` is how we would write `value`: then no reader can see it otherwise."""
+    body = data.removesuffix(b"\n")
+    try:
+        return body in (orjson.dumps(value, option=_COMPACT), orjson.dumps(value, option=_INDENTED))
+    except TypeError:  # a big integer, or deeper than orjson writes
+        return False
+
+
+def _not_json(piece: Piece, error: orjson.JSONDecodeError, *, document: bool) -> Problem:
+    text = piece.data.decode(errors="replace")
+    if document:
+        ends = error.pos >= len(text.rstrip())
+        at = len(text[: error.pos].encode())
+        kind = "half-document" if ends and text.strip() else "bad-json"
+        return piece.problem_at(kind, f"not JSON: {error.msg}", min(at, len(piece.data)))
+    found = salvage(piece.data)
+    kind = found.finding or "bad-json"
+    return Problem(kind, piece.file, found.message or "not JSON", piece.line, piece.offset)
+
+
+def kind_of_line(value: Any) -> str | None:
+    """Return which kind of line an object is, by its discriminator; None for none of ours.
+
+    Foreign transcripts share some of our words, so a word alone is not enough.
+    """
+    if not isinstance(value, dict):
+        return None
+    keys = value.keys()
+    if isinstance(value.get("event"), str) and {"seq", "prev", "session_id"} & keys:
+        return "event"
+    if "type" not in keys and "agentId" in keys:
+        return "session-list"
+    kind = value.get("type")
+    if not isinstance(kind, str):
+        return None
+    if kind in EVENT_TYPES:
+        return "stream-event"
+    if kind in ("start", "reset") and {"at", "seq"} & keys:
+        return "history-entry"
+    if {"id", "conversationId"} <= keys or (
+        kind in BLOCK_TYPES and {"id", "conversationId"} & keys and "parentAgentId" not in keys
+    ):
+        return "block"
+    if kind in _MARKED and _MARKED[kind][0] in keys:
+        return _MARKED[kind][1]
+    if kind in _CONTROL and keys - {"type"} <= _CONTROL[kind]:
+        return "script-line"
+    return None
+
+
+_MARKED = {
+    "turn": ("messageId", "turn-result"),
+    "error": ("exitCode", "error"),
+    "agent": ("agentId", "new-agent"),
+    "archived": ("agentId", "archived"),
+    "native-session": ("modifiedAt", "native-session"),
+    "unarchived": ("agentId", "archived"),
+    "restored": ("agentId", "restored"),
+    "removed": ("agentId", "removed"),
+    "interrupted": ("turns", "interrupted"),
+    "abort-cleared": ("agentId", "abort-cleared"),
+    "closed": ("agentId", "closed"),
+    "spawned": ("agentId", "spawned"),
+    "outgoing": ("agentId", "outbox-entry"),
+    "trusted": ("root", "trusted"),
+    "untrusted": ("root", "trusted"),
+    "derived": ("status", "derived"),
+}
+_CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
+
+# Documents that carry no discriminator, told by keys that only they have together.
+_SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
+    ("session", frozenset({"id", "state", "provider_name"})),
+    ("state", frozenset({"sessionId", "logSize"})),
+    ("session-runtime", frozenset({"sessionId", "blocks"})),
+    ("session-saved", frozenset({"sessionId", "workspaceFiles"})),
+    ("inspection", frozenset({"sessionId", "log"})),
+    ("session-list", frozenset({"sessionId", "status"})),
+    ("parse-report", frozenset({"lines", "conversations"})),
+    ("route", frozenset({"agentId", "key"})),
+    ("outgoing-text", frozenset({"agent_id", "channelId"})),
+    ("usage", frozenset({"inputTokens", "totalTokens"})),
+    ("workspace-manifest", frozenset({"cwd", "files"})),
+    ("adapter", frozenset({"name", "builtIn"})),
+    ("problem", frozenset({"id", "severity", "reason"})),
+    ("finding", frozenset({"id", "severity", "message"})),
+)
+
+
+def kind_of_document(value: Any) -> str | None:
+    """Return which kind of document a value is, by its shape; None for none of ours."""
+    if not isinstance(value, dict):
+        return None
+    if value.get("format") == "agentsdir":
+        return "agentsdir"
+    if kind_of_line(value) == "block":  # which has some fields of other documents
+        return "block"
+    for kind, keys in _SHAPES:
+        if keys <= value.keys():
+            return kind
+    if line := kind_of_line(value):
+        return line
+    files = value.get("files")
+    if isinstance(files, list) and all(isinstance(f, dict) and "sha256" in f for f in files):
+        return "manifest"
+    if _DESCRIBED.get(str(value.get("type")), set()) & value.keys():
+        return "descriptor"
+    return None
+
+
+_DESCRIBED = {
+    "user": {"connector", "userId", "channelId"},
+    "cron": {"id"},
+    "heartbeat": {"type"},
+    "subagent": {"parentAgentId"},
+}
+
+
+def difference(
+    wanted: Any, found: Any, pointer: str = "", depth: int = 0
+) -> tuple[str, str] | None:
+    """Return pointer and reason of the first difference; fields that only `found` has are none.
+
+    A newer program may add fields to a derived file, and is not wrong about it. What nests deeper
+    than the format allows is passed over: that is said of it already.
+    """
+    if depth > jsontext.MAX_DEPTH:
+        return None
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key, value in wanted.items():
+            here = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+            if key not in found:
+                return here, "lacks what the log says"
+            if inner := difference(value, found[key], here, depth + 1):
+                return inner
+        return None
+    if isinstance(wanted, list) and isinstance(found, list):
+        if len(wanted) != len(found):
+            return pointer, f"holds {len(found)} items, the log says {len(wanted)}"
+        for index, (left, right) in enumerate(zip(wanted, found, strict=True)):
+            if inner := difference(left, right, f"{pointer}/{index}", depth + 1):
+                return inner
+        return None
+    if type(wanted) is type(found) and wanted == found:
+        return None
+    return pointer, f"holds {shown(found)}, the log says {shown(wanted)}"

@@ -1,0 +1,313 @@
+"""`validate` in one events.jsonl: lines, order, schemas, transitions, turns, loose ends."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from agentsdir.engine.validate.findings import (
+    Piece,
+    Problem,
+    breaches,
+    decode,
+    from_finding,
+    from_refusal,
+)
+from agentsdir.formats.errors import Invalid, NotRecorded
+from agentsdir.formats.store import derived
+from agentsdir.formats.store.log import Position, open_log, read_log
+from agentsdir.formats.store.state import (
+    BROKEN,
+    TRANSITIONS,
+    SessionState,
+    apply,
+    begin,
+    breach_after_close,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from agentsdir.formats.store.log import LogLine, Record
+    from agentsdir.formats.store.state import AgentState
+
+
+# Whether messages and turns follow each other as they must.
+#
+# See docs/behaviour.md, "Sessions and turns".
+
+_ENDS = ("turn.complete", "turn.error", "turn.aborted")
+
+
+# What a turn does before its end.
+_WITHIN = (
+    "abort.requested",
+    "abort.cleared",
+    "message.sent",
+    "provider.fallback",
+    "spawn.requested",
+)
+
+
+class TurnCheck:
+    """Follows one log: one message, one turn; started once, ended once, delivered once."""
+
+    def __init__(self) -> None:
+        self._messages: set[str] = set()
+        self._waiting: set[str] = set()
+        self._turn: str | None = None
+        self._ended = False
+        self._asked = False
+        self._closed = False
+        self._undelivered: set[str] = set()
+
+    def breach(self, record: Record) -> tuple[str, str] | None:
+        """Return what is wrong with a record after those before it, and a JSON pointer to it."""
+        data, event = record.data, record.event
+        if event == "session.state":
+            self._closed = data.get("to") == "terminated"
+        elif event == "message.enqueued":
+            return self._enqueue(str(data.get("message_id")))
+        elif event == "turn.start":
+            return self._start(data)
+        elif event in _ENDS:
+            return self._end(str(data.get("turn_id")))
+        elif event in _WITHIN:
+            return self._go_on(event, str(data.get("turn_id")))
+        elif event == "message.delivered":
+            return self._deliver(str(data.get("message_id")), data.get("outcome"))
+        elif event == "block" and data.get("turn_id") not in (None, self._turn):
+            return "no such turn is open", "/data/turn_id"
+        return None
+
+    def _enqueue(self, message: str) -> tuple[str, str] | None:
+        known = message in self._messages
+        self._messages.add(message)
+        self._waiting.add(message)
+        return (f"message {message} is there already", "/data/message_id") if known else None
+
+    def _start(self, data: dict[str, Any]) -> tuple[str, str] | None:
+        before, self._turn, self._ended = self._turn, str(data.get("turn_id")), False
+        named = data.get("message_ids")
+        messages = {str(message) for message in named} if isinstance(named, list) else set()
+        strange = messages - self._waiting
+        self._waiting -= messages
+        self._undelivered, self._asked = messages, False
+        if before is not None:
+            return f"turn {before} is not over", "/data/turn_id"
+        if strange:
+            return f"message {min(strange)} is not waiting", "/data/message_ids"
+        return None
+
+    def _end(self, turn: str) -> tuple[str, str] | None:
+        if turn != self._turn or self._ended:
+            return f"turn {turn} is not open", "/data/turn_id"
+        self._ended = True
+        if not self._undelivered:
+            self._turn = None
+        return None
+
+    def _go_on(self, event: str, turn: str) -> tuple[str, str] | None:
+        if turn != self._turn or self._ended:
+            return f"turn {turn} does not run", "/data/turn_id"
+        if event == "abort.cleared" and not self._asked:
+            return f"turn {turn} was not asked to end", "/data/turn_id"
+        if event.startswith("abort."):
+            self._asked = event == "abort.requested"
+        return None
+
+    def _deliver(self, message: str, outcome: Any) -> tuple[str, str] | None:
+        if message in self._waiting:  # given up before any turn took it
+            self._waiting.discard(message)
+            if not self._closed:
+                return f"no turn has taken message {message}", "/data/message_id"
+            reason = f"no turn has taken message {message}, and it is {outcome}"
+            return None if outcome == "aborted" else (reason, "/data/outcome")
+        if message not in self._undelivered or not self._ended:
+            return f"message {message} is not at its turn's end", "/data/message_id"
+        self._undelivered.discard(message)
+        if not self._undelivered:
+            self._turn = None
+        return None
+
+
+# Whether spawned agents and outgoing texts come and go as they must (SPEC.md, "Events").
+
+_SPAWNING = ("spawn.requested", "agent.spawned", "spawn.dropped")
+
+
+class LooseEnds:
+    """Follows one log: what began there, and whether it has ended."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, str] = {}
+        self._handed_out: dict[str, bool] = {}
+
+    def breach(self, record: Record) -> tuple[str, str, str] | None:
+        """Return what is wrong with a record after those before it: problem, reason, pointer."""
+        if record.event in _SPAWNING:
+            child = str(record.data.get("child"))
+            status = str(record.data.get("status", record.event))
+            reason = self._spawn(child, status)
+            return None if reason is None else ("spawn-order", reason, "/data/child")
+        if record.event.startswith("outgoing"):
+            message = str(record.data.get("message_id"))
+            reason = self._outgoing(message, handed_out=record.event == "outgoing.delivered")
+            return None if reason is None else ("outgoing-order", reason, "/data/message_id")
+        return None
+
+    def _spawn(self, child: str, status: str) -> str | None:
+        before, self._children[child] = self._children.get(child), status
+        if before in ("success", "error", "spawn.dropped"):
+            return f"subagent {child} has ended before"
+        if status == "spawn.requested" and before is not None:
+            return f"subagent {child} was asked for before"
+        if status == "running" and before == "running":
+            return f"subagent {child} runs already"
+        if status == "spawn.dropped" and before != "spawn.requested":
+            return f"subagent {child} does not wait for a turn's end"
+        return None
+
+    def _outgoing(self, message: str, *, handed_out: bool) -> str | None:
+        before = self._handed_out.get(message)
+        self._handed_out[message] = handed_out
+        if handed_out:
+            return None if before is False else f"text {message} is not there to be delivered"
+        return None if before is None else f"text {message} is there already"
+
+
+# One events.jsonl, read once: lines, order, schemas, identity, transitions; folded on the way.
+
+
+class LogCheck:
+    """Checks one log. When `run` is through, `state` is the fold of its readable records.
+
+    `sound` is False from the first line on that cannot be read, or is not in order: what the fold
+    says after that is not what a writer knew, so nothing is compared with it.
+
+    Args:
+        name: what problems call the file.
+        held: tells whether a living writer may be in the middle of the last line.
+        follow: called after each line that has a record, with the record, while all is sound.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        held: Callable[[], bool],
+        follow: Callable[[Record, LogCheck], Iterator[Problem]] | None = None,
+    ) -> None:
+        self._path = path
+        self._name = name
+        self._held = held
+        self._follow = follow
+        self.state: AgentState | None = None
+        self.position = Position()
+        self.records = 0
+        self.sound = True
+        self._turns = TurnCheck()
+        self._loose_ends = LooseEnds()
+
+    def run(self) -> Iterator[Problem]:
+        """Yield the problems of the log, in its order. Raises `FileNotFoundError`."""
+        try:
+            stream = open_log(self._path)
+        except (Invalid, NotRecorded) as error:
+            self.sound = False
+            yield from_refusal(error, self._name)
+            return
+        with stream:
+            for line in read_log(stream, self._name):
+                yield from self._line(line, stream.fileno())
+        if self.records == 0:
+            self.sound = False
+            yield Problem("first-event", self._name, "the log holds no readable record")
+
+    def _line(self, line: LogLine, descriptor: int) -> Iterator[Problem]:
+        for finding in line.findings:
+            if finding.id == "torn-tail":
+                if not self._held():
+                    yield from_finding(finding)
+                return
+            self.sound = False
+            yield from_finding(finding)
+        self.position = line.after
+        if line.record is None:
+            return
+        self.records += 1
+        broken = False
+        if not line.findings or not _is_damaged(line):
+            data = os.pread(descriptor, line.length, line.offset)
+            piece = Piece(self._name, line.number, line.offset, data)
+            problems: list[Problem] = []
+            value = decode(piece, problems, document=False)
+            problems += breaches("event", value, piece)
+            broken = bool(problems)
+            yield from problems
+            yield from self._meaning(line.record, piece)
+        yield from self._fold(line, broken=broken)
+
+    def _meaning(self, record: Record, piece: Piece) -> Iterator[Problem]:
+        """Check what a schema cannot say: the record among those before it."""
+        state = self.state
+        if state is None:
+            if record.event != "session.created" and self.records == 1:
+                reason = f"the log begins with {record.event}, not with session.created"
+                yield piece.problem("first-event", reason, "/event")
+            return
+        if record.event == "session.created":
+            yield piece.problem("first-event", "a second session.created", "/event")
+        if record.session_id != state.session.id:
+            reason = f"the first event names session {state.session.id}"
+            yield piece.problem("session-id-differs", reason, "/session_id")
+        if record.event == "session.state":
+            yield from self._transition(record.data, state.session.state, piece)
+        if not self.sound:
+            return  # after a loss the records that are left cannot follow each other
+        if breach := self._turns.breach(record):
+            yield piece.problem("turn-order", *breach)
+        if loose := self._loose_ends.breach(record):
+            yield piece.problem(*loose)
+        if late := breach_after_close(state, record.event, record.data):
+            yield piece.problem("after-close", late, "/event")
+
+    def _transition(
+        self, data: dict[str, Any], now: SessionState, piece: Piece
+    ) -> Iterator[Problem]:
+        try:
+            wanted = SessionState(data["to"])
+        except (KeyError, ValueError):
+            return  # the schema has said so
+        if data.get("from") != now.value:
+            yield piece.problem("illegal-transition", f"the session was {now}", "/data/from")
+        if wanted not in TRANSITIONS[now]:
+            reason = f"a session cannot go {now} → {wanted}"
+            yield piece.problem("illegal-transition", reason, "/data/to")
+
+    def _fold(self, line: LogLine, *, broken: bool) -> Iterator[Problem]:
+        record = line.record
+        assert record is not None
+        try:
+            if self.state is not None:
+                apply(self.state, record)
+            elif record.event == "session.created":
+                self.state = begin(record)
+            else:
+                self.sound = False
+            if self.state is not None:
+                self.state.position = line.after
+                self.state.history_size += len(derived.history_line(record))
+        except BROKEN as error:
+            self.sound = False
+            if not broken:
+                reason = f"a {record.event} record lacks or mistypes {error}"
+                yield Problem("bad-data", self._name, reason, line.number, line.offset)
+        if self.state is not None and self.sound and self._follow is not None:
+            yield from self._follow(record, self)
+
+
+def _is_damaged(line: LogLine) -> bool:
+    """Tell whether a line's record had to be taken out of other bytes."""
+    return any(finding.id not in ("seq-gap", "chain-break") for finding in line.findings)

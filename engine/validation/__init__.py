@@ -1,1 +1,0 @@
-"""`validate`: what is on disk, held against the format."""

@@ -1,1 +1,0 @@
-"""The agents directory on disk (SPEC.md): where things stand, and how they are written."""

@@ -1,0 +1,545 @@
+"""Where an adapter puts what it reads: a whole session, or one that grows."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, insort
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import orjson
+
+from agentsdir.formats import blocks, jsontext
+from agentsdir.formats.blocks import MAIN, add_usage, is_beyond, larger_usage, less_usage, no_usage
+from agentsdir.formats.findings import Drifts
+from agentsdir.formats.jsontext import CONTAINERS, deeper_than
+from agentsdir.formats.rows import Tally
+from agentsdir.formats.source import LineSpool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from agentsdir.formats.blocks import Block, StreamEvent, Usage
+    from agentsdir.formats.findings import Finding
+
+    View: TypeAlias = Literal["live", "all"]
+
+
+# What an adapter writes into, be it a whole session or one that grows.
+
+
+class BlockSink(Protocol):
+    """What an adapter writes into: a `ParseSink` for a whole session, a `LiveSink` as it grows."""
+
+    wants_hidden: bool
+    tally: Tally
+    drifts: Drifts
+    conversations: dict[str, Conversation]
+    client_version: str | None
+    counted: set[int] | None
+    repeated: Usage
+    own_count: Usage | None
+    uncounted: bool
+
+    def add(self, block: Block) -> int:
+        """Append a block; return its handle, `DROPPED` for an unwanted hidden one."""
+
+    def __len__(self) -> int:
+        """Return how many blocks were added, which is the handle of the next one."""
+
+    def move(self, handle: int, position: int, rank: int) -> None:
+        """Show the block that was added last before the one whose handle is `position`.
+
+        Blocks that were moved to one position stand there by `rank`, and those of one rank as they
+        came. Where no block of that handle or a higher one was added, they stand last.
+        """
+
+    def amend(self, handle: int, **late: Any) -> None:
+        """State fields of a block that were unknown when it was added."""
+
+    def supersede(self, handle: int, reason: str) -> None:
+        """Mark a block as replaced, for a reason in kebab-case."""
+
+    def reword(self, handle: int, kind: str, content: str) -> bool:
+        """Give a block of type `kind` other words; return False if it is none or has them."""
+
+    def finding(self, finding: Finding) -> None:
+        """Record a remark about the input."""
+
+    def conversation(
+        self, name: str, *, parent: str | None = None, link: Link | None = None
+    ) -> Conversation:
+        """Return (and if need be open) a conversation, setting what is given."""
+
+    def use(self, conversation: str, usage: Usage) -> None:
+        """Count one model message's tokens."""
+
+    def open_main(self) -> Conversation:
+        """Return the main conversation, so that even an empty session has one."""
+
+
+# Where an adapter puts what it reads: blocks, late facts about them, findings, counts.
+#
+# A transcript says some things about a block only later (a call's outcome, that a rewind replaced
+# it, the final token count). So blocks are written once, as they come, into a spool; what becomes
+# known afterwards is kept apart as a suffix and joined on the way out. One decode of the input,
+# memory independent of its size, and no second look at a file that somebody may be writing.
+
+DROPPED = -1
+# Where foreign values of any depth can stand: by block type, and in what comes late.
+_NESTED = {
+    "user_message": ("content",),
+    "tool_use": ("input",),
+    "tool_result": ("output", "display"),
+    "subagent": ("display",),
+    "system": ("metadata",),
+}
+_LATE = frozenset({"output", "metadata"})
+_DEEPEST = jsontext.MAX_DEPTH - 1  # the block itself is a level
+
+
+class Link(NamedTuple):
+    """How a subagent's thread was tied to its call, and how sure that is."""
+
+    method: str
+    confidence: Literal["exact", "likely", "guess", "none"]
+
+
+class Conversation:
+    """One thread: its parent conversation, its link to it, and its tokens."""
+
+    __slots__ = ("link", "parent", "usage")
+
+    def __init__(self) -> None:
+        self.parent: str | None = None
+        self.link: Link | None = None
+        self.usage: Usage = no_usage()
+
+
+class ParseSink:
+    """Collects one session (a main transcript and its children).
+
+    Args:
+        hidden: keep blocks marked `hidden`; otherwise `add` drops them.
+        counted: the model messages that other sessions counted, by hash; the reader adds its own.
+    """
+
+    def __init__(self, *, hidden: bool = False, counted: set[int] | None = None) -> None:
+        self.wants_hidden = hidden
+        self.counted = counted
+        # What of the usage is that of messages which another session counted already.
+        self.repeated = no_usage()
+        # What the client itself says that the session cost, and whether it spent what nobody says.
+        self.own_count: Usage | None = None
+        self.uncounted = False
+        self.tally = Tally()
+        self.findings: list[Finding] = []
+        self.drifts = Drifts()
+        self.conversations: dict[str, Conversation] = {}
+        self.client_version: str | None = None
+        self._spool = LineSpool()
+        self._late: dict[int, bytes] = {}
+        self._superseded: dict[int, str] = {}
+        self._reworded: dict[int, bytes] = {}
+        # What was arranged: runs of handles, in the order in which they are shown.
+        self._runs: list[range] | None = None
+        # By position: the ranks and handles of the blocks that were moved there, in order.
+        self._moved: dict[int, list[tuple[int, int]]] = {}
+        # For each block, an index into `_kinds`: its (conversation, type), for the counts.
+        self._kind_of: list[int] = []
+        self._kinds: dict[tuple[str, str], int] = {}
+
+    def add(self, block: Block) -> int:
+        """Append a block; return its handle for `amend`, `DROPPED` for an unwanted hidden one."""
+        if "hidden" in block and block["hidden"] and not self.wants_hidden:
+            return DROPPED
+        kind = block["type"]
+        try:
+            line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
+        except TypeError:
+            line = _encode_lossy(block)
+        for name in _NESTED.get(kind, ()):
+            value = block.get(name)
+            if type(value) in CONTAINERS and deeper_than(value, _DEEPEST):
+                line = _encode_lossy(block)
+        self._spool.add(line)
+        key = (block["conversationId"], kind)
+        number = self._kinds.get(key)
+        if number is None:
+            self.conversation(key[0])
+            number = self._kinds[key] = len(self._kinds)
+        handles = self._kind_of
+        handles.append(number)
+        return len(handles) - 1
+
+    def amend(self, handle: int, **late: Any) -> None:
+        """State fields of a block that were unknown when it was added, each at most once."""
+        if handle != DROPPED and late:
+            suffix = b"," + _encode_late(late)[1:-1]
+            known = self._late.get(handle)
+            self._late[handle] = suffix if known is None else known + suffix
+
+    def supersede(self, handle: int, reason: str) -> None:
+        """Mark a block as replaced, for a reason in kebab-case; the first reason counts."""
+        if handle != DROPPED:
+            self._superseded.setdefault(handle, reason)
+
+    def reword(self, handle: int, kind: str, content: str) -> bool:
+        """Give a block of type `kind` other words; return False if it is none or has them."""
+        line = self._reworded.get(handle) or next(self._spool.lines(handle, handle + 1))
+        block = orjson.loads(line)
+        if block["type"] != kind or block["content"] == content:
+            return False
+        block["content"] = content
+        try:
+            self._reworded[handle] = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
+        except TypeError:
+            self._reworded[handle] = _encode_lossy(block)
+        return True
+
+    def arrange(self, runs: Iterable[range]) -> None:
+        """Show these runs of blocks next; what no call names is not shown, having been replaced.
+
+        For who writes blocks before the end of the input tells their order. Without any call all
+        blocks are shown as they were added.
+        """
+        self._runs = [*(self._runs or ()), *runs]
+
+    def move(self, handle: int, position: int, rank: int) -> None:
+        """Show a block before the one whose handle is `position`, among others there by rank."""
+        if handle != DROPPED:
+            insort(self._moved.setdefault(position, []), (rank, handle))
+
+    def __len__(self) -> int:
+        """Return how many blocks were added, which is the handle of the next one."""
+        return len(self._kind_of)
+
+    def _shown(self) -> list[range]:
+        runs = [range(len(self))] if self._runs is None else self._runs
+        if not self._moved:
+            return runs
+        elsewhere = {handle for moved in self._moved.values() for _, handle in moved}
+        cuts = sorted(elsewhere | self._moved.keys())
+        shown: list[range] = []
+        for run in runs:
+            start = run.start
+            for cut in cuts[bisect_left(cuts, start) : bisect_left(cuts, run.stop)]:
+                shown.append(range(start, cut))
+                shown.extend(range(handle, handle + 1) for _, handle in self._moved.get(cut, ()))
+                start = cut + 1 if cut in elsewhere else cut
+            shown.append(range(start, run.stop))
+        return [run for run in shown if run]
+
+    def finding(self, finding: Finding) -> None:
+        """Record a remark about the input."""
+        self.findings.append(finding)
+
+    def conversation(
+        self, name: str, *, parent: str | None = None, link: Link | None = None
+    ) -> Conversation:
+        """Return (and if need be open) a conversation, setting what is given."""
+        thread = self.conversations.setdefault(name, Conversation())
+        if parent is not None:
+            thread.parent = parent
+        if link is not None:
+            thread.link = link
+        return thread
+
+    def use(self, conversation: str, usage: Usage) -> None:
+        """Count one model message's tokens."""
+        thread = self.conversation(conversation)
+        thread.usage = add_usage(thread.usage, usage)
+
+    def pieces(self, view: View = "live") -> Iterator[bytes]:
+        """Yield each block of the view as a line of JSON, LF included; some lines at a time."""
+        if self._late or self._superseded or self._reworded:
+            yield from self.lines(view)
+            return
+        for run in self._shown():
+            yield from self._spool.pieces(run.start, run.stop)
+
+    def lines(self, view: View = "live") -> Iterator[bytes]:
+        """Yield each block of the view as one line of JSON, LF included."""
+        late, superseded, reworded = self._late, self._superseded, self._reworded
+        for handle, spooled in chain.from_iterable(
+            zip(run, self._spool.lines(run.start, run.stop), strict=True) for run in self._shown()
+        ):
+            line = reworded.get(handle, spooled) if reworded else spooled
+            if handle in superseded:
+                if view == "live":
+                    continue
+                told = late.get(handle, b"")
+                yield b"".join((memoryview(line)[:-2], told, b',"superseded":true}\n'))
+            elif handle in late:
+                # Joined, so that a line of any length is copied once.
+                yield b"".join((memoryview(line)[:-2], late[handle], b"}\n"))
+            else:
+                yield line
+
+    def blocks(self, view: View = "live") -> Iterator[Block]:
+        """Yield each block of the view as a dict."""
+        for line in self.lines(view):
+            yield orjson.loads(line)
+
+    def counts(self, view: View = "live") -> dict[tuple[str, str], int]:
+        """Return how many blocks of the view each (conversation, type) has."""
+        totals: dict[int, int] = {}
+        for run in self._shown():
+            for handle, kind in zip(run, self._kind_of[run.start : run.stop], strict=True):
+                known = totals.setdefault(kind, 0)
+                if view == "all" or handle not in self._superseded:
+                    totals[kind] = known + 1
+        keys = list(self._kinds)
+        return {keys[kind]: total for kind, total in totals.items() if total}
+
+    def superseded_by(self) -> dict[str, int]:
+        """Return how many blocks are superseded, by reason."""
+        totals: dict[str, int] = {}
+        for run in self._shown():
+            for handle in run:
+                reason = self._superseded.get(handle)
+                if reason is not None:
+                    totals[reason] = totals.get(reason, 0) + 1
+        return totals
+
+    @property
+    def damaged(self) -> bool:
+        """Whether any finding is damage, so that the command exits 3."""
+        return any(finding.is_damage for finding in self.findings)
+
+    def usage(self) -> Usage:
+        """Return the tokens of the session: of all conversations, and what is known beyond."""
+        total = total_usage(self.conversations)
+        own = self.own_count
+        if own is not None and not is_beyond(total, own):
+            total = own
+        elif own is not None and is_beyond(own, total):
+            total = larger_usage(own, total)
+        return {**total, "exact": False} if self.uncounted else total
+
+    def added_usage(self) -> Usage:
+        """Return what the session adds to a sum over several: copies count where they came from."""
+        if not self.repeated["totalTokens"]:
+            return self.usage()
+        rest = less_usage(total_usage(self.conversations), self.repeated)
+        return {**rest, "exact": rest["exact"] and self.usage()["exact"]}
+
+    def open_main(self) -> Conversation:
+        """Return the main conversation, so that even an empty session has one."""
+        return self.conversation(MAIN)
+
+
+def total_usage(conversations: dict[str, Conversation]) -> Usage:
+    """Return the tokens of all conversations together."""
+    total = no_usage()
+    for thread in conversations.values():
+        total = add_usage(total, thread.usage)
+    return total
+
+
+def encodable(block: Block) -> Block:
+    """Return the block as it is, or, where no encoder would take it, cleaned and marked `lossy`."""
+    kind = block["type"]
+    try:
+        orjson.dumps(block)
+    except TypeError:
+        return jsontext.cleaned(block)
+    if kind in _NESTED and _is_too_deep(block, _NESTED[kind]):
+        return jsontext.cleaned(block)
+    return block
+
+
+def _is_too_deep(block: Block, names: Iterable[str]) -> bool:
+    for name in names:
+        value = block.get(name)
+        if type(value) in CONTAINERS and deeper_than(value, _DEEPEST):
+            return True
+    return False
+
+
+def _encode_late(late: dict[str, Any]) -> bytes:
+    try:
+        line = orjson.dumps(late)
+    except TypeError:
+        return _encode_lossy(late)[:-1]
+    if _LATE.isdisjoint(late) or not _is_too_deep(late, _LATE):
+        return line
+    return _encode_lossy(late)[:-1]
+
+
+def _encode_lossy(block: Block) -> bytes:
+    made = jsontext.cleaned(block)
+    if "usage" in made:  # stands last, as where it comes late
+        made["usage"] = made.pop("usage")
+    return orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE)
+
+
+# A session as it grows: what a reader adds and amends becomes stream events, at once.
+#
+# The counterpart of `ParseSink`: nothing is kept but where each block stands and what was told of
+# it.
+
+# What a block must say from the start although a reader learns it later.
+_UNTIL_TOLD: dict[str, dict[str, Any]] = {
+    "tool_use": {"status": "pending"},
+    "subagent": {"subagentId": None, "status": "pending"},
+    "system": {"message": ""},
+}
+_NEVER = object()
+
+
+class LiveSink:
+    """Turns what a reader says of one session into events, in the order in which it says it.
+
+    A fact that was told is not told again, so a reader may state all it knows as often as it
+    likes. The handle of a block in events is its durable id, unless it began as another.
+
+    Args:
+        hidden: tell blocks marked `hidden`; otherwise `add` drops them.
+        begun_as: returns the handle under which a block that is now complete began, if it did.
+    """
+
+    def __init__(
+        self, *, hidden: bool = False, begun_as: Callable[[Block], str | None] = lambda _block: None
+    ) -> None:
+        self.wants_hidden = hidden
+        self.tally = Tally()
+        self.findings: list[Finding] = []
+        self.drifts = Drifts()
+        self.conversations: dict[str, Conversation] = {}
+        self.client_version: str | None = None
+        self._begun_as = begun_as
+        # What a `ParseSink` makes its sums of; a stream tells each conversation's.
+        self.counted: set[int] | None = None
+        self.repeated = no_usage()
+        self.own_count: Usage | None = None
+        self.uncounted = False
+        self._events: list[StreamEvent] = []
+        # By the reader's handle: the stream's handle and conversation, and what came late.
+        self._places: list[tuple[str, str]] = []
+        self._late: dict[int, dict[str, Any]] = {}
+        # The type and the hash of the words of each block that has any.
+        self._words: dict[int, tuple[str, int]] = {}
+        # By conversation: the blocks in order, without those that were moved, which follow by
+        # position and rank.
+        self._unmoved: dict[str, array[int]] = {}
+        self._moved: dict[str, list[tuple[int, int, int]]] = {}
+
+    def __len__(self) -> int:
+        """Return how many blocks were added, which is the handle of the next one."""
+        return len(self._places)
+
+    def drain(self) -> list[StreamEvent]:
+        """Return the events since the last call, in order."""
+        events, self._events = self._events, []
+        return events
+
+    def tell(self, event: StreamEvent) -> None:
+        """Add an event that is not a reader's."""
+        self._events.append(event)
+
+    def add(self, block: Block) -> int:
+        """Complete a block; return its handle for `amend`, `DROPPED` for an unwanted hidden one."""
+        if "hidden" in block and block["hidden"] and not self.wants_hidden:
+            return DROPPED
+        block = encodable(block)
+        late: dict[str, Any] = {}
+        for name, value in _UNTIL_TOLD.get(block["type"], {}).items():
+            if name not in block:
+                block[name] = late[name] = value
+        number = len(self._places)
+        self._late[number] = late
+        if isinstance(block.get("content"), str):
+            self._words[number] = block["type"], hash(block["content"])
+        conversation = block["conversationId"]
+        self.conversation(conversation)
+        handle = self._begun_as(block) or block["id"]
+        self._places.append((handle, conversation))
+        self._unmoved.setdefault(conversation, array("l")).append(number)
+        self._events.append(blocks.block_complete(handle, block))
+        return number
+
+    def amend(self, handle: int, **late: Any) -> None:
+        """Update what is new among the fields of a block that was added before."""
+        if handle == DROPPED:
+            return
+        told = self._late[handle]
+        news = {name: value for name, value in late.items() if told.get(name, _NEVER) != value}
+        if news:
+            told.update(news)
+            self._events.append(blocks.block_update(*self._update(handle, news)))
+
+    def _update(self, handle: int, news: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+        name, conversation = self._places[handle]
+        cleaned = encodable({"type": "system", **news})
+        del cleaned["type"]
+        return name, cleaned, conversation
+
+    def move(self, handle: int, position: int, rank: int) -> None:
+        """Show the block that was added last before the one whose handle is `position`."""
+        if handle == DROPPED:
+            return
+        name, conversation = self._places[handle]
+        moved = self._moved.setdefault(conversation, [])
+        unmoved = self._unmoved[conversation]
+        del unmoved[bisect_left(unmoved, handle)]
+        here = bisect_left(moved, (position, rank, handle))
+        at = bisect_left(unmoved, position)
+        following = unmoved[at] if at < len(unmoved) else None
+        if here < len(moved) and (following is None or moved[here][0] <= following):
+            following = moved[here][2]
+        moved.insert(here, (position, rank, handle))
+        if following is not None:
+            event = next(e for e in reversed(self._events) if e.get("blockId") == name)
+            event["before"] = self._places[following][0]
+
+    def supersede(self, handle: int, reason: str) -> None:
+        """Mark a block as replaced. A stream does not say why."""
+        self.amend(handle, superseded=True)
+
+    def reword(self, handle: int, kind: str, content: str) -> bool:
+        """Give a block of type `kind` other words; return False if it is none or has them."""
+        known, words = self._words.get(handle, ("", 0))
+        if known != kind or words == hash(content):
+            return False
+        self._words[handle] = kind, hash(content)
+        self.amend(handle, content=content)
+        return True
+
+    def finding(self, finding: Finding) -> None:
+        """Record a remark about the input."""
+        self.findings.append(finding)
+
+    def conversation(
+        self, name: str, *, parent: str | None = None, link: Link | None = None
+    ) -> Conversation:
+        """Return (and if need be open) a conversation, telling what is new about it."""
+        thread = self.conversations.setdefault(name, Conversation())
+        news: dict[str, Any] = {}
+        if parent is not None and parent != thread.parent:
+            news["parent"] = thread.parent = parent
+        if link is not None and link != thread.link:
+            thread.link = link
+            news["link"] = link._asdict()
+        if news:
+            self._events.append(blocks.metadata_update(news, name))
+        return thread
+
+    def use(self, conversation: str, usage: Usage) -> None:
+        """Tell what a conversation spent, when a reader knows it."""
+        thread = self.conversation(conversation)
+        if usage != thread.usage:
+            thread.usage = usage
+            self._events.append(blocks.metadata_update({"usage": usage}, conversation))
+
+    def open_main(self) -> Conversation:
+        """Return the main conversation, so that even an empty session has one."""
+        return self.conversation(MAIN)
+
+
+class StdoutSink(LiveSink):
+    """Events of lines that stand in no file."""
+
+    def add(self, block: Block) -> int:
+        """Complete a block."""
+        return super().add({**block, "source": None})

@@ -1,0 +1,339 @@
+"""Where transcript bytes come from, and where scratch bytes go."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from array import array
+from bisect import bisect_right
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.rows import LINE_CAP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    class Readable(Protocol):
+        """What can be read from its beginning to its end."""
+
+        def read(self, size: int, /) -> bytes:
+            """Return about `size` bytes, or nothing at the end."""
+
+
+# Scratch bytes: in memory while they are few, in an unlinked file from there on.
+
+CHUNK = 1024 * 1024
+LIMIT = 16 * CHUNK
+GATHERED = 512  # pieces per system call; POSIX allows 1024
+
+
+class Pieces:
+    """Pieces of bytes as a stream that is read once. Each is at least a byte."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+
+    def read(self, size: int, /) -> bytes:
+        """Return whole pieces of together about `size` bytes, or nothing at the end."""
+        held: list[bytes] = []
+        while size > 0 and (piece := next(self._pieces, b"")):
+            held.append(piece)
+            size -= len(piece)
+        return b"".join(held)
+
+
+class _Scratch:
+    """A temporary file without a name, made when first written to."""
+
+    def __init__(self) -> None:
+        self._file: io.FileIO | None = None
+
+    def write(self, pieces: list[bytes]) -> None:
+        """Append all pieces. Raises `AgentsdirError` when the disk refuses."""
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115, lives with us
+            for at in range(0, len(pieces), GATHERED):
+                _write_all(self._file.fileno(), pieces[at : at + GATHERED])
+        except OSError as error:
+            raise AgentsdirError(f"cannot spool to a scratch file: {error.strerror}") from error
+
+    def open(self) -> BinaryIO:
+        """Return a stream over what was written, at its start; one reader at a time."""
+        if self._file is None:
+            return io.BytesIO()
+        self._file.seek(0)
+        return _Unclosing(self._file, CHUNK)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return a part of what was written."""
+        assert self._file is not None
+        return os.pread(self._file.fileno(), length, offset)
+
+    def __del__(self) -> None:
+        """Close the file, which is then gone."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _write_all(descriptor: int, pieces: list[bytes]) -> None:
+    written = os.writev(descriptor, pieces)
+    rest = memoryview(b"".join(pieces))[written:] if written < sum(map(len, pieces)) else None
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+class _Unclosing(io.BufferedReader):
+    """A reader that leaves the file open for the next one."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class LineSpool:
+    """Lines, written one by one and read back in order, any number of times.
+
+    Args:
+        limit: how many bytes to keep in memory; the lines after that go to the scratch file.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._room = limit
+        # Where each line ends.
+        self._ends = array("q")
+        self._end = 0
+        # The last lines, which were put nowhere yet.
+        self._late: list[bytes] = []
+        # All before them, joined: by chunk, its first line, its offset, and itself if it is kept.
+        self._firsts = array("q", [0])
+        self._offsets = array("q", [0])
+        self._kept: list[bytes] = []
+        self._scratch = _Scratch()
+
+    def __len__(self) -> int:
+        """Return how many lines there are."""
+        return len(self._ends)
+
+    def add(self, line: bytes) -> None:
+        """Append a line, its LF included. Raises `AgentsdirError` when the disk refuses."""
+        self._late.append(line)
+        self._end += len(line)
+        self._ends.append(self._end)
+        if self._end - self._offsets[-1] > CHUNK:
+            self._store()
+
+    def _store(self) -> None:
+        if self._room > 0:
+            self._room -= self._end - self._offsets[-1]
+            self._kept.append(b"".join(self._late))
+        else:
+            self._scratch.write(self._late)
+        self._firsts.append(len(self._ends))
+        self._offsets.append(self._end)
+        self._late = []
+
+    def pieces(self, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the lines from number `begin` to before `end`, some at a time; all by default.
+
+        Nothing may be added while they are read.
+        """
+        at, end = begin, len(self._ends) if end is None else end
+        firsts, stored = self._firsts, self._firsts[-1]
+        while at < end and at < stored:
+            chunk = bisect_right(firsts, at) - 1
+            after = min(end, firsts[chunk + 1])
+            yield self._read(chunk, self._ends[at - 1] if at else 0, self._ends[after - 1])
+            at = after
+        if at < end:
+            yield b"".join(self._late[at - stored : end - stored])
+
+    def _read(self, chunk: int, start: int, stop: int) -> bytes:
+        if chunk < len(self._kept):
+            offset = self._offsets[chunk]
+            return self._kept[chunk][start - offset : stop - offset]
+        return self._scratch.read(start - self._offsets[len(self._kept)], stop - start)
+
+    def lines(self, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the same lines one by one."""
+        for piece in self.pieces(begin, end):
+            yield from io.BytesIO(piece)
+
+
+# A record that is kept: its bytes, or its offset and length in the scratch file.
+Kept = bytes | tuple[int, int]
+
+
+class RecordSpool:
+    """Records that are written once and read back in any order, each by what `add` returned.
+
+    Args:
+        limit: how many bytes to keep in memory; the records after that go to the scratch file.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._room = limit
+        self._end = 0
+        # Records that are not in the scratch file yet, and where the first of them is to stand.
+        self._late: list[bytes] = []
+        self._written = 0
+        self._scratch = _Scratch()
+
+    def add(self, record: bytes) -> Kept:
+        """Keep a record. Raises `AgentsdirError` when the disk refuses."""
+        if self._room > 0:
+            self._room -= len(record)
+            return bytes(memoryview(record))  # what an encoder returns often is far larger
+        self._late.append(record)
+        place = self._end, len(record)
+        self._end += len(record)
+        if self._end - self._written > CHUNK:
+            self._flush()
+        return place
+
+    def _flush(self) -> None:
+        self._scratch.write(self._late)
+        self._late = []
+        self._written = self._end
+
+    def read(self, kept: Kept) -> bytes:
+        """Return a record."""
+        if isinstance(kept, bytes):
+            return kept
+        if kept[0] >= self._written:
+            self._flush()
+        return self._scratch.read(*kept)
+
+
+class ByteSpool:
+    """A stream that could be read only once, made readable again.
+
+    Args:
+        stream: is read to its end.
+        limit: how many bytes to keep in memory; larger streams go to the scratch file whole.
+    """
+
+    def __init__(self, stream: Readable, limit: int = LIMIT) -> None:
+        pieces: list[bytes] = []
+        size = 0
+        self._scratch = _Scratch()
+        while piece := stream.read(CHUNK):
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                self._scratch.write(pieces)
+                pieces.clear()
+        if size > limit:
+            self._scratch.write(pieces)
+            pieces.clear()
+        self._data = b"".join(pieces)
+
+    def open(self) -> BinaryIO:
+        """Return a stream over all bytes, at its start; one reader at a time."""
+        return io.BytesIO(self._data) if self._data else self._scratch.open()
+
+
+# Where transcript bytes come from: a file, memory, or a stream that cannot be read twice.
+
+HEAD = 64 * 1024
+MAX_DOCUMENT = 256 * 1024 * 1024
+"""Bytes that a transcript may have that is one JSON document, and is read whole."""
+# Transcript lines are often longer than Python's default buffer; with it, reading costs threefold.
+BUFFER = 256 * 1024
+
+
+def heads(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Yield the first 64 KiB of a file, then the whole rows in twice as much, and so on.
+
+    The first row of a file may be longer than 64 KiB: then only what is yielded later has it whole.
+    The last one yielded ends with the file, or within its first 64 MiB (`LINE_CAP`).
+
+    Args:
+        read: returns as many of the first bytes as it is given, or all of a shorter file.
+    """
+    size = HEAD
+    head = read(size)
+    yield head
+    longest = head.rfind(b"\n") + 1
+    while len(head) == size < LINE_CAP:
+        size *= 2
+        head = read(size)
+        whole = len(head) if len(head) < size else head.rfind(b"\n") + 1
+        if whole > longest:
+            longest = whole
+            yield head[:whole]
+
+
+class Source:
+    """Bytes with a name, openable more than once, one reader at a time.
+
+    `name` is what `source.file` of blocks and findings say. `path` is None for bytes that stand in
+    no file (standard input, a provider's memory).
+    """
+
+    __slots__ = ("_data", "_spool", "name", "path")
+
+    def __init__(self, name: str, *, path: Path | None = None, data: bytes | None = None) -> None:
+        self.name = name
+        self.path = path
+        self._data = data
+        self._spool: ByteSpool | None = None
+
+    @classmethod
+    def from_stream(cls, name: str, stream: Readable) -> Source:
+        """Spool a stream that can be read only once (decision D30)."""
+        source = cls(name)
+        source._spool = ByteSpool(stream)
+        return source
+
+    def open(self) -> BinaryIO:
+        """Open for reading from the start. Raises `AgentsdirError` when that is impossible."""
+        if self._data is not None:
+            return io.BytesIO(self._data)
+        if self._spool is not None:
+            return self._spool.open()
+        assert self.path is not None
+        try:
+            return self.path.open("rb", buffering=BUFFER)
+        except OSError as error:
+            raise AgentsdirError(f"cannot read {self.name}: {error.strerror}") from error
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are now. Raises `AgentsdirError` as `open` does."""
+        if self._data is not None:
+            return len(self._data)
+        with self.open() as stream:
+            return stream.seek(0, io.SEEK_END)
+
+    def head(self, size: int = HEAD) -> bytes:
+        """Return the first `size` bytes. Raises `AgentsdirError` as `open` does."""
+        return self._read(size)
+
+    def read(self) -> bytes:
+        """Return all bytes. Raises `AgentsdirError` as `open` does."""
+        return self._read(-1)
+
+    def document(self) -> bytes:
+        """Return all bytes of a document, which has no lines that could be read one by one.
+
+        Raises `AgentsdirError` as `open` does, and (kind ``too-large``) beyond `MAX_DOCUMENT`.
+        """
+        if self.size > MAX_DOCUMENT:
+            raise AgentsdirError(
+                f"{self.name} is one document of over {MAX_DOCUMENT} bytes", kind="too-large"
+            )
+        return self._read(-1)
+
+    def _read(self, size: int) -> bytes:
+        with self.open() as stream:
+            try:
+                return stream.read(size)
+            except OSError as error:
+                raise AgentsdirError(f"cannot read {self.name}: {error.strerror}") from error
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"Source({self.name!r})"

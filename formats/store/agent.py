@@ -1,0 +1,728 @@
+"""One agent's folder: read without locks, appended to under `.lock`, moved in one rename."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from agentsdir.formats.errors import (
+    Invalid,
+    NoSuchAgent,
+    NotRecorded,
+    Uncertain,
+    UnsafePath,
+    UsageError,
+)
+from agentsdir.formats.store import derived, files, locks, log, transcripts
+from agentsdir.formats.store import transcripts as raw
+from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    MAX_DOCUMENT,
+    TEMPORARY,
+    AgentPaths,
+    open_plain,
+    read_bytes,
+)
+from agentsdir.formats.store.log import (
+    Position,
+    Record,
+    append_record,
+    end_whole_tail,
+    ends_at,
+    flaw,
+    line_hash,
+    open_log,
+    read_log,
+)
+from agentsdir.formats.store.state import (
+    BROKEN,
+    SessionState,
+    apply,
+    begin,
+    check_event,
+    lost_creation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agentsdir.formats.findings import Finding
+    from agentsdir.formats.source import Source
+    from agentsdir.formats.store.layout import Layout
+    from agentsdir.formats.store.log import LogLine, Point
+    from agentsdir.formats.store.state import AgentState
+
+
+# One agent's folder: read without locks, appended to under `.lock` (decisions D3, D4, D10).
+#
+# `read_agent` is what every read verb uses. `AgentWriter` is the only thing that writes into an
+# agent's folder once `publish_agent` has put it there.
+
+_SMALL = 64 * 1024
+"""Bytes of a state.json that is written after each record."""
+
+
+class Reading(NamedTuple):
+    """An agent as its log says now, and what was wrong with the part that was read.
+
+    `torn` is whether the log ends in an unterminated line: a writer at work, or one that died.
+    `rebuilt` is the creation where it was made up from descriptor.json, and no log has it.
+    """
+
+    state: AgentState
+    findings: tuple[Finding, ...]
+    torn: bool
+    rebuilt: Record | None = None
+
+
+def read_agent(
+    paths: AgentPaths,
+    *,
+    whole: bool = False,
+    known: AgentState | None = None,
+    until: Point | None = None,
+    follow: Callable[[AgentState, Record | None], None] | None = None,
+) -> Reading:
+    """Return an agent's state, from state.json and the tail of the log that it has not seen.
+
+    Args:
+        whole: fold the log from its first byte, so that all of it is checked.
+        known: a state folded earlier in this process, to go on from instead of state.json.
+        until: where in the log to stop, its end if not given; an earlier point needs `whole`.
+        follow: called with the state after each complete line, and the line's record if it has one.
+
+    Raises `NoSuchAgent` when the agent was removed meanwhile, `Invalid` when its log is missing or
+    does not begin with who the agent is, and `UsageError` when there was no agent yet at `until`.
+    """
+    earlier = known or _cached(paths)
+    state = None if whole else earlier
+    findings: list[Finding] = []
+    rebuilt: Record | None = None
+    torn = False
+    with open_agent(paths) as stream:
+        if state is not None and not ends_at(stream, state.position):
+            state = None
+        start = state.position if state else Position()
+        stream.seek(start.size)
+        for line in read_log(stream, str(paths.log), start):
+            if until is not None and until.is_passed_by(line):
+                earlier = None  # what state.json remembers is beyond the point
+                if state is None:
+                    raise UsageError(f"agent {paths.id} was not there yet", hint=_first(line))
+                break
+            findings += line.findings
+            if line.after.size == line.offset:
+                torn = True
+                continue
+            if line.record is not None:
+                if state is None and line.record.event != "session.created":
+                    state, rebuilt = _begin_without(paths, line.record, findings)
+                state = _take(state, line.record, findings, paths, line)
+            start = line.after
+            if state is not None:
+                state.position = start
+                if follow is not None:
+                    follow(state, line.record)
+            if until is not None and until.is_reached_by(line):
+                earlier = None
+                break
+    if state is None:
+        state, rebuilt = _begin_without(paths, None, findings)
+        state.position = start
+    lost = earlier.position.last_seq - state.position.last_seq if earlier else 0
+    if earlier is not None and earlier.position.size > state.position.size and lost > 0:
+        # state.json remembers more of the log than there is.
+        message = f"acknowledged records lost at the end, which were read before: {lost}"
+        findings.append(flaw("log-shorter", str(paths.log), None, None, None, message))
+    return Reading(state, tuple(findings), torn, rebuilt)
+
+
+def open_agent(paths: AgentPaths) -> BinaryIO:
+    """Open an agent's log for reading. Raises `NoSuchAgent`, or `Invalid` when it is missing."""
+    try:
+        return open_log(paths.log)
+    except FileNotFoundError:
+        if not paths.folder.exists():
+            raise NoSuchAgent(f"{paths.folder} is gone") from None
+        raise Invalid(f"{paths.log} is missing; the agent cannot be known without it") from None
+
+
+def _first(line: LogLine) -> str | None:
+    return f"its log begins at {line.record.ts}" if line.record else None
+
+
+def _begin_without(
+    paths: AgentPaths, first: Record | None, findings: list[Finding]
+) -> tuple[AgentState, Record | None]:
+    """Begin the fold of a log whose session.created cannot be read."""
+    found = lost_creation(paths, first)
+    message = "who the agent is was taken from descriptor.json; its options are lost"
+    if found.logged:
+        message = "who the agent is stands further down in the log"
+    findings.append(flaw("creation-lost", str(paths.log), 1, 0, None, message))
+    try:
+        return begin(found.record), None if found.logged else found.record
+    except BROKEN as error:
+        raise Invalid(f"{paths.log} says nothing usable about who the agent is: {error}") from error
+
+
+def without_live_tail(paths: AgentPaths, findings: tuple[Finding, ...]) -> list[Finding]:
+    """Return `findings` less a torn tail that a living writer is in the middle of.
+
+    For readers, who hold no lock. The tail is looked at again after the locks: a writer that let
+    go of them in between has completed it.
+    """
+    return [f for f in findings if f.id != "torn-tail" or not _is_live(paths, f)]
+
+
+def _is_live(paths: AgentPaths, tail: Finding) -> bool:
+    if locks.is_held(paths.lock) or locks.is_held(paths.turn):
+        return True
+    end = (tail.offset or 0) + (tail.length or 0)
+    with open_log(paths.log, end - 1) as stream:
+        return os.fstat(stream.fileno()).st_size != end or stream.read(1) == b"\n"
+
+
+def _cached(paths: AgentPaths) -> AgentState | None:
+    try:
+        return derived.state_from_bytes(read_bytes(paths.state, MAX_DOCUMENT))
+    except (FileNotFoundError, Invalid, *BROKEN):
+        return None
+
+
+def _take(
+    state: AgentState | None,
+    record: Record,
+    findings: list[Finding],
+    paths: AgentPaths,
+    line: LogLine,
+) -> AgentState | None:
+    try:
+        if state is None:
+            if record.event != "session.created":
+                return None
+            state = begin(record)
+        else:
+            apply(state, record)
+        state.history_size += len(derived.history_line(record))
+    except BROKEN as error:
+        message = f"a {record.event} record lacks or mistypes {error}"
+        findings.append(
+            flaw("bad-data", str(paths.log), line.number, line.offset, line.length, message)
+        )
+    return state
+
+
+@contextmanager
+def write_agent(
+    paths: AgentPaths,
+    *,
+    disk: Disk | None = None,
+    whole: bool = False,
+    known: AgentState | None = None,
+    patient: bool = False,
+) -> Iterator[AgentWriter]:
+    """Hold an agent's `.lock` and hand out its writer; the state is read anew under the lock.
+
+    Args:
+        disk: how this command makes its writes durable; every event by default.
+        patient: wait for `.lock` for ever, as for what would be lost otherwise.
+
+    Raises `Busy` where another process keeps `.lock` for long (docs/behaviour.md, "Waiting"), what
+    `read_agent` raises (`whole` and `known` are its arguments), `Uncertain` once the
+    disk would not confirm this agent, and `Invalid` (kind ``log-shorter``) when acknowledged
+    records are gone: to write on would hide it. `restore`, which folds the whole log, says what is
+    lost and goes on.
+    """
+    disk = disk or Disk()
+    disk.check(paths.folder)
+    with locks.hold_undisturbed(
+        paths.lock, what=f"the log of agent {paths.id}", patient=patient
+    ) as held:
+        try:
+            reading = read_agent(paths, whole=whole, known=known)
+            ended = reading.torn and end_whole_tail(paths.log, reading.state.position, disk)
+            if ended:
+                reading = read_agent(paths, whole=whole, known=known)
+            if not whole:
+                _refuse_lossy(paths, reading)
+            yield AgentWriter(paths, reading, held, disk, ended_tail=ended)
+        except Uncertain as error:
+            disk.doubt(paths.folder, error)
+            raise
+
+
+def _refuse_lossy(paths: AgentPaths, reading: Reading) -> None:
+    """Leave to `restore` what has to be said in the log before anything else is."""
+    for found in reading.findings:
+        if found.id == "log-shorter":
+            raise Invalid(
+                f"{paths.log}: {found.message}",
+                hint=f"put the log back from a copy, or `agentsdir restore {paths.id}` goes on",
+                kind="log-shorter",
+            )
+    if reading.rebuilt is not None:
+        raise Invalid(
+            f"{paths.log} does not begin with a readable session.created record",
+            hint=f"`agentsdir restore {paths.id}` makes it again from descriptor.json",
+            kind="creation-lost",
+        )
+
+
+class AgentWriter:
+    """Appends events to one agent's log and keeps its derived files; valid inside `write_agent`.
+
+    `ended_tail` tells whether a record that lacked nothing but its LF was given it on the way in.
+    """
+
+    def __init__(
+        self,
+        paths: AgentPaths,
+        reading: Reading,
+        held: locks.Held,
+        disk: Disk,
+        *,
+        ended_tail: bool = False,
+    ) -> None:
+        self.paths = paths
+        self.reading = reading
+        self.state = reading.state
+        self.ended_tail = ended_tail
+        self._held = held
+        self._disk = disk
+
+    def append(self, event: str, data: dict[str, Any], ts: str) -> Record:
+        """Append one event; when this returns, it is durable and the derived files follow it.
+
+        Raises what `journal.append_record` and `closed.check_event` raise, and `Busy` when the lock
+        file was removed. A derived file that cannot be written is stale, which readers see.
+        """
+        self._held.check()
+        if event == "session.state" or self.state.session.state is SessionState.TERMINATED:
+            check_event(self.state, event, data)
+        record, position = append_record(
+            self.paths.log, self.state.position, event, data, ts, self.state.session.id, self._disk
+        )
+        history_before, log_before = self.state.history_size, self.state.position.size
+        line = derived.history_line(record)
+        apply(self.state, record)
+        self.state.position = position
+        self.state.history_size += len(line)
+        with suppress(NotRecorded):
+            self._follow(event, line, history_before)
+            # Blocks come thick and fast; a reader folds them from the tail of the log.
+            if event != "block" and self._is_due(log_before):
+                self._follow_with("state.json")
+        return record
+
+    def store(
+        self, native: str, role: str, source: Source, *, rewrite: bool = False
+    ) -> raw.Synced | None:
+        """Bring a stored transcript up to date (arguments and errors of `transcripts.store`).
+
+        One that has become something else to its session is told again.
+        """
+        self._held.check()
+        known = self.state.transcripts.get(native)
+        recorded = known["size"] if known and known["role"] == role else None
+        return raw.store(self.paths, native, role, source, recorded, self._disk, rewrite=rewrite)
+
+    def finish_rewrites(self) -> list[str]:
+        """Put rewritten transcripts in their places; return their names. Errors of the disk."""
+        self._held.check()
+        if not raw.unfinished_rewrites(self.paths, self.state.transcripts):
+            return []
+        with open_log(self.paths.log) as log:
+            # Else a power cut could leave a copy that the log does not know.
+            self._disk.sync(log.fileno(), self.paths.log)
+        return raw.finish_rewrites(self.paths, self.state.transcripts, self._disk)
+
+    def _follow(self, event: str, line: bytes, history_before: int) -> None:
+        """Bring the derived files up to date with the event that was just appended."""
+        if line:
+            self._extend_history(line, history_before)
+        if event == "session.state":
+            self._follow_with("session.json")
+        if event == "transcript.synced":
+            self._follow_with(derived.MANIFEST)
+
+    def _is_due(self, log_before: int) -> bool:
+        """Tell whether state.json is written after a record; a large one is not after each.
+
+        Many waiting messages make it large: it is written once in as many bytes of log as it has.
+        """
+        try:
+            size = self.paths.state.lstat().st_size
+        except OSError:
+            return True
+        if size <= _SMALL:
+            return True
+        step = 1 << size.bit_length()
+        return log_before // step != self.state.position.size // step
+
+    def _follow_with(self, name: str) -> None:
+        if self._disk.waits:
+            # What is derived must not outlive, in a power cut, the events that it tells of.
+            self._disk.afterwards(self.paths.folder, name, partial(_catch_up, self.paths))
+        else:
+            self.replace(name, self._disk if name == "session.json" else None)
+
+    def replace(self, name: str, disk: Disk | None) -> None:
+        """Write a derived document as the state says it is. Raises as `replace_file` does."""
+        path = place_of(self.paths, name)
+        files.make_folder(path.parent, self._disk)
+        files.replace_file(path, derived.derived_document(self.state, name), disk)
+
+    def _extend_history(self, line: bytes, size_before: int) -> None:
+        try:
+            descriptor = open_plain(self.paths.history, os.O_WRONLY | os.O_APPEND)
+        except FileNotFoundError:
+            self._rebuild_history()
+            return
+        with os.fdopen(descriptor, "ab", buffering=0) as stream, suppress(OSError):
+            if os.fstat(descriptor).st_size == size_before and stream.write(line) == len(line):
+                return
+        self._rebuild_history()
+
+    def _rebuild_history(self) -> None:
+        files.replace_file(self.paths.history, history_bytes(self.paths), None)
+
+    def rebuild(self, name: str) -> None:
+        """Write one derived file anew; the state must come from a whole fold, as in `restore`."""
+        self._held.check()
+        path = place_of(self.paths, name)
+        files.make_folder(path.parent, self._disk)
+        history = name == self.paths.history.name
+        made = derived.derived_documents(self.state)
+        data = history_bytes(self.paths) if history else made[name]
+        files.replace_file(path, data, self._disk)
+
+    def remove(self, leftover: Path) -> None:
+        """Remove what a dead writer left in the folder. Raises `NotRecorded`."""
+        self._held.check()
+        files.remove(leftover)
+
+
+def _catch_up(paths: AgentPaths, names: list[str]) -> None:
+    """Write derived documents of events that have become durable; the events stand anyway."""
+    with suppress(NotRecorded), write_agent(paths) as writer:
+        for name in names:
+            writer.replace(name, None)
+
+
+def place_of(paths: AgentPaths, name: str) -> Path:
+    """Return where a derived file stands. Raises `UnsafePath` for a link on the way to it."""
+    path = paths.folder / name
+    if path.parent != paths.folder and path.parent.is_symlink():
+        raise UnsafePath(f"{path.parent} is a link, which could lead out of the agent's folder")
+    return path
+
+
+def history_bytes(paths: AgentPaths) -> bytes:
+    """Return history.jsonl as the log says it must be."""
+    with open_log(paths.log) as stream:
+        lines = read_log(stream, str(paths.log))
+        return b"".join(derived.history_line(line.record) for line in lines if line.record)
+
+
+# An agent's folder appears, moves and goes whole, in one rename (SPEC.md, "Locks and durability").
+#
+# Who moves one or lets one go holds the create lock, its `.turn` and its `.lock`.
+
+ON_ANOTHER_LAYER = "on-another-layer"
+"""The kind of a refusal by overlayfs: it renames no folder that the lower layer has."""
+
+
+class UnpublishedAgent:
+    """An agent that is being made: nobody sees it, and nothing of it is durable yet.
+
+    Valid inside `making_agent`.
+    """
+
+    def __init__(self, paths: AgentPaths, session_id: str, disk: Disk) -> None:
+        self.paths = paths
+        self._session_id = session_id
+        self._disk = disk
+        self._state: AgentState | None = None
+        self._position = Position()
+        self._log = _Batch(paths.log)
+        self._history = _Batch(paths.history)
+
+    def append(self, event: str, data: dict[str, Any], ts: str) -> None:
+        """Append one event; the first is `session.created`.
+
+        Raises `Invalid` for data that would not round-trip, or that no reader would take back.
+        """
+        before = self._position
+        record = Record(before.next_seq, ts, event, self._session_id, data, before.last_hash)
+        line = log.encode_line(record)
+        if self._state is None:
+            self._state = begin(record)
+        else:
+            apply(self._state, record)
+        self._log.write(line)
+        self._position = Position(
+            before.size + len(line), record.seq, line_hash(line), 0, before.lines + 1
+        )
+        history = derived.history_line(record)
+        self._history.write(history)
+        self._state.history_size += len(history)
+
+    def take_log(self, paths: AgentPaths, state: AgentState) -> None:
+        """Take over the log of another agent's folder as it stands, to the byte.
+
+        Args:
+            state: the fold of that log; what follows its position is left.
+        """
+        size = state.position.size
+        with open_log(paths.log) as stream:
+            for piece in transcripts.pieces(stream, size):
+                self._log.write(piece)
+        with open_log(paths.log) as stream:
+            for line in read_log(stream, str(paths.log)):
+                if line.after.size > size:
+                    break
+                if line.record is not None:
+                    self._history.write(derived.history_line(line.record))
+        self._state, self._position = state, state.position
+
+    def store(self, native: str, role: str, source: Source) -> transcripts.Synced:
+        """Store a transcript durably (errors of `transcripts.store`)."""
+        synced = transcripts.store(self.paths, native, role, source, None, self._disk)
+        assert synced is not None
+        return synced
+
+    def finish(self) -> None:
+        """Make everything durable. Raises `OSError`, and `Uncertain` for a failed fsync."""
+        state = self._state
+        assert state is not None
+        state.position = self._position
+        for stream, path in ((self._log, self.paths.log), (self._history, self.paths.history)):
+            stream.flush()
+            self._disk.sync(stream.fileno(), path)
+        for name, document in derived.derived_documents(state).items():
+            files.write_new(self.paths.folder / name, document, self._disk)
+        self._disk.sync_folder(self.paths.folder)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._log.close()
+        self._history.close()
+
+
+class _Batch:
+    """A new file that is written in large pieces, and not at all once the disk has refused one."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, FILE_MODE)
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Take more bytes."""
+        self._held.append(data)
+        self._size += len(data)
+        if self._size > transcripts.CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the system."""
+        view = memoryview(b"".join(self._held))
+        self._held.clear()
+        self._size = 0
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close the file; what was not flushed is dropped."""
+        os.close(self._descriptor)
+
+
+@contextmanager
+def making_agent(
+    layout: Layout, agent_id: str, session_id: str, disk: Disk
+) -> Iterator[UnpublishedAgent]:
+    """Make an agent's folder whole, and let it appear in one rename when the block is over.
+
+    The caller holds the create lock. However much the agent is given, it is made durable once.
+    Raises `NotRecorded` when nothing appeared, `Uncertain` when only an fsync failed.
+    """
+    with folder_to_publish(layout, agent_id, disk) as paths:
+        made = UnpublishedAgent(paths, session_id, disk)
+        try:
+            yield made
+            made.finish()
+        finally:
+            made.close()
+
+
+@contextmanager
+def folder_to_publish(layout: Layout, agent_id: str, disk: Disk) -> Iterator[AgentPaths]:
+    """Make a folder for an agent's files that becomes the agent's when the block is over.
+
+    Raises as `making_agent` does.
+    """
+    files.make_folder(layout.agents, disk)
+    temporary = layout.agents / f"{TEMPORARY}{agent_id}-{os.urandom(6).hex()}"
+    folder = layout.agents / agent_id
+    with _placing(temporary, folder, disk, f"make {folder}"):
+        temporary.mkdir(mode=DIRECTORY_MODE)
+        yield AgentPaths(temporary, agent_id)
+
+
+def publish_agent(
+    layout: Layout,
+    agent_id: str,
+    data: dict[str, Any],
+    ts: str,
+    session_id: str,
+    disk: Disk | None = None,
+) -> AgentPaths:
+    """Make an agent that has nothing but its beginning.
+
+    Args:
+        data: the data of its `session.created` record.
+
+    Raises as `making_agent` does, and `Invalid` for data that would not round-trip.
+    """
+    with making_agent(layout, agent_id, session_id, disk or Disk()) as made:
+        made.append("session.created", data, ts)
+    return AgentPaths(layout.agents / agent_id, agent_id)
+
+
+def withdraw_agent(layout: Layout, paths: AgentPaths, disk: Disk) -> Path:
+    """Let an agent's folder disappear in one rename; return where it lies until it is removed.
+
+    Where the system renames no such folder, the files go first, the log after all others and
+    before the locks, which the caller holds: until then the agent is there, and can be removed
+    again.
+
+    Raises what `move_folder` raises.
+    """
+    temporary = layout.agents / f"{TEMPORARY}removed-{paths.id}-{os.urandom(6).hex()}"
+    try:
+        move_folder(paths.folder, temporary, disk)
+    except NotRecorded as error:
+        if error.kind != ON_ANOTHER_LAYER:
+            raise
+        _empty(paths, disk)
+        return paths.folder
+    return temporary
+
+
+def _empty(paths: AgentPaths, disk: Disk) -> None:
+    kept = (paths.log, paths.lock, paths.turn)
+    for path in paths.folder.iterdir():
+        if path not in kept:
+            files.remove(path)
+    files.remove(paths.log)
+    disk.sync_folder(paths.folder)
+
+
+def move_agent(paths: AgentPaths, new: Path, disk: Disk) -> None:
+    """Move an agent's folder, whose locks the caller holds, to another place in its root.
+
+    Where the system renames no such folder, a copy appears there whole, and the old one goes.
+
+    Raises what `move_folder` raises.
+    """
+    try:
+        move_folder(paths.folder, new, disk)
+    except NotRecorded as error:
+        if error.kind != ON_ANOTHER_LAYER:
+            raise
+        _copy(paths.folder, new, disk)
+        _empty(paths, disk)
+        files.remove(paths.folder)
+
+
+def _copy(old: Path, new: Path, disk: Disk) -> None:
+    temporary = new.with_name(f"{TEMPORARY}{new.name}-{os.urandom(6).hex()}")
+    with _placing(temporary, new, disk, f"copy {old} to {new}"):
+        shutil.copytree(old, temporary, symlinks=True)
+        for entry in files.entries(temporary):
+            if entry.is_dir(follow_symlinks=False):
+                disk.sync_folder(Path(entry.path))
+            elif entry.is_file(follow_symlinks=False):
+                with Path(entry.path).open("rb") as stream:
+                    disk.sync(stream.fileno(), Path(entry.path))
+        disk.sync_folder(temporary)
+
+
+@contextmanager
+def _placing(temporary: Path, folder: Path, disk: Disk, doing: str) -> Iterator[None]:
+    """Let a folder be filled under another name, and give it its own, or remove it again."""
+    try:
+        yield
+        temporary.rename(folder)
+    except OSError as error:
+        _discard(temporary)
+        raise NotRecorded(f"cannot {doing}: {error.strerror or error}") from error
+    except BaseException:
+        _discard(temporary)
+        raise
+    disk.sync_folder(folder.parent)
+
+
+def move_folder(old: Path, new: Path, disk: Disk) -> None:
+    """Rename a folder durably.
+
+    Raises `NotRecorded` when it stands where it stood (kind `ON_ANOTHER_LAYER` for a folder that
+    can be removed, but not renamed), `Uncertain` when only an fsync failed, now or earlier.
+    """
+    parents = tuple(dict.fromkeys((new.parent, old.parent)))
+    for parent in parents:
+        disk.check(parent)
+    try:
+        old.rename(new)
+    except OSError as error:
+        kind = ON_ANOTHER_LAYER if error.errno == errno.EXDEV else None
+        raise NotRecorded(f"cannot move {old} to {new}: {error.strerror}", kind=kind) from error
+    # The new name first: a folder may be seen twice after a crash, but never be lost.
+    for parent in parents:
+        try:
+            disk.sync_folder(parent)
+        except Uncertain as error:
+            disk.doubt(parent, error)
+            raise
+
+
+def _discard(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# Comparing an agent's derived files with what its whole log says (SPEC.md, "Derived files").
+
+
+def wanted_files(paths: AgentPaths, state: AgentState) -> dict[str, bytes]:
+    """Return each derived file, by its path in the folder, as the whole log says it must be."""
+    return {**derived.derived_documents(state), paths.history.name: history_bytes(paths)}
+
+
+def wrong_files(paths: AgentPaths, state: AgentState) -> list[str]:
+    """Return the derived files that are missing, unreadable, or not what the whole log says."""
+    wrong = []
+    for name, data in wanted_files(paths, state).items():
+        try:
+            current = read_bytes(place_of(paths, name), len(data) + 1)
+        except FileNotFoundError:
+            current = None
+        except Invalid as error:
+            if error.kind != "unreadable":
+                raise
+            current = None
+        if current != data:
+            wrong.append(name)
+    return wrong

@@ -1,0 +1,455 @@
+"""Raw transcripts of providers, kept byte for byte, and the recorded streams of turns."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from hashlib import file_digest, sha256
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
+from agentsdir.formats.source import Pieces, Source
+from agentsdir.formats.store.files import entries, make_folder
+from agentsdir.formats.store.layout import FILE_MODE, TEMPORARY, open_plain, read_bytes
+
+if TYPE_CHECKING:
+    import io
+    from collections.abc import Iterable, Iterator, Mapping
+    from hashlib import _Hash as Hash
+
+    from agentsdir.formats.store.files import Disk
+    from agentsdir.formats.store.layout import AgentPaths
+
+
+# Raw provider transcripts, kept byte for byte under their native paths (decision D7).
+
+CHUNK = 1024 * 1024
+STREAM = "stream"
+"""The role of a recorded stream (SPEC.md, "Recorded streams")."""
+
+_STREAM_NAME = r"turn-[1-9][0-9]*(-[1-9][0-9]*)?\.stream"
+
+
+class Synced(NamedTuple):
+    """One file of a `transcript.synced` event: sizes in bytes, SHA-256 of the whole file.
+
+    `rewritten` is whether the client wrote it anew; `grown_from` is the size that the log knew of
+    it, and 0 then.
+    """
+
+    path: str
+    role: str
+    size: int
+    sha256: str
+    rewritten: bool = False
+    grown_from: int = 0
+
+    def as_entry(self) -> dict[str, Any]:
+        """Return what the event says of the file."""
+        entry = {"path": self.path, "role": self.role, "size": self.size, "sha256": self.sha256}
+        return {**entry, "rewritten": True} if self.rewritten else entry
+
+
+def store_path(paths: AgentPaths, native: str) -> Path:
+    """Return where a native relative path is kept.
+
+    Raises `UnsafePath` for one that is absolute, empty, or could lead out of the folder.
+    """
+    parts = PurePosixPath(native).parts
+    safe = (
+        native
+        and not native.startswith("/")
+        and "\\" not in native
+        and native.isprintable()
+        and all(part not in ("..", ".") and not part.startswith(".tmp-") for part in parts)
+        and parts not in ((), ("manifest.json",))
+    )
+    if not safe:
+        raise UnsafePath(f"{native!r} cannot name a stored transcript")
+    path = paths.transcripts.joinpath(*parts)
+    for folder in path.parents[: len(parts)]:
+        if folder.is_symlink():
+            raise UnsafePath(f"{folder} is a link, which could lead out of the agent's folder")
+    return path
+
+
+def check_links(paths: AgentPaths) -> None:
+    """Raise `UnsafePath` for a link among the stored files, which could lead out of the folder."""
+    for entry in entries(paths.transcripts):
+        # What a folder with the name of a leftover holds is not looked at, and no writer makes one.
+        if entry.is_symlink() or (entry.is_dir() and entry.name.startswith(TEMPORARY)):
+            raise UnsafePath(f"{entry.path} is a link, or could hold one that leads elsewhere")
+
+
+def store(
+    paths: AgentPaths,
+    native: str,
+    role: str,
+    source: Source,
+    recorded: int | None,
+    disk: Disk,
+    *,
+    rewrite: bool = False,
+) -> Synced | None:
+    """Bring the stored copy of a transcript up to `source`, durably; None when it is there already.
+
+    Only the new tail is written, after the stored bytes have been compared.
+
+    Args:
+        recorded: the size in bytes that the log knows. A crash can leave the copy ahead of it.
+        rewrite: make a whole new copy where the native file is another than the stored one. It
+            takes the old one's place by `finish_rewrites`, when the log names it.
+
+    Raises `Invalid` (kind ``transcript-differs``), overwriting nothing, when the native file is
+    shorter than the stored one or differs from it; `NotRecorded` and `Uncertain` for the disk.
+    """
+    path = store_path(paths, native)
+    try:
+        return _extend(path, native, role, source, recorded, disk)
+    except Invalid as error:
+        if not (rewrite and error.kind == "transcript-differs"):
+            raise
+    return _copy_beside(path, native, role, source, disk)
+
+
+def _extend(
+    path: Path, native: str, role: str, source: Source, recorded: int | None, disk: Disk
+) -> Synced | None:
+    with source.open() as stream:
+        try:
+            with os.fdopen(open_plain(path), "rb", buffering=0) as stored:
+                digest, size = _same_beginning(stored, stream, native, path)
+            exists = True
+        except FileNotFoundError:
+            make_folder(path.parent, disk)
+            digest, size, exists = sha256(), 0, False
+        rest = stream.read(CHUNK)
+        if not rest and exists:
+            if recorded == size:
+                return None
+        else:
+            size = _append(path, rest, stream, size, digest, disk)
+    return Synced(native, role, size, digest.hexdigest(), grown_from=recorded or 0)
+
+
+def _copy_beside(path: Path, native: str, role: str, source: Source, disk: Disk) -> Synced:
+    """Write a whole new copy beside the stored one, under a name that says what is in it."""
+    with suppress(FileNotFoundError):
+        _beside(path, "").unlink()
+    digest = sha256()
+    with source.open() as stream:
+        size = _append(_beside(path, ""), stream.read(CHUNK), stream, 0, digest, disk)
+    _beside(path, "").replace(_beside(path, digest.hexdigest()))
+    disk.sync_folder(path.parent)
+    return Synced(native, role, size, digest.hexdigest(), rewritten=True)
+
+
+def _beside(path: Path, digest: str) -> Path:
+    return path.with_name(f"{TEMPORARY}{path.name}-{digest[:16] or 'new'}")
+
+
+def unfinished_rewrites(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]
+) -> dict[Path, Path]:
+    """Return the new copies that the log names and that are not in place yet, with their places."""
+    found = {}
+    for native, entry in synced.items():
+        path = store_path(paths, native)
+        copy = _beside(path, entry["sha256"])
+        if os.path.lexists(copy) and not _flaw(copy, entry):
+            found[copy] = path
+    return found
+
+
+def finish_rewrites(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]], disk: Disk
+) -> list[str]:
+    """Put the new copies that the log names in place; return the names of the files.
+
+    The record that names them must be durable. Raises `NotRecorded` and `Uncertain`.
+    """
+    found = unfinished_rewrites(paths, synced)
+    for copy, path in found.items():
+        try:
+            copy.replace(path)
+        except OSError as error:
+            raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
+        disk.sync_folder(path.parent)
+    return [path.name for path in found.values()]
+
+
+def _same_beginning(stored: io.FileIO, native: BinaryIO, name: str, path: Path) -> tuple[Hash, int]:
+    digest, size = sha256(), 0
+    while piece := stored.read(CHUNK):
+        if native.read(len(piece)) != piece:
+            raise Invalid(
+                f"the transcript {name} is shorter than its stored copy {path}, or differs from it",
+                hint="nothing was overwritten; compare the two files",
+                kind="transcript-differs",
+            )
+        digest.update(piece)
+        size += len(piece)
+    return digest, size
+
+
+def _append(path: Path, piece: bytes, rest: BinaryIO, size: int, digest: Hash, disk: Disk) -> int:
+    """Append `piece` and then all of `rest`; return the new size."""
+    try:
+        descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
+    except FileNotFoundError:
+        descriptor = _create(path)
+        disk.sync_folder(path.parent)
+    grown = size
+    try:
+        while piece:
+            digest.update(piece)
+            grown += len(piece)
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            piece = rest.read(CHUNK)
+        disk.sync_append(descriptor, path)
+    except OSError as error:
+        with suppress(OSError):  # what stays is the beginning of the tail, and is gone on from
+            os.ftruncate(descriptor, size)
+        raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    return grown
+
+
+def _create(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, FILE_MODE)
+    except OSError as error:
+        raise NotRecorded(f"cannot create {path}: {error.strerror}") from error
+
+
+def load(paths: AgentPaths, natives: Iterable[str]) -> dict[str, bytes]:
+    """Return the stored transcripts by native path; those that are missing are left out."""
+    found = {}
+    for native in natives:
+        try:
+            found[native] = read_bytes(store_path(paths, native))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def _stored(paths: AgentPaths) -> list[str]:
+    """Return the native path of each regular file among the transcripts, sorted."""
+    return [
+        Path(entry.path).relative_to(paths.transcripts).as_posix()
+        for entry in entries(paths.transcripts)
+        if entry.is_file(follow_symlinks=False)
+        and Path(entry.path) != paths.manifest
+        and not entry.name.startswith(TEMPORARY)
+    ]
+
+
+def load_sound(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]], native_id: str
+) -> dict[str, Source]:
+    """Return a session's stored transcripts, each of which must begin with what was last synced.
+
+    One that the log does not know yet was stored just before a crash, and is as good as the others.
+    Recorded streams are ours, not the provider's, and are left out.
+
+    Args:
+        synced: role, size, sha256 and native id by native path, as the log has them.
+        native_id: the session; what was synced under another id is left out.
+
+    Raises `Invalid` (kind ``transcript-damaged``) for one that is missing or was changed: a session
+    that went on without it would have lost its context in silence.
+    """
+    unsynced = [path for path in _stored(paths) if path not in synced and not is_stream(path)]
+    wanted = of_session(synced, native_id)
+    found = {}
+    for native in sorted([*unsynced, *wanted]):
+        path = store_path(paths, native)
+        entry = wanted.get(native)
+        flaw = _flaw(path, entry)
+        if flaw and entry:
+            raise _damaged(path, flaw)
+        if not flaw:
+            found[native] = Source(native, path=path)
+    return found
+
+
+def load_recorded(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]], *, streams: bool = False
+) -> dict[str, Source]:
+    """Return the stored transcripts as they were when last synced, and not a byte more.
+
+    Args:
+        synced: as for `load_sound`, whose errors this raises; perhaps of an earlier moment.
+        streams: recorded streams, too.
+    """
+    found = {}
+    for native, entry in sorted(synced.items()):
+        if entry["role"] == STREAM and not streams:
+            continue
+        path = store_path(paths, native)
+        if flaw := _flaw(path, entry):
+            raise _damaged(path, flaw)
+        whole = path.stat().st_size == entry["size"]
+        found[native] = (
+            Source(native, path=path) if whole else beginning(path, entry["size"], native)
+        )
+    return found
+
+
+def beginning(path: Path, size: int, name: str) -> Source:
+    """Return the first `size` bytes of a file that may have grown since.
+
+    Raises as `open_plain` does.
+    """
+    with os.fdopen(open_plain(path), "rb") as stream:
+        return Source.from_stream(name, Pieces(pieces(stream, size)))
+
+
+def pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the next `size` bytes of a stream, as far as there are any."""
+    while size and (piece := stream.read(min(size, CHUNK))):
+        yield piece
+        size -= len(piece)
+
+
+def _damaged(path: Path, flaw: str) -> Invalid:
+    return Invalid(
+        f"the stored transcript {path} {flaw}",
+        hint="put it back from a copy; nothing was overwritten",
+        kind="transcript-damaged",
+    )
+
+
+def of_session(
+    synced: Mapping[str, Mapping[str, Any]], native_id: str
+) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of one native session's own transcripts; a recorded stream is ours."""
+    return {
+        path: entry
+        for path, entry in synced.items()
+        if entry["role"] != STREAM and entry.get("native") == native_id
+    }
+
+
+def _flaw(path: Path, entry: Mapping[str, Any] | None) -> str:
+    try:
+        with os.fdopen(open_plain(path), "rb", buffering=0) as stored:
+            if entry is None:
+                return ""
+            digest, left = sha256(), entry["size"]
+            while left and (piece := stored.read(min(left, CHUNK))):
+                digest.update(piece)
+                left -= len(piece)
+    except FileNotFoundError:
+        return "is missing"
+    return "" if digest.hexdigest() == entry["sha256"] else "is not what was synced"
+
+
+def is_stream(native: str) -> bool:
+    """Tell whether a path is that of a recorded stream, which a crash may leave unsynced."""
+    return re.fullmatch(_STREAM_NAME, PurePosixPath(native).name) is not None
+
+
+# Recorded streams: the events of one turn among the transcripts (SPEC.md, "Recorded streams").
+#
+# A stream is no transcript of the provider's: no provider is handed one, and nothing is lost with
+# it that the log does not have.
+
+
+class StreamFile:
+    """A stream being written, by whoever holds `.turn`; nobody reads it before it is synced.
+
+    Raises `NotRecorded` and `Uncertain` for the disk, as its methods do, and `UnsafePath` for a
+    native id that cannot name a folder.
+    """
+
+    def __init__(self, paths: AgentPaths, native_id: str, turn: int, disk: Disk) -> None:
+        self._disk = disk
+        self.native = _free_name(paths, f"{native_id}/turn-{turn}")
+        self._path = store_path(paths, self.native)
+        make_folder(self._path.parent, disk)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._path, flags, FILE_MODE)
+        except OSError as error:
+            raise NotRecorded(f"cannot create {self._path}: {error.strerror}") from error
+        self._stream = os.fdopen(descriptor, "r+b", buffering=0)
+        try:
+            disk.sync_folder(self._path.parent)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, line: bytes) -> None:
+        """Append one whole line, or nothing."""
+        descriptor = self._stream.fileno()
+        size = os.fstat(descriptor).st_size
+        try:
+            view = memoryview(line)
+            while view:
+                view = view[os.write(descriptor, view) :]
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise NotRecorded(f"cannot write {self._path}: {error.strerror}") from error
+
+    def finish(self) -> Synced:
+        """Make the stream durable; return what a `transcript.synced` event says of it."""
+        self._disk.sync_append(self._stream.fileno(), self._path)
+        try:
+            # What stands in the file counts: an interrupt may have come in the middle of `write`.
+            self._stream.seek(0)
+            digest = file_digest(self._stream, "sha256").hexdigest()
+            return Synced(self.native, STREAM, self._stream.tell(), digest)
+        except OSError as error:
+            raise NotRecorded(f"cannot read back {self._path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def remove(self) -> None:
+        """Remove the file, of which nobody knows. One that stays is no harm."""
+        with suppress(OSError):
+            self._path.unlink()
+            self._path.parent.rmdir()
+
+
+def _free_name(paths: AgentPaths, stem: str) -> str:
+    """Return the path of a new stream; a lost turn of the same number may have left its own."""
+    native, number = f"{stem}.stream", 1
+    while os.path.lexists(store_path(paths, native)):
+        number += 1
+        native = f"{stem}-{number}.stream"
+    return native
+
+
+def open_stream(paths: AgentPaths, entry: dict[str, Any]) -> BinaryIO:
+    """Open a stream that is what its `transcript.synced` entry says.
+
+    Raises `Invalid` with the reason when it is missing or anything else.
+    """
+    try:
+        path, size, digest = store_path(paths, entry["path"]), entry["size"], entry["sha256"]
+        opened = os.fdopen(open_plain(path), "rb")
+    except FileNotFoundError:
+        raise Invalid("it is missing") from None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise Invalid("the log does not say which it is") from error
+    try:
+        if os.fstat(opened.fileno()).st_size == size:
+            found = file_digest(opened, "sha256").hexdigest()
+            opened.seek(0)
+            if found == digest:
+                return opened
+    except OSError as error:
+        opened.close()
+        raise Invalid(f"it cannot be read: {error.strerror}") from error
+    opened.close()
+    raise Invalid("it is not what was recorded")
