@@ -18,6 +18,7 @@ from agentsdir.formats.source import Source
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from any_json import AnyRows
     from bench import Bench
     from watching import Blocks
 
@@ -94,6 +95,19 @@ class Client:
     """A folder, files in it, and whether they make it the client's storage folder."""
     fixtures: ClassVar[list[Path]]
     """Recorded sessions: a file each, or a folder with its subagents."""
+    logs: ClassVar[list[Path]]
+    """Recorded files of rows."""
+    cut_logs: ClassVar[list[Path]]
+    """Those that are cut anywhere."""
+    any_rows: ClassVar[AnyRows]
+    odd_logs: ClassVar[dict[str, list[dict[str, Any]]]]
+    """Rows that a search once found to go wrong."""
+    passing: ClassVar[tuple[str, str]]
+    """Ids, as patterns, of blocks that half a line more may take away, and the rest of a file."""
+    single_ids: ClassVar[bool]
+    """Whether ids are unique over all threads of a session, and not in each alone."""
+    tries: ClassVar[int]
+    """How many shapes of rows are tried."""
     examples: ClassVar[int]
     """How many ways of writing a recorded session are tried."""
     in_order: ClassVar[bool]

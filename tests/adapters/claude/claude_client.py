@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from any_json import AnyRows
 from claude_bench import ClaudeBench
-from claude_support import SINGLE, lines, row, said, user
+from claude_support import FIXTURES, SINGLE, lines, row, said, user
 from clients import ID, OTHER, Client
 
 from agentsdir.adapters.claude import ARCHITECTURE
@@ -56,6 +57,26 @@ CLEAR = "<command-name>/clear</command-name>"
 OLD_TITLES = (_summary("old"), _models("old"), _mine("old"))
 MAIN = f"{ID}.jsonl"
 TALK = _of(ID, ASKED, ANSWERED)
+
+
+WORDS = """
+user assistant system attachment progress queue-operation last-prompt result summary text thinking
+tool_use tool_result image init compact_boundary api_error local_command enqueue dequeue remove
+popAll queued_command agent_progress Task Agent Bash main t1 t2 a1 a2 abc task_started
+task_notification human task-notification <synthetic> completed <task-notification> <command-name>
+"""
+KEYS = """
+type uuid parentUuid logicalParentUuid isSidechain agentId sessionId session_id timestamp message
+content id name input text thinking signature tool_use_id is_error toolUseResult usage input_tokens
+stop_reason model subtype attachment prompt commandMode operation leafUuid data parentToolUseID
+parent_tool_use_id origin kind promptSource isMeta status isCompactSummary version error errors
+result hookErrors task_id duration_ms source
+"""
+FIELDS = """
+uuid parentUuid message subtype operation content attachment isSidechain agentId sessionId
+session_id parent_tool_use_id toolUseResult data origin usage
+"""
+CUT = ("hello-2.1.98", "parallel-2.1.98", "tools-1.0.128", "subagent-1.0.128")
 
 
 class Claude(Client):
@@ -180,6 +201,14 @@ class Claude(Client):
         "no projects": (".claude", [".claude.json"], False),
     }
     fixtures = SINGLE
+    logs = [path for path in SINGLE if path.is_file()]
+    cut_logs = [FIXTURES / f"{name}.jsonl" for name in CUT]
+    any_rows = AnyRows(WORDS.split(), KEYS.split(), 12).with_fields("type", *FIELDS.split())
+    odd_logs = {}
+    # A prompt that waits in the queue goes when the row that takes it out is there, too.
+    passing = ("h.*", "h.*")
+    single_ids = True
+    tries = 200
     examples = 15
     in_order = True
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import watching
+from any_json import AnyRows
 from clients import ID, OTHER, Client
 from gemini_bench import GeminiBench
 from gemini_files import NAME, STUB, TALK, answer, document, header, log, message, prompt
@@ -90,6 +91,23 @@ class Writer(watching.Writer):
             text = json.dumps(document, indent=2).encode()
         size = self._draw(st.integers(0, len(text)) | st.just(len(text)), label="bytes")
         (self._folder / path).write_bytes(text[:size])
+
+
+WORDS = """
+user gemini info m1 m2 c1 ls ls__c1 success \ud800 invoke_agent 2026-01-01T00:00:00Z
+0001-01-01T00:00+23:59
+"""
+KEYS = """
+id type content displayContent timestamp thoughts tokens model toolCalls $set $rewindTo messages
+sessionId projectHash kind text thought functionCall functionResponse inlineData response output
+error name args result status resultDisplay agentId subject description input total cached data
+mimeType startTime role tool_id stats
+"""
+LOGS = [
+    path for path in sorted(FIXTURES.glob("*.jsonl"))
+    if path.name.count(".jsonl") == 1 and not path.name.endswith((".blocks.jsonl", ".all.jsonl"))
+]  # fmt: skip
+TWINS = [{"functionCall": {"id": "x__1", "name": name}} for name in "xy"]
 
 
 class Gemini(Client):
@@ -230,6 +248,16 @@ class Gemini(Client):
             and not path.name.endswith((".blocks.jsonl", ".all.jsonl"))
         )
     )
+    logs = cut_logs = LOGS
+    any_rows = AnyRows(WORDS.split(), KEYS.split(), 25)
+    odd_logs = {
+        "two calls of one id": [{"id": "m1", "content": TWINS, "type": "gemini"}],
+        "a row that is listed": [{"a": 1}, {"$set": {"messages": [{"a": 1}]}}, {"a": 1}],
+    }
+    # What was replaced under an id, and what stands for an answer that has nothing yet.
+    passing = ("", ".*~.*|.*:l")
+    single_ids = False
+    tries = 60
     examples = 5
     in_order = False
 
