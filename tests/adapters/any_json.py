@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from agentsdir.adapters.contract import SessionFiles, Transcript
-from agentsdir.formats.reading.sink import ParseSink
-from agentsdir.formats.reading.source import Source
+from agentsdir.adapters.protocol import SessionFiles, Transcript
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
-    from agentsdir.adapters.sides import TranscriptReader
+    from agentsdir.adapters.protocol import TranscriptReader
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8)
