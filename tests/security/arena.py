@@ -41,7 +41,7 @@ from agentsdir.schemas import check
 from agentsdir.schemas.catalogue import kinds
 
 # A forked child finds loaded what a process of its own would import.
-for _package in ("cli", "cli.commands", "engine", "engine.validation", "schemas"):
+for _package in ("cli", "cli.commands", "engine", "engine.validate", "schemas"):
     for _module in iter_modules(import_module(f"agentsdir.{_package}").__path__):
         import_module(f"agentsdir.{_package}.{_module.name}")
 for _module_name in ("adapters.script", "adapters.echo", "adapters.claude", "adapters.gemini"):
