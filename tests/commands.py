@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import orjson
+
+from agentsdir.cli.environment import Environment
+from agentsdir.cli.invocation import run
 
 PATIENCE = 60.0
 """Seconds after which something that should come to pass is taken never to."""
@@ -20,6 +25,16 @@ def until(condition: Callable[[], Any], what: str) -> Any:
         assert time.monotonic() < deadline, f"it never came to pass: {what}"
         time.sleep(0.01)
     return found
+
+
+def run_here(*arguments: str, variables: Mapping[str, str], cwd: Path) -> Done:
+    """Run `agentsdir` in this process, with an empty standard input."""
+    out, err = (TextIOWrapper(BytesIO(), "utf-8", newline="") for _ in range(2))
+    env = Environment(BytesIO(), out, err, variables, cwd, Path(variables["HOME"]), login="me")
+    code = run([*arguments], env)
+    for stream in (out, err):
+        stream.seek(0)
+    return Done(int(code), out.read(), err.read())
 
 
 @dataclass(frozen=True)

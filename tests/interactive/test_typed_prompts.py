@@ -9,12 +9,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from commands import run_here
 from keys_exemptions import UNWRITTEN
 from keys_judge import expected_prompts, expected_titles, faults, text_of, unwritten_commands
 from keys_log import RECORDINGS, Recording, fixtures, recordings
@@ -29,8 +29,6 @@ from session_readings import (
     parsed_folder,
 )
 
-from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 from agentsdir.formats.blocks import add_usage, no_usage
 
 ALL = recordings()
@@ -58,17 +56,10 @@ COUNTS = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", 
 
 def command(recording: Recording, root: Path, *arguments: str) -> list[Any]:
     """Run a command in this process, as the user whose home was recorded; it must say no more."""
-    out, err = (TextIOWrapper(BytesIO(), "utf-8", newline="") for _ in range(2))
-    variables = {"AGENTSDIR_ROOT": str(root)}
-    env = Environment(BytesIO(), out, err, variables, root.parent, recording.home, login="me")
-    code = run(list(arguments), env)
-    told = []
-    for stream in (out, err):
-        stream.flush()
-        stream.seek(0)
-        told.append(stream.read())
-    assert (code, told[1]) == (0, ""), (arguments, told[1])
-    return [orjson.loads(line) for line in told[0].split("\n") if line]
+    variables = {"AGENTSDIR_ROOT": str(root), "HOME": str(recording.home)}
+    done = run_here(*arguments, variables=variables, cwd=root.parent)
+    assert (done.code, done.err) == (0, ""), (arguments, done.err)
+    return done.rows
 
 
 @every_recording

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import orjson
-from commands import PATIENCE, Done
+from commands import PATIENCE, Done, run_here
 from fake_api import FakeApi
 
 from agentsdir.adapters import processes
@@ -118,8 +118,10 @@ class Desk(ABC, Generic[A]):
         return Done(started.returncode, out.decode(), (err or b"").decode())
 
     def __call__(self, *arguments: str) -> Done:
-        """Run `agentsdir`."""
-        return self.end(self.start(*arguments))
+        """Run `agentsdir`: `send`, which runs a client, in a process of its own."""
+        if arguments[0] == "send":
+            return self.end(self.start(*arguments))
+        return run_here(*arguments, variables=self.environment, cwd=self.work)
 
     def ok(self, *arguments: str) -> Done:
         """Run a command that must succeed without a word on stderr."""
