@@ -54,27 +54,25 @@ def test_an_interrupt_keeps_what_was_said_so_far(any_desk: Desk) -> None:
     assert ends(any_desk, agent) == [ABORTED, DONE]
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_a_signal_to_send_ends_its_turn_and_all_that_the_turn_runs(
-    any_desk: Desk, number: signal.Signals, code: int
-) -> None:
+def test_a_signal_to_send_ends_its_turn_and_all_that_the_turn_runs(any_desk: Desk) -> None:
     """In the middle of a tool: the command is gone, and the call has a result."""
     agent = any_desk.new()
-    running = any_desk.begin(agent, "sleeper")
-    command = tool_runs(any_desk)
-    running.send_signal(number)
-    assert any_desk.end(running).code == code
-    assert processes.find(command) is None
-    assert ends(any_desk, agent) == [ABORTED]
-    blocks = any_desk.blocks(agent).values()
-    calls = [b["toolUseId"] for b in blocks if b["type"] == "tool_use"]
-    answered = [
-        b["toolUseId"] for b in blocks if b["type"] == "tool_result" and not b.get("superseded")
-    ]
-    assert answered == calls
-    any_desk.sound(agent)
+    for turn, number in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), 1):
+        (any_desk.work / "begun").unlink(missing_ok=True)
+        running = any_desk.begin(agent, "sleeper")
+        command = tool_runs(any_desk)
+        running.send_signal(number)
+        assert any_desk.end(running).code == 128 + number
+        assert processes.find(command) is None
+        assert ends(any_desk, agent) == [ABORTED] * turn
+        blocks = any_desk.blocks(agent).values()
+        calls = [b["toolUseId"] for b in blocks if b["type"] == "tool_use"]
+        answered = [
+            b["toolUseId"] for b in blocks if b["type"] == "tool_result" and not b.get("superseded")
+        ]
+        assert len(calls) == turn
+        assert answered == calls
+        any_desk.sound(agent)
     goes_on(any_desk, agent)
 
 
