@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.store.state import AgentState
 
-HOOK = "tool-confirmation"
+CONFIRMATION = "tool-confirmation"
 _NAME = 100
 _FOLDER = 300
 _HEAD, _TAIL = 3000, 1000
@@ -45,7 +45,7 @@ class Confirmation:
         """Return the answer. Raises `HookFailed`, having said why, for a hook that gave none."""
         names = (self._state.name or "", self._state.agent_id)
         try:
-            hook = find_hook(self._env, HOOK, names)
+            hook = find_hook(self._env, CONFIRMATION, names)
             if hook is None:
                 return self._ask_person(request)
             decision = self._ask_hook(hook, request)
@@ -126,10 +126,10 @@ def _decision(hook: Path, out: bytes) -> Decision:
     behavior = said.get("behavior") if isinstance(said, dict) else None
     message = said.get("message", "") if isinstance(said, dict) else None
     if behavior not in ("allow", "deny") or not isinstance(message, str):
-        raise HookFailed(f"{hook} answered no decision", hook=HOOK)
+        raise HookFailed(f"{hook} answered no decision", hook=CONFIRMATION)
     if behavior == "deny":
         return Decision(allowed=False, reason=message or f"{hook.name} said no")
     changed = said.get("updatedInput")
     if changed is not None and not isinstance(changed, dict):
-        raise HookFailed(f"{hook} answered an updatedInput that is no object", hook=HOOK)
+        raise HookFailed(f"{hook} answered an updatedInput that is no object", hook=CONFIRMATION)
     return Decision(allowed=True, reason=message, input=changed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.cli.hooks import find_hook, run_hook
-from agentsdir.engine.outbox import HOOK
+from agentsdir.engine.outbox import OUTGOING
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
@@ -21,14 +21,14 @@ def hand_out(env: Environment, document: dict[str, Any]) -> bool:
 
     Raises `HookFailed` for a hook that cannot run, is ended by a signal, or says no.
     """
-    hook = find_hook(env, HOOK, (document["name"] or "", document["agent_id"]))
+    hook = find_hook(env, OUTGOING, (document["name"] or "", document["agent_id"]))
     if hook is None:
         return False
     try:
         answer = run_hook(env, hook, jsontext.clean(document, set()), timeout=PATIENCE)
     except OSError as error:  # there is no room for what it is given
-        raise HookFailed(f"{hook} cannot be asked: {error.strerror}", hook=HOOK) from error
+        raise HookFailed(f"{hook} cannot be asked: {error.strerror}", hook=OUTGOING) from error
     if answer.status:
         why = answer.reason or f"it exited {answer.status}"
-        raise HookFailed(f"{hook} did not take the text: {why}", hook=HOOK)
+        raise HookFailed(f"{hook} did not take the text: {why}", hook=OUTGOING)
     return True

@@ -46,7 +46,7 @@ class Undelivered(NamedTuple):
         }
 
 
-HOOK = "outgoing"
+OUTGOING = "outgoing"
 """The hook that takes texts, as a log calls it."""
 _ADDRESS = ("connector", "userId", "channelId")
 _FIELDS = ("message_id", "connector", "userId", "channelId", "text", "in_reply_to")
@@ -88,7 +88,7 @@ def nobody_tried(paths: AgentPaths, state: AgentState) -> bool:
     for record in read_records(paths.log) if due else ():
         if record.event == "outgoing":
             untried = untried or record.data.get("message_id") in due
-        elif record.event == "hook.failed" and record.data.get("hook") == HOOK:
+        elif record.event == "hook.failed" and record.data.get("hook") == OUTGOING:
             untried = False
     return untried
 
