@@ -17,7 +17,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agentsdir.cli.terminal import one_line
+from agentsdir.cli.output import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

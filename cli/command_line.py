@@ -1,7 +1,8 @@
-"""The command line as typer reads it: the commands there are, and the options before them."""
+"""The command line as typer reads it, and one run of it: arguments to exit code."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -9,9 +10,13 @@ import typer
 from typer.core import TyperGroup
 
 from agentsdir.cli.environment import Environment
-from agentsdir.formats.errors import UsageError
+from agentsdir.cli.exits import Exit, code_of
+from agentsdir.cli.output import print_error
+from agentsdir.formats.errors import AgentsdirError, Interruption, UsageError
 from agentsdir.formats.signals import undisturbed
 from agentsdir.formats.version import VERSION
+
+# The command line as typer reads it: the commands there are, and the options before them.
 
 # Each command is a module of its own, imported when it is called; the text is for --help.
 COMMANDS = {
@@ -143,3 +148,49 @@ def _as_ours(error: typer.TyperException) -> UsageError:
     if option and not option.strip("-").replace("-", "_").isidentifier():
         hint = "`--` goes before words that begin with a dash"
     return UsageError(error.format_message(), hint=hint)
+
+
+# One invocation of the command line, in this process: arguments and surroundings to exit code.
+
+
+def run(arguments: list[str], env: Environment) -> int:
+    """Run one command line and return its exit code; never raises for what a user can cause."""
+    failure: AgentsdirError
+    as_json = "--json" in arguments
+    env.arguments = tuple(arguments)
+    try:
+        code = invoke(arguments, env)
+        env.stdout.flush()
+    except BrokenPipeError:
+        return Exit.CLOSED_PIPE
+    except KeyboardInterrupt as stopped:
+        if said := _why_interrupted(stopped, as_json=as_json):
+            print_error(env, said, as_json=as_json)
+        return Exit.INTERRUPTED
+    except AgentsdirError as error:
+        failure = error
+    except MemoryError:
+        failure = AgentsdirError("there is not enough memory for this", kind="out-of-memory")
+    except ImportError as error:
+        failure = AgentsdirError(
+            f"a part of the program cannot be loaded: {error}",
+            hint="is there memory enough? else install agentsdir anew",
+            kind="not-loaded",
+        )
+    except OSError as error:
+        what = error.filename or "standard output"
+        failure = AgentsdirError(f"{what}: {error.strerror or error}")
+    else:
+        return code
+    with suppress(OSError):
+        env.stdout.flush()
+    print_error(env, failure, as_json=as_json)
+    return code_of(failure)
+
+
+def _why_interrupted(stopped: KeyboardInterrupt, *, as_json: bool) -> AgentsdirError | None:
+    """Return what is said of an interruption; a person who pressed Ctrl-C knows."""
+    if stopped.args:  # another command asked for it
+        why = f"the turn was ended by another command ({stopped.args[0]})"
+        return Interruption(why, kind="turn-aborted")
+    return Interruption("interrupted", kind="interrupted") if as_json else None

@@ -1,10 +1,33 @@
-"""Blocks as a page for people."""
+"""Printing a conversation: as a page, while a turn runs, while a session grows."""
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
+
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import inert, note, note_drifts, print_json, print_text
+from agentsdir.formats.diff import BlockBook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agentsdir.cli.environment import Environment
+    from agentsdir.formats.blocks import Block, StreamEvent
+    from agentsdir.formats.diff import Key
+    from agentsdir.formats.findings import Finding
+
+    class Watched(Protocol):
+        """A `Follower` or a `Translator`."""
+
+        @property
+        def findings(self) -> Sequence[Finding]:
+            """What was wrong so far."""
+
+
+# Blocks as a page for people.
 
 INDENT = "    "
 LONG = 2000
@@ -95,3 +118,168 @@ def _plain(content: Any) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONG else f"{text[:LONG]}… ({len(text)} characters)"
+
+
+# Printing a turn while it runs.
+
+
+class AnswerPrinter:
+    """Prints stream events, or the text of the main conversation's answer.
+
+    A reader that goes away, or a full disk behind stdout, does not end the turn: it is recorded to
+    its end, and then the command says that its output failed.
+
+    Args:
+        events: print every event as a line of JSON.
+        silent: print nothing.
+    """
+
+    def __init__(self, env: Environment, *, events: bool, silent: bool) -> None:
+        self._env = env
+        self._events = events
+        self._silent = silent
+        self._written: dict[str, list[str]] = {}
+        self._printed = False
+        # On a terminal, what is said on stderr meanwhile begins a line of its own.
+        self._ends_lines = env.stdout.isatty()
+        self._in_line = False
+        self._failure: OSError | None = None
+
+    def take(self, event: StreamEvent) -> None:
+        """Print what one event adds."""
+        if self._silent or self._failure:
+            return
+        try:
+            if self._events:
+                print_json(self._env, event)
+            elif event["conversationId"] == "main" and "blockId" in event:
+                self._text(event)
+            self._env.stdout.flush()
+        except OSError as error:
+            self._failure = error
+
+    def _text(self, event: StreamEvent) -> None:
+        handle = event["blockId"]
+        if event["type"] == "text_delta":
+            if handle in self._written:
+                self._write(handle, event["delta"])
+            return
+        block = event.get("block", {})
+        if block.get("type") != "assistant_text":
+            return
+        written = "".join(self._written.setdefault(handle, []))
+        # What a client's deltas left out is still part of the answer.
+        if event["type"] == "block_complete" and block["content"].startswith(written):
+            self._write(handle, block["content"][len(written) :])
+            if self._ends_lines:
+                self._end_line()
+
+    def _write(self, handle: str, text: str) -> None:
+        if not text:
+            return
+        if self._printed and not self._written[handle]:
+            self._env.stdout.write("\n\n" if self._in_line else "\n")
+        self._written[handle].append(text)
+        self._printed = self._in_line = True
+        self._env.stdout.write(self._for_reader(text))
+
+    def _for_reader(self, text: str) -> str:
+        if not self._env.stdout.isatty():
+            return text
+        return inert(text)
+
+    def break_off(self) -> None:
+        """End the line that a turn was cut off in."""
+        if not self._failure:
+            with suppress(OSError):
+                self._end_line()
+                self._env.stdout.flush()
+
+    def _end_line(self) -> None:
+        if self._in_line:
+            self._env.stdout.write("\n")
+            self._in_line = False
+
+    def finish(self, response: str) -> None:
+        """End the output. Raises the `OSError` that kept it from being written, if one did."""
+        if self._failure is not None:
+            raise self._failure
+        if self._events:
+            return
+        if not self._printed:
+            # Another process may have run the turn: then the answer comes from the log.
+            self._env.stdout.write(self._for_reader(response))
+            self._in_line = True
+        self._end_line()
+
+
+# Printing a session while it grows: blocks for programs, a page for people, or all events.
+
+_NOTHING: frozenset[str] = frozenset()
+_WHOLE = frozenset({"type"})
+# News that change nothing of what a block says: where it stands, and what its message took.
+_BESIDE = frozenset({"source", "usage"})
+
+
+class GrowthPrinter:
+    """Prints what each look at a session brought, each touched block once, as it then stands.
+
+    Args:
+        events: print every event as a line of JSON, at once.
+        plain: print a page for people, else a line of JSON for each block.
+    """
+
+    def __init__(self, env: Environment, watched: Watched, *, events: bool, plain: bool) -> None:
+        self._env = env
+        self._watched = watched
+        self._events = events
+        self._plain = plain
+        self._book = BlockBook()
+        # Blocks of this look, and which fields of them were told.
+        self._touched: dict[Key, frozenset[str]] = {}
+        self._printed: set[Key] = set()
+        self._noted: set[str] = set()
+
+    def run(self, events: Iterable[StreamEvent | None]) -> Exit:
+        """Print events until there are no more; return the exit code."""
+        for event in events:
+            if event is None:
+                self._flush()
+            elif self._events:
+                print_json(self._env, event)
+            elif self._book.apply(event) is not None:
+                key = event["conversationId"], event["blockId"]
+                told = _WHOLE if event["type"] == "block_complete" else event["updates"].keys()
+                self._touched[key] = self._touched.get(key, _NOTHING) | told
+        note_drifts(self._env, self._watched.findings)
+        return Exit.PARTIAL if self._noted else Exit.OK
+
+    def _flush(self) -> None:
+        replaced = 0
+        for key, fields in self._touched.items():
+            block = self._book[key]
+            known = key in self._printed
+            if self._plain:
+                page = self._page(block, fields, known=known)
+                if not page:
+                    replaced += bool(known and block.get("superseded") and "superseded" in fields)
+                    continue
+                print_text(self._env, page)
+            elif not fields <= _BESIDE or not known:
+                print_json(self._env, block)
+            self._printed.add(key)
+        if replaced:
+            print_text(self._env, f"-- {replaced} of the blocks above were replaced\n\n")
+        self._touched.clear()
+        for finding in self._watched.findings:
+            # A file that is read again gives the same findings again.
+            if finding.is_damage and str(finding) not in self._noted:
+                self._noted.add(str(finding))
+                note(self._env, str(finding))
+        self._env.stdout.flush()
+
+    def _page(self, block: Block, fields: frozenset[str], *, known: bool) -> str:
+        """Return a block for people; of one that they have seen, only how a subagent ended."""
+        if known and not (block["type"] == "subagent" and "status" in fields):
+            return ""
+        return render(block)

@@ -35,8 +35,8 @@ def main() -> NoReturn:
     try:
         # A signal in the middle of an import can find a library half made, and crash in it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        from agentsdir.cli.command_line import run
         from agentsdir.cli.environment import Environment
-        from agentsdir.cli.invocation import run
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored

@@ -1,17 +1,15 @@
-"""Results to stdout, words for people to stderr (design section 6)."""
+"""Results to stdout, words for people to stderr, safe for a terminal."""
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
 from agentsdir.cli.exits import code_of
-from agentsdir.cli.terminal import inert, one_line
 from agentsdir.formats import jsontext
-
-CHUNK = 256 * 1024
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +17,36 @@ if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.errors import AgentsdirError
     from agentsdir.formats.findings import Finding
+
+
+# Text made safe for a terminal: what an agent printed must not drive the reader's screen.
+
+# C0 but LF and TAB, DEL, C1, bidirectional controls, line and paragraph separators, tags.
+# Compiled when it is first used, which takes longer than any other pattern of a start.
+_CONTROL = (
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f"
+    "\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+
+
+def inert(text: str) -> str:
+    """Return `text` with each control character shown as its escape, such as ``\\x1b``."""
+    return re.sub(_CONTROL, _escape, text)
+
+
+def one_line(text: str) -> str:
+    """Return `text` as one inert line, so that no text can say what looks like a line of ours."""
+    return inert(text).replace("\n", " ")
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+# Results to stdout, words for people to stderr (design section 6).
+
+CHUNK = 256 * 1024
 
 
 def wants_json(environment: Environment, asked: bool) -> bool:

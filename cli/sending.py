@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.protocol import RECORDABLE_MODES
-from agentsdir.cli.answers import AnswerPrinter
+from agentsdir.cli.conversation import AnswerPrinter
 from agentsdir.cli.output import print_document, print_json, print_text
 from agentsdir.cli.prompts import read_messages, read_prompt
 from agentsdir.cli.services import world_of

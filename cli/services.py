@@ -1,23 +1,22 @@
-"""What the engine is handed by this program: the clock, fresh ids, a disk, the user's own programs.
-
-Apart from `environment`, so that a command that only reads does not load what runs a turn.
-"""
+"""The services that this program gives the engine: clock, ids, disk, the user's programs."""
 
 from __future__ import annotations
 
 import secrets
+import signal
 import string
+import subprocess
+import sys
 import time
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from agentsdir.adapters.protocol import Host
 from agentsdir.cli.config import provider_config
-from agentsdir.cli.confirmation import Confirmation
-from agentsdir.cli.connectors import hand_out
-from agentsdir.cli.starting import start_turn
+from agentsdir.cli.hooks import Confirmation, hand_out
 from agentsdir.cli.trust import check_trust, is_private, trust_made
 from agentsdir.engine.services import Client, World
 from agentsdir.formats.store.files import Disk
@@ -25,8 +24,63 @@ from agentsdir.formats.store.settings import read_settings
 from agentsdir.formats.times import to_text
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from agentsdir.cli.environment import Environment
+    from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
+
+
+# Running an agent's message in a process of its own: this program again (decision D19).
+
+# What a turn's program is told of the turn: what is started here belongs to none.
+MARKS = ("AGENTSDIR_AGENT", "AGENTSDIR_TURN")
+
+
+def start_turn(
+    env: Environment, paths: AgentPaths, message_id: str, *, alone: bool
+) -> StartedProcess:
+    """Start a process of this program that runs an agent's message. Raises `OSError`.
+
+    Args:
+        alone: the caller waits for it, and looks after what follows; else it outlives this process,
+            its terminal, and whatever is said to both.
+    """
+    program = "from agentsdir.cli.main import main; main()"
+    root = paths.folder.parent.parent
+    given = ["--root", str(root.resolve()), "send", paths.id, "--no-message"]
+    given += ["--message-id", message_id, "--wait", "-1", *(["--alone"] if alone else [])]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *given],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=None if alone else subprocess.DEVNULL,
+        env={k: v for k, v in env.variables.items() if k not in MARKS},
+        start_new_session=not alone,
+    )
+    return StartedProcess(process)
+
+
+class StartedProcess:
+    """One process that was started."""
+
+    def __init__(self, process: Popen[bytes]) -> None:
+        self._process = process
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit code."""
+        return self._process.wait()
+
+    def interrupt(self) -> None:
+        """Have it end its turn."""
+        with suppress(ProcessLookupError):
+            # Not SIGINT: what a shell runs in the background, and all it starts, has that ignored.
+            self._process.send_signal(signal.SIGTERM)
+
+
+# What the engine is handed by this program: the clock, fresh ids, a disk, the user's own programs.
+#
+# Apart from `environment`, so that a command that only reads does not load what runs a turn.
 
 _LETTERS = string.ascii_lowercase
 _CHARACTERS = _LETTERS + string.digits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentsdir.cli.pairs import read_pairs
+from agentsdir.cli.options import read_pairs
 from agentsdir.engine.create import NewAgent, create_agent, default_target, find_or_create
 from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import UsageError

@@ -1,4 +1,4 @@
-"""An agent as one file: saved session data, export and import (SPEC.md, "Bundles")."""
+"""An agent as one file: saved session data, export and import (docs/moving.md, "Bundles")."""
 
 from __future__ import annotations
 

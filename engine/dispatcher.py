@@ -84,8 +84,8 @@ def recorded_result(
 # Turns, one at a time for each session: slot, provider, slot again (seed session-model).
 #
 # It ties sessions, providers and slots together and knows nothing of what a turn is for. What is to
-# be done after a turn is deferred, and done when the turn has ended well. docs/behaviour.md, "A
-# turn".
+# be done after a turn is deferred, and done when the turn has ended well.
+# docs/behaviour.md, "A turn".
 
 
 class TurnScheduler:

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 
 PATIENCE = 60.0
 """Seconds after which something that should come to pass is taken never to."""

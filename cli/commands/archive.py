@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli.agents import Refusals, print_agents
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.listing import print_agents
 from agentsdir.cli.output import note, print_json
-from agentsdir.cli.refusals import Refusals
 from agentsdir.cli.services import world_of
 from agentsdir.engine.close import archive_agent, unarchive_agent
 from agentsdir.engine.lookup import each_agent, find_agents

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli.conversation import GrowthPrinter
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.following import GrowthPrinter
+from agentsdir.cli.options import check_seconds
 from agentsdir.cli.output import note, wants_json
-from agentsdir.cli.seconds import check_seconds
 from agentsdir.cli.trust import check_trust
 from agentsdir.engine.follow import find_followed, follow, live_translator, translate
 from agentsdir.engine.parse import stores_of

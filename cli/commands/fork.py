@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.made import print_made
 from agentsdir.cli.services import world_of
 from agentsdir.engine.create import fork_agent
 from agentsdir.engine.lookup import find_agent

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from agentsdir.cli.captures import note_put_back
+from agentsdir.cli.agents import note_put_back, print_made
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.made import print_made
 from agentsdir.cli.output import note
 from agentsdir.cli.services import world_of
 from agentsdir.engine.bundle import import_agent, unpacked

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli.agents import print_agents, print_native
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.listing import print_agents, print_native
 from agentsdir.engine.lookup import each_agent
 from agentsdir.engine.parse import stores_at, stores_of
 from agentsdir.formats.errors import UsageError

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.made import print_made
-from agentsdir.cli.pairs import read_pairs
+from agentsdir.cli.options import read_pairs
 from agentsdir.cli.services import world_of
 from agentsdir.engine.create import Made, NewAgent, adopt, create_agent, find_or_create
 from agentsdir.engine.parse import stores_of

@@ -2,15 +2,161 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import orjson
 import typer
 
-from agentsdir.cli.parsing import Manner, parse
-from agentsdir.formats.errors import UsageError
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import json_text, note, note_drifts, print_lines
+from agentsdir.cli.trust import check_trust
+from agentsdir.engine.follow import session_of_agent
+from agentsdir.engine.parse import (
+    Found,
+    ParseReport,
+    find_native,
+    find_sessions,
+    may_be_native,
+    parse_all,
+    recognises,
+    stores_of,
+    walk,
+)
+from agentsdir.formats import ids
+from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
+from agentsdir.formats.findings import Finding
+from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentsdir.cli.environment import Environment
     from agentsdir.formats.sink import View
+
+
+# What `parse` does once its command line is read.
+
+
+class Manner(NamedTuple):
+    """How transcripts are parsed; the fields are the options of `parse`."""
+
+    adapter: str = "auto"
+    view: View = "live"
+    hidden: bool = False
+    report: str = ""
+
+
+def parse(env: Environment, paths: Sequence[str], manner: Manner) -> int:
+    """Print the blocks of transcripts, files, folders or native sessions; return the exit code.
+
+    Raises `UsageError` for a path that is nothing, and `NotATranscript` where there is none.
+    """
+    summary = ParseReport(manner.view)
+    found, failed = _find(env, paths, manner.adapter, summary)
+    print_lines(env, parse_all(found, summary, hidden=manner.hidden))
+    env.stdout.flush()
+    if manner.adapter != "auto" and not (summary.has_blocks or summary.damaged):
+        _check_adapter(found, manner.adapter)
+    _finish(env, manner.report, summary)
+    return Exit.PARTIAL if failed or summary.damaged else Exit.OK
+
+
+def _find(
+    env: Environment, operands: Sequence[str], adapter: str, summary: ParseReport
+) -> tuple[list[Found], bool]:
+    """Find the sessions of every operand; one bad file among several does not stop the others."""
+    rejected: list[NotATranscript] = []
+
+    def remark(error: NotATranscript) -> None:
+        kind = error.kind if error.kind in ("empty-file", "unreadable") else "skipped-file"
+        summary.remark(Finding(kind, error.file, None, None, None, error.message))
+
+    files: list[Source] = []
+    found: list[Found] = []
+    for operand in operands:
+        if not operand:
+            raise UsageError("a file's name is empty", hint="a dot names the working directory")
+        path = env.cwd / operand
+        try:
+            if operand == "-":
+                files.append(Source.from_stream("-", env.stdin))
+            elif path.is_dir():
+                found += find_sessions(walk(path, operand, remark), adapter, remark)
+            elif path.is_file():
+                files.append(Source(operand, path=path))
+            elif path.is_fifo():
+                with path.open("rb") as stream:
+                    files.append(Source.from_stream(operand, stream))
+            elif path.exists():
+                raise UsageError(f"{operand} is no file, folder or pipe")
+            else:
+                found.append(_native(env, operand))
+        except OSError as refused:
+            message = f"cannot read {refused.filename or operand}: {refused.strerror}"
+            rejected.append(NotATranscript(message, file=operand, kind="unreadable"))
+    forced = adapter != "auto"
+    found = find_sessions(files, adapter, rejected.append, forced=forced) + found
+    if not found:
+        raise rejected[0] if rejected else NotATranscript(f"no transcripts in {operands[0]}")
+    for error in rejected:
+        note(env, error.message)
+    return found, bool(rejected)
+
+
+def _native(env: Environment, operand: str) -> Found:
+    """Return the session that an operand names which is no path: by its id, or by its agent."""
+    stores = stores_of(env.home, env.cwd, env.variables)
+    missing: AgentsdirError | None = None
+    if may_be_native(operand):
+        try:
+            return find_native(stores, operand).found
+        except NoSuchAgent as error:
+            missing = error
+    if ids.may_be_name(operand):
+        try:
+            architecture, reader, main = session_of_agent(
+                operand,
+                layout=env.layout,
+                stores=stores,
+                home=env.home,
+                variables=env.variables,
+                check_trust=partial(check_trust, env),
+            )
+            return Found(architecture, reader.files(main))
+        except NoSuchAgent as error:
+            if error.kind != NoSuchAgent.kind:
+                raise
+    if missing is not None:
+        raise missing
+    hint = "name an agent, or give at least the first 8 characters of a session's id"
+    raise UsageError(f"there is no file {operand}", hint=hint)
+
+
+def _check_adapter(found: list[Found], adapter: str) -> None:
+    """Refuse an adapter that was forced on files it does not know, and found nothing in them."""
+    for one in found:
+        source = one.files.transcripts[0].source
+        if not recognises(adapter, source):
+            message = f"{source.name} holds nothing that the adapter {adapter!r} can read"
+            raise NotATranscript(message, file=source.name, hint="without --adapter, content tells")
+
+
+def _finish(env: Environment, path: str, summary: ParseReport) -> None:
+    """Write the report where it was asked for, and name damage on stderr otherwise."""
+    if path == "-":
+        env.stderr.write(json_text(summary.as_json(), env.stderr, orjson.OPT_INDENT_2) + "\n")
+        return
+    if path:
+        text = json_text(summary.as_json(), None, orjson.OPT_INDENT_2) + "\n"
+        try:
+            (env.cwd / path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise AgentsdirError(f"cannot write the report {path}: {error.strerror}") from error
+    for finding in summary.findings:
+        if finding.is_damage:
+            note(env, str(finding))
+    note_drifts(env, summary.drifts)
 
 
 def run(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agentsdir.cli import target_options
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.prompts import read_messages, read_prompt
 from agentsdir.cli.sending import print_message, queue_in_turn
@@ -28,7 +28,7 @@ def run(
     message_id: Annotated[
         str, typer.Option(metavar="ID", help="The message's id: said again, it is not queued again")
     ] = "",
-    no_stdin: target_options.NoStdin = False,
+    no_stdin: options.NoStdin = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
 ) -> None:
     """Put a prompt into an agent's inbox, also while it works, and print the message's id.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agentsdir.cli.captures import note_put_back
+from agentsdir.cli.agents import note_put_back
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.services import world_of

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli.agents import Refusals
 from agentsdir.cli.asking import ask
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
-from agentsdir.cli.refusals import Refusals
 from agentsdir.cli.services import world_of
 from agentsdir.engine.close import remove_agent
 from agentsdir.engine.lookup import find_agents

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from agentsdir.cli import target_options
-from agentsdir.cli.seconds import check_seconds
+from agentsdir.cli import options
+from agentsdir.cli.options import check_seconds
 from agentsdir.cli.sending import Manner, Sending, send
 from agentsdir.cli.targets import TargetOptions
 
@@ -57,26 +57,26 @@ def run(
             metavar="MESSAGE", help="Say again what failed or was aborted; `last`: the last"
         ),
     ] = "",
-    no_stdin: target_options.NoStdin = False,
-    sender: target_options.From = "",
-    to: target_options.To = "",
+    no_stdin: options.NoStdin = False,
+    sender: options.From = "",
+    to: options.To = "",
     sync: Annotated[
         bool, typer.Option("--sync", help="Have the answer sent to the agent it is --from")
     ] = False,
     alone: Annotated[
         bool, typer.Option("--alone", help="Leave the turns of others that follow to them")
     ] = False,
-    connector: target_options.Connector = "",
-    user: target_options.User = "",
-    channel: target_options.Channel = "",
-    cron: target_options.Cron = "",
-    heartbeat: target_options.Heartbeat = False,
-    create: target_options.Create = False,
-    ephemeral: target_options.Ephemeral = False,
-    provider: target_options.Provider = "",
-    model: target_options.Model = "",
-    system: target_options.System = "",
-    option: target_options.Option = None,
+    connector: options.Connector = "",
+    user: options.User = "",
+    channel: options.Channel = "",
+    cron: options.Cron = "",
+    heartbeat: options.Heartbeat = False,
+    create: options.Create = False,
+    ephemeral: options.Ephemeral = False,
+    provider: options.Provider = "",
+    model: options.Model = "",
+    system: options.System = "",
+    option: options.Option = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON result")] = False,
 ) -> None:
     """Give an agent a prompt and print its answer as it comes.

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.options import read_pairs
 from agentsdir.cli.output import print_document
-from agentsdir.cli.pairs import read_pairs
 from agentsdir.cli.services import world_of
 from agentsdir.engine.lookup import find_agent, list_row
 from agentsdir.engine.settings import set_folder

@@ -3,14 +3,160 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from agentsdir.cli import target_options
+from agentsdir.cli import options, sending
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.seconds import check_seconds
-from agentsdir.cli.spawning import Asked, spawn
+from agentsdir.cli.options import check_seconds, read_pairs
+from agentsdir.cli.output import print_document, print_text
+from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
+from agentsdir.cli.services import world_of
+from agentsdir.engine.dispatcher import run_child
+from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.spawn import BASE_NAME, AgentFile, Wanted, make_child, read_agent_file
+from agentsdir.formats.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentsdir.engine.services import World
+    from agentsdir.engine.settle import TurnResult
+    from agentsdir.engine.spawn import Child
+    from agentsdir.formats.store.layout import AgentPaths
+
+
+# What `spawn` does with its arguments: whose subagent, what it is, and who runs it.
+
+
+class Asked(NamedTuple):
+    """The arguments of `spawn`, as they were given."""
+
+    prompt: str | None
+    parent: str
+    name: str
+    provider: str
+    model: str
+    system: str
+    profile: str
+    cwd: str
+    options: list[str]
+    file: Path | None
+    props: list[str]
+    max_ticks: int | None
+    no_stdin: bool
+    detach: bool
+    ephemeral: bool
+    events: bool
+    wait: float | None
+    timeout: float
+    as_json: bool
+
+
+def spawn(env: Environment, asked: Asked) -> None:
+    """Make a subagent, and have it run: after the turn that asks, in the background, or now.
+
+    Raises `UsageError` for what cannot be meant, and what `make_child` and `run_child` raise.
+    """
+    turn = env.turn
+    later = "in a turn" if turn else "with --detach" if asked.detach else ""
+    awaited = {"--events": asked.events, "--wait": asked.wait, "--timeout": asked.timeout}
+    if later and (option := next((name for name, given in awaited.items() if given), "")):
+        raise UsageError(f"{option} is for a subagent that is waited for, and not {later}")
+    whose = asked.parent or (turn.agent_id if turn else "")
+    if not whose:
+        raise UsageError("--parent AGENT says whose subagent it is")
+    parent = find_agent(env.layout, whose)
+    if turn is not None and parent.id != turn.agent_id:
+        raise UsageError(
+            f"a turn of agent {turn.agent_id} spawns subagents of its own, and none of {parent.id}"
+        )
+    wanted = wanted_of(env, asked)
+    world = world_of(env)
+    world.check_trust()
+    if not later:
+        _run(env, world, parent, wanted, asked)
+        return
+    with world.disk.settled():
+        child = make_child(world, parent, wanted, turn_id=turn.turn_id if turn else None, sync=True)
+    if turn is None:
+        assert world.start is not None
+        world.start(child.paths, child.message_id, alone=False)
+    if asked.as_json:
+        _print(env, world, child, "pending" if turn else "running", None)
+    else:
+        print_text(env, child.paths.id + "\n")
+
+
+def _run(env: Environment, world: World, parent: AgentPaths, wanted: Wanted, asked: Asked) -> None:
+    manner = sending.Manner(
+        asked.events, timeout=asked.timeout, wait=asked.wait, as_json=asked.as_json
+    )
+    env.count_waits(manner.wait)
+    with sending.Answer(env, manner) as answer, world.disk.settled():
+        child = make_child(world, parent, wanted, turn_id=None, sync=False)
+        result = run_child(world, child, answer.sender, manner.waiting_in(env))
+    if asked.as_json:
+        _print(env, world, child, "success", result)
+    else:
+        answer.finish([result], world)
+
+
+def _print(
+    env: Environment, world: World, child: Child, status: str, result: TurnResult | None
+) -> None:
+    document = {
+        "type": "spawned",
+        "agentId": child.paths.id,
+        "parentAgentId": child.parent.id,
+        "name": child.name,
+        "messageId": child.message_id,
+        "status": status,
+        "turn": result.as_json() if result else None,
+        "durability": world.disk.durability,
+    }
+    print_document(env, document)
+
+
+def wanted_of(env: Environment, asked: Asked) -> Wanted:
+    """Return what the arguments and the agent file say that the subagent is to be.
+
+    Raises `UsageError` for what cannot be meant, and what `read_agent_file` raises.
+    """
+    for option in ("name", "model", "system", "profile"):
+        check_text(getattr(asked, option), option)
+    props = read_pairs("--prop", asked.props)
+    for name, value in props.items():
+        check_text(name + value, "prop")
+    if props and asked.file is None:
+        raise UsageError("--prop fills in an agent file; give one by --file")
+    said = AgentFile()
+    if asked.file is not None:
+        said = read_agent_file(env.cwd / asked.file, props)
+    folder = env.cwd / asked.cwd
+    if asked.cwd and not folder.is_dir():
+        raise UsageError(f"--cwd {folder} is no folder")
+    profile = asked.profile or said.profile
+    return Wanted(
+        content=_task(env, asked, said),
+        name=asked.name,
+        base=(asked.file.stem if asked.file else profile) or BASE_NAME,
+        provider=asked.provider or said.provider,
+        model=asked.model or said.model,
+        system_prompt=asked.system or said.system,
+        profile=profile,
+        cwd=str(folder.resolve()) if asked.cwd else "",
+        options=read_pairs("--option", asked.options),
+        max_ticks=asked.max_ticks or said.max_ticks,
+        ephemeral=asked.ephemeral,
+    )
+
+
+def _task(env: Environment, asked: Asked, said: AgentFile) -> list[dict[str, Any]]:
+    if asked.prompt is None and said.prompt.strip():
+        text = said.prompt if asked.no_stdin else with_stdin(env, said.prompt)
+        return [{"type": "text", "text": text}]
+    prompt = "-" if asked.prompt is None else asked.prompt
+    return read_prompt(env, prompt, no_stdin=asked.no_stdin, add_stdin=True)
 
 
 def run(
@@ -41,7 +187,7 @@ def run(
     max_ticks: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Model calls a turn; else the parent's")
     ] = None,
-    no_stdin: target_options.NoStdin = False,
+    no_stdin: options.NoStdin = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Print its id and run it in the background")
     ] = False,

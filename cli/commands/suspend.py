@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agentsdir.cli.captures import capture_now
+from agentsdir.cli.agents import capture_now
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_json
 from agentsdir.cli.services import world_of

@@ -16,8 +16,8 @@ import orjson
 import pytest
 from declared_fields import undeclared_in
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 
 SCRIPTS = Path(__file__).parents[2] / "fixtures" / "script"
 

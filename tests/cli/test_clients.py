@@ -18,8 +18,8 @@ from typist import Typist
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.protocol import Decision, ToolRequest
-from agentsdir.cli.confirmation import Confirmation
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.hooks import Confirmation
 from agentsdir.formats.errors import HookFailed
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import write_agent

@@ -308,7 +308,7 @@ UNREADABLE = """
 import os, sys
 from pathlib import Path
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
+from agentsdir.cli.command_line import run
 env = Environment.of_process()
 with open(os.devnull, "w") as nowhere:
     # Whatever is imported must be so before the rights are given up.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Shell
 
 # What a process needs before it can read its arguments, and what a command needs.
-ENTRY = ("environment", "invocation", "command_line", "output")
+ENTRY = ("environment", "command_line", "output")
 COMMAND = ("commands.send", "sending")
 
 

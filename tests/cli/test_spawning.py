@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.cli.starting import StartedProcess
+from agentsdir.cli.services import StartedProcess
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.layout import AgentPaths

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentsdir.adapters.protocol import Host
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 
 
 def agentsdir(host: Host, *arguments: str) -> str:

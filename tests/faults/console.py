@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 
 PROGRAM = (sys.executable, "-m", "agentsdir.cli.main")
 

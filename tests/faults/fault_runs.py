@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from fault_shim import Call, Control, Fault
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 
 PATIENCE = 60
 """Seconds after which a child that hangs is killed by SIGALRM, which a test then reports."""

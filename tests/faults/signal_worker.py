@@ -19,7 +19,7 @@ from typing import Any
 from agentsdir.cli.main import main
 
 # What `main` imports, and would import anew in every fork.
-for late in ("environment", "invocation", "commands.send", "commands.suspend", "commands.resume"):
+for late in ("environment", "command_line", "commands.send", "commands.suspend", "commands.resume"):
     import_module(f"agentsdir.cli.{late}")
 
 NAMES = ("open", "write", "fsync", "ftruncate", "rename", "replace", "mkdir", "close", "unlink")

@@ -14,8 +14,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 
 PROCESS = (sys.executable, "-c", "from agentsdir.cli.main import main; main()")
 """The program in a process of its own."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 
 ROUNDS = 20
 """More than any scene has turns that follow from one another."""

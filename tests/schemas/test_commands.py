@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.invocation import run
 from agentsdir.schemas import catalogue, check
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -14,9 +14,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.invocation import run
 from agentsdir.engine.create import NewAgent, create_agent, open_root
 from agentsdir.engine.dispatcher import send
 from agentsdir.engine.services import World

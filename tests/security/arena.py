@@ -32,10 +32,9 @@ from typing import Any
 
 import typer
 
-from agentsdir.cli.command_line import COMMANDS
+from agentsdir.cli.command_line import COMMANDS, run
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.invocation import run
 from agentsdir.cli.main import main
 from agentsdir.schemas import check
 from agentsdir.schemas.catalogue import kinds

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.store import workspace
 from agentsdir.formats.store.agent import write_agent

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 from agentsdir.engine.replay import replay
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.store.layout import AgentPaths

@@ -17,8 +17,8 @@ from typing import Any
 
 import orjson
 
+from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.invocation import run
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
 from agentsdir.engine.services import World

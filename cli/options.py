@@ -1,10 +1,18 @@
-"""The options that say whom a message is for, declared once for the commands that have them."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from agentsdir.formats.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+# The options that say whom a message is for, declared once for the commands that have them.
 
 NoStdin = Annotated[
     bool,
@@ -36,3 +44,30 @@ Option = Annotated[
         "--option", "-o", metavar="NAME=VALUE", help="If it is made: a setting of the provider"
     ),
 ]
+
+
+# Options that say NAME=VALUE, and may be given more than once.
+
+
+def read_pairs(option: str, given: Iterable[str]) -> dict[str, str]:
+    """Return what was given as NAME=VALUE; of two values of a name the last.
+
+    Raises `UsageError` for one that is not of this form.
+    """
+    pairs = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise UsageError(f"{option} {text!r} is not NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+# Options that say how long, in seconds.
+
+
+def check_seconds(given: float) -> float:
+    """Return an option as it is. Raises `UsageError` for `nan`, which no time is longer than."""
+    if given != given:
+        raise UsageError("nan is no number of seconds")
+    return given
