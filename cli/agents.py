@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.create import Made
     from agentsdir.engine.lookup import Listed
     from agentsdir.engine.parse import Store
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.workspace import PutBack
 
@@ -95,11 +95,11 @@ def _cell(value: Any) -> str:
 # What commands say that make an agent of something that was there.
 
 
-def print_made(env: Environment, world: World, made: Made, *, as_json: bool) -> int:
+def print_made(env: Environment, services: Services, made: Made, *, as_json: bool) -> int:
     """Print the new agent's id, name what was damaged in its source, and return the exit code."""
     damage = [finding for finding in made.findings if finding.is_damage]
     if as_json:
-        durability = world.disk.durability
+        durability = services.disk.durability
         print_json(env, {"type": "agent", "agentId": made.agent_id, "durability": durability})
     else:
         env.stdout.write(made.agent_id + "\n")
@@ -114,9 +114,11 @@ _NAMED = 20
 """How many files a command names one by one."""
 
 
-def capture_now(env: Environment, world: World, paths: AgentPaths, *, wait: float = 0) -> None:
+def capture_now(
+    env: Environment, services: Services, paths: AgentPaths, *, wait: float = 0
+) -> None:
     """Capture an agent's working directory, and name what was passed over."""
-    captured = capture_workspace(world, paths, wait=wait)
+    captured = capture_workspace(services, paths, wait=wait)
     for reason in captured.skipped:
         note(env, f"not captured: {reason}")
 

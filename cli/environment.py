@@ -48,7 +48,7 @@ class Environment:
 
     `root` is what `--root` said, or empty; `uid` is the user that files should belong to.
     `terminal` is where questions are asked, `arguments` are the command line's words. `instead` has
-    fields of `World` that take the place of the real ones: a clock, ids, how turns are started.
+    fields of `Services` that take the place of the real ones: a clock, ids, how turns are started.
     """
 
     arguments: tuple[str, ...] = ()

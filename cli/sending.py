@@ -8,7 +8,7 @@ from agentsdir.adapters.protocol import RECORDABLE_MODES
 from agentsdir.cli.conversation import AnswerPrinter
 from agentsdir.cli.output import print_document, print_json, print_text
 from agentsdir.cli.prompts import read_messages, read_prompt
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.cli.targets import find_target
 from agentsdir.engine.dispatcher import Waiting, catch_up_to, render, say
 from agentsdir.engine.in_turn import queue_from_turn, send_from_turn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from agentsdir.cli.environment import Environment
     from agentsdir.cli.targets import TargetOptions
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.engine.settle import TurnResult
     from agentsdir.formats.store.layout import AgentPaths
 
@@ -89,17 +89,17 @@ def send(env: Environment, asked: Sending) -> None:
     from_agent = find_agent(env.layout, target.sender).id if target.sender else ""
     if turn is not None and from_agent not in ("", turn.agent_id):
         raise UsageError(f"in a turn of agent {turn.agent_id} it is that agent who sends")
-    world = world_of(env)
+    services = services_of(env)
     env.count_waits(asked.manner.wait)
-    paths = find_target(env, world, target)
-    world.layout.check_version(writing=True)
+    paths = find_target(env, services, target)
+    services.layout.check_version(writing=True)
     if turn is None and not asked.no_wait and paths.id in env.hook_of:
         raise Busy(
             f"agent {paths.id} waits for the hook that runs this, so its turn cannot be waited for",
             hint="`agentsdir queue` leaves it a message",
         )
     if asked.no_message:
-        run_waiting(env, world, paths, asked.message_id, asked.manner)
+        run_waiting(env, services, paths, asked.message_id, asked.manner)
         return
     said = retry_of(paths, retry) if content is None else Message(content)
     said = asked.manner.told_with(said._replace(sync=asked.sync or said.sync, id=asked.message_id))
@@ -108,11 +108,11 @@ def send(env: Environment, asked: Sending) -> None:
     if asked.sync and said.sender == "cli" and turn is None:
         raise UsageError("--sync needs --from: who is to get the answer?")
     if turn is None and not asked.no_wait:
-        send_and_wait(env, world, paths, said, asked.manner)
+        send_and_wait(env, services, paths, said, asked.manner)
         return
     give = send_in_turn if turn is not None else send_away
-    there = give(env, world, paths, said)
-    print_message(env, world, paths, there, as_json=asked.manner.as_json)
+    there = give(env, services, paths, said)
+    print_message(env, services, paths, there, as_json=asked.manner.as_json)
 
 
 def _content(env: Environment, prompt: str, asked: Sending) -> list[dict[str, Any]]:
@@ -139,70 +139,77 @@ def check_unwatched(manner: Manner) -> None:
 
 
 def print_message(
-    env: Environment, world: World, paths: AgentPaths, message_id: str, *, as_json: bool
+    env: Environment, services: Services, paths: AgentPaths, message_id: str, *, as_json: bool
 ) -> None:
     """Say which message now waits in an inbox."""
     if as_json:
-        durability = world.disk.durability
+        durability = services.disk.durability
         said = {"type": "message", "agentId": paths.id, "messageId": message_id}
         print_json(env, {**said, "durability": durability})
     else:
         print_text(env, message_id + "\n")
 
 
-def send_in_turn(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
+def send_in_turn(env: Environment, services: Services, paths: AgentPaths, message: Message) -> str:
     """Send from the turn that this command runs in; return the message's id."""
     assert env.turn is not None
-    sender = world.layout.agent(env.turn.agent_id)
+    sender = services.layout.agent(env.turn.agent_id)
     return send_from_turn(
-        world, sender, env.turn.turn_id, paths, message._replace(sender=sender.id)
+        services, sender, env.turn.turn_id, paths, message._replace(sender=sender.id)
     )
 
 
-def queue_in_turn(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
+def queue_in_turn(env: Environment, services: Services, paths: AgentPaths, message: Message) -> str:
     """Queue from the turn that this command runs in; return the message's id."""
     assert env.turn is not None
-    sender = world.layout.agent(env.turn.agent_id)
+    sender = services.layout.agent(env.turn.agent_id)
     return queue_from_turn(
-        world, sender, env.turn.turn_id, paths, message._replace(sender=sender.id)
+        services, sender, env.turn.turn_id, paths, message._replace(sender=sender.id)
     )
 
 
-def send_away(env: Environment, world: World, paths: AgentPaths, message: Message) -> str:
+def send_away(env: Environment, services: Services, paths: AgentPaths, message: Message) -> str:
     """Have a process of its own run a message, and return the message's id at once."""
-    world.check_trust()
-    with world.disk.settled():
-        message_id = enqueue(world, paths, message)
-    assert world.start is not None
-    world.start(paths, message_id, alone=False)
+    services.check_trust()
+    with services.disk.settled():
+        message_id = enqueue(services, paths, message)
+    assert services.start_turn is not None
+    services.start_turn(paths, message_id, alone=False)
     return message_id
 
 
 def send_and_wait(
-    env: Environment, world: World, paths: AgentPaths, message: Message, manner: Manner
+    env: Environment, services: Services, paths: AgentPaths, message: Message, manner: Manner
 ) -> None:
     """Run a message's turn and print its answer, and those of the agent's turns that follow."""
     with Answer(env, manner) as answer:
         sender = answer.sender
-        result = say(world, paths, message, sender, manner.waiting_in(env), alone=manner.alone)
-        answer.finish([result], world)
+        result = say(services, paths, message, sender, manner.waiting_in(env), alone=manner.alone)
+        answer.finish([result], services)
     if manner.record and not result.recorded:
         env.tell("another process ran the turn, and kept no stream of it")
 
 
 def run_waiting(
-    env: Environment, world: World, paths: AgentPaths, message_id: str, manner: Manner
+    env: Environment, services: Services, paths: AgentPaths, message_id: str, manner: Manner
 ) -> None:
     """Run what waits in an inbox, up to a message if one is named, and print the answers."""
     with Answer(env, manner) as answer:
         if message_id:
             one = catch_up_to(
-                world, paths, message_id, answer.sender, manner.waiting_in(env), alone=manner.alone
+                services,
+                paths,
+                message_id,
+                answer.sender,
+                manner.waiting_in(env),
+                alone=manner.alone,
             )
             done = [one]
         else:
-            done = render(world, paths, answer.sender, manner.waiting_in(env), alone=manner.alone)
-        answer.finish(done, world)
+            done = render(
+                services, paths, answer.sender, manner.waiting_in(env), alone=manner.alone
+            )
+        answer.finish(done, services)
 
 
 class Answer:
@@ -223,12 +230,12 @@ class Answer:
         if kind is not None:
             self._printer.break_off()
 
-    def finish(self, done: list[TurnResult], world: World) -> None:
+    def finish(self, done: list[TurnResult], services: Services) -> None:
         """Print the end of the answer, or the results."""
         if not self._manner.as_json:
             self._printer.finish(done[-1].response)
             return
-        durability = world.disk.durability
+        durability = services.disk.durability
         print_one = print_document if len(done) == 1 else print_json
         for result in done:
             print_one(self._env, {**result.as_json(), "durability": durability})

@@ -18,7 +18,7 @@ from agentsdir.adapters.protocol import Host
 from agentsdir.cli.config import provider_config
 from agentsdir.cli.hooks import Confirmation, hand_out
 from agentsdir.cli.trust import check_trust, is_private, trust_made
-from agentsdir.engine.services import Client, World
+from agentsdir.engine.services import ClientConfig, Services
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.settings import read_settings
 from agentsdir.formats.times import to_text
@@ -104,7 +104,7 @@ def now() -> str:
     return to_text(datetime.now(UTC))
 
 
-def world_of(env: Environment) -> World:
+def services_of(env: Environment) -> Services:
     """Return the engine's surroundings, with the real clock and real fresh ids.
 
     Names settings that this program does not know on stderr, once. Raises `Invalid` (kind
@@ -116,7 +116,7 @@ def world_of(env: Environment) -> World:
         env.named_settings = True
         env.tell(f"{layout.settings} {settings.says_unknown}")
     env.count_waits()
-    world = World(
+    services = Services(
         layout,
         now,
         time.sleep,
@@ -131,10 +131,10 @@ def world_of(env: Environment) -> World:
         partial(is_private, env),
         partial(trust_made, env),
     )
-    return world._replace(**env.instead)
+    return services._replace(**env.instead)
 
 
-def _client(env: Environment, state: AgentState) -> Client:
+def _client(env: Environment, state: AgentState) -> ClientConfig:
     """Return how this user runs the program behind an agent's provider (config.toml)."""
     said = provider_config(env, state.session.provider_name)
     host = Host(
@@ -145,4 +145,4 @@ def _client(env: Environment, state: AgentState) -> Client:
         permission_mode=said.permission_mode,
         confirm=Confirmation(env, state),
     )
-    return Client(host, said.model)
+    return ClientConfig(host, said.model)

@@ -11,7 +11,7 @@ from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths
 
 
@@ -85,7 +85,7 @@ class TargetOptions(NamedTuple):
             raise UsageError("with --connector, --messages reads standard input only: give -")
 
 
-def find_target(env: Environment, world: World, options: TargetOptions) -> AgentPaths:
+def find_target(env: Environment, services: Services, options: TargetOptions) -> AgentPaths:
     """Return the agent that is meant; it is made if it has to be and may be.
 
     Raises `UsageError` where nobody is named, or in two ways; else what `find_agent`,
@@ -94,13 +94,13 @@ def find_target(env: Environment, world: World, options: TargetOptions) -> Agent
     agent, _ = options.agent_and_prompt(env)
     _check_ways(options, agent)
     if options.makes:
-        return _find_or_create(env, world, options, agent)
+        return _find_or_create(env, services, options, agent)
     if options.to or agent:
-        return find_agent(world.layout, options.to or agent)
+        return find_agent(services.layout, options.to or agent)
     sender = options.sender or (env.turn.agent_id if env.turn else "")
     if not sender:
         raise _nobody()
-    return default_target(world, find_agent(world.layout, sender))
+    return default_target(services, find_agent(services.layout, sender))
 
 
 def _nobody() -> UsageError:
@@ -130,12 +130,12 @@ def _check_ways(options: TargetOptions, agent: str) -> None:
 
 
 def _find_or_create(
-    env: Environment, world: World, options: TargetOptions, name: str
+    env: Environment, services: Services, options: TargetOptions, name: str
 ) -> AgentPaths:
-    world.check_trust()  # before an agent is made that could run no turn
+    services.check_trust()  # before an agent is made that could run no turn
     wanted = NewAgent(
         kind="cron" if options.cron else "heartbeat" if options.heartbeat else "user",
-        provider=options.provider or world.settings.provider,
+        provider=options.provider or services.settings.provider,
         model=options.model,
         system_prompt=options.system,
         cwd=str(env.cwd.resolve()),
@@ -149,5 +149,5 @@ def _find_or_create(
         ephemeral=options.ephemeral,
     )
     if options.ephemeral:
-        return world.layout.agent(create_agent(world, wanted))
-    return find_or_create(world, wanted).paths
+        return services.layout.agent(create_agent(services, wanted))
+    return find_or_create(services, wanted).paths

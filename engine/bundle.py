@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from agentsdir.engine.parse import Store
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.agent import Reading, UnpublishedAgent
     from agentsdir.formats.store.layout import AgentPaths
@@ -129,15 +129,17 @@ def _raw(data: bytes) -> dict[str, Any]:
 # An agent's working directory, kept and put back (docs/moving.md, "Workspace capture").
 
 
-def capture_workspace(world: World, paths: AgentPaths, *, wait: float = 0) -> workspace.Captured:
+def capture_workspace(
+    services: Services, paths: AgentPaths, *, wait: float = 0
+) -> workspace.Captured:
     """Keep the files of an agent's working directory, and record that; no turn runs meanwhile.
 
     Raises `AgentsdirError` (kind ``no-workspace``) when the folder is gone, `Busy` when a turn runs
     longer than `wait` seconds, and what `check_trust` and `workspace.capture` raise.
     """
-    world.check_trust()  # the log names the folder that is read
-    with hold_turn(paths, wait=wait), world.disk.settled():
-        with write_agent(paths, disk=world.disk) as writer:
+    services.check_trust()  # the log names the folder that is read
+    with hold_turn(paths, wait=wait), services.disk.settled():
+        with write_agent(paths, disk=services.disk) as writer:
             state = writer.state
         folder = Path(state.cwd)
         if not folder.is_dir():
@@ -145,20 +147,20 @@ def capture_workspace(world: World, paths: AgentPaths, *, wait: float = 0) -> wo
                 f"the working directory {folder} of agent {paths.id} is no folder",
                 kind="no-workspace",
             )
-        captured = workspace.capture(paths, folder, world.disk)
-        with write_agent(paths, disk=world.disk, known=state) as writer:
+        captured = workspace.capture(paths, folder, services.disk)
+        with write_agent(paths, disk=services.disk, known=state) as writer:
             data = {"cwd": str(folder), **captured._asdict()}
-            writer.append("workspace.captured", data, world.now())
+            writer.append("workspace.captured", data, services.now())
     return captured
 
 
-def put_back_workspace(world: World, paths: AgentPaths, folder: Path) -> workspace.PutBack:
+def put_back_workspace(services: Services, paths: AgentPaths, folder: Path) -> workspace.PutBack:
     """Write captured files that are missing into a folder that the user named or stands in.
 
     Raises what `check_trust` and `workspace.put_back` raise.
     """
-    world.check_trust()
-    return workspace.put_back(paths, folder, world.is_private)
+    services.check_trust()
+    return workspace.put_back(paths, folder, services.is_private)
 
 
 # An agent on its way to another place (docs/moving.md, "Bundles").
@@ -262,7 +264,7 @@ class Imported(NamedTuple):
 
 
 def import_agent(
-    world: World,
+    services: Services,
     bundle: Path,
     *,
     cwd: str,
@@ -291,40 +293,42 @@ def import_agent(
     former_cwd = reading.state.cwd
     saved = transcripts.load_recorded(source, reading.state.transcripts, streams=True)
     captured = workspace.stored_files(source)
-    layout = world.layout
-    make_folder(layout.root, world.disk)
+    layout = services.layout
+    make_folder(layout.root, services.disk)
     layout.check_version(writing=True)
     put_back = None
     if workplace is not None:
-        world.check_trust()
-        put_back = workspace.put_back(source, workplace, world.is_private)
+        services.check_trust()
+        put_back = workspace.put_back(source, workplace, services.is_private)
         cwd = str(workplace)
     findings: list[Finding] = []
     with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
-        open_root(world)
+        open_root(services)
         known = _is_known(reading.state, saved, stores)
         if not known and _is_free(layout, source, reading.state):
             agent_id = source.id
-            with making_agent(layout, agent_id, reading.state.session.id, world.disk) as made:
+            with making_agent(layout, agent_id, reading.state.session.id, services.disk) as made:
                 made.take_log(source, reading.state)
                 for native, file in saved.items():
                     made.store(native, reading.state.transcripts[native]["role"], file)
-                _end(world, made, reading.state, captured, cwd)
+                _end(services, made, reading.state, captured, cwd)
         else:
-            agent_id, session_id = world.ids.agent(), world.ids.session()
-            with making_agent(layout, agent_id, session_id, world.disk) as made:
-                converted = _Conversion(world, source, reading, agent_id, session_id, login)
+            agent_id, session_id = services.ids.agent(), services.ids.session()
+            with making_agent(layout, agent_id, session_id, services.disk) as made:
+                converted = _Conversion(services, source, reading, agent_id, session_id, login)
                 converted.store(made, saved, findings)
                 for record in converted.records():
                     made.append(record.event, record.data, record.ts)
                 converted.name_own(made)
                 state = reading.state
                 state.native = converted.native
-                _end(world, made, state, captured, cwd)
+                _end(services, made, state, captured, cwd)
     if waiting := len(reading.state.pending):
-        world.tell(f"messages that wait in it: {waiting}; the next `send` runs them first")
+        services.notify_user(
+            f"messages that wait in it: {waiting}; the next `send` runs them first"
+        )
     if texts := len(reading.state.undelivered):
-        world.tell(
+        services.notify_user(
             f"texts that wait in its outbox: {texts}; the next turn, or `restore`, hands them out"
         )
     return Imported(Made(agent_id, findings), former_cwd, put_back)
@@ -415,7 +419,7 @@ def _is_known(state: AgentState, saved: Mapping[str, Source], stores: Sequence[S
 
 
 def _end(
-    world: World,
+    services: Services,
     made: UnpublishedAgent,
     state: AgentState,
     captured: dict[str, Source],
@@ -423,16 +427,16 @@ def _end(
 ) -> None:
     """Bring what came along to rest in its new place."""
     # In any case: what the bundle's log sets before this grants nothing.
-    made.append("agent.set", {"values": {"cwd": cwd}, "reason": IMPORT}, world.now())
+    made.append("agent.set", {"values": {"cwd": cwd}, "reason": IMPORT}, services.now())
     if state.session.state is SessionState.ACTIVE and state.open_turn is None:
         change = {"from": "active", "to": "suspended", "reason": "import"}
-        made.append("session.state", change, world.now())
+        made.append("session.state", change, services.now())
     for name, file in captured.items():
         path = made.paths.workspace / name
-        make_folder(path.parent, world.disk)
-        write_new(path, file.read(), world.disk)
+        make_folder(path.parent, services.disk)
+        write_new(path, file.read(), services.disk)
     for folder in {(made.paths.workspace / name).parent for name in captured}:
-        world.disk.sync_folder(folder)
+        services.disk.sync_folder(folder)
 
 
 class _Conversion:
@@ -440,14 +444,14 @@ class _Conversion:
 
     def __init__(
         self,
-        world: World,
+        services: Services,
         source: AgentPaths,
         reading: Reading,
         agent_id: str,
         session_id: str,
         login: str,
     ) -> None:
-        self._world = world
+        self._services = services
         self._source = source
         self._state = reading.state
         self._agent_id = agent_id
@@ -502,7 +506,7 @@ class _Conversion:
         return data
 
     def _created(self, data: dict[str, Any]) -> dict[str, Any]:
-        layout = self._world.layout
+        layout = self._services.layout
         name = self._state.name or ""
         try:
             made = own_identity(layout, data, self._agent_id, name, self._login, keep=True)
@@ -548,7 +552,7 @@ class _Conversion:
     def name_own(self, made: UnpublishedAgent) -> None:
         """Have the log name the transcripts of the session that goes on."""
         if files := self._stored.pop(self._old, None):
-            made.append("transcript.synced", {"files": files}, self._world.now())
+            made.append("transcript.synced", {"files": files}, self._services.now())
 
 
 def unpacked(stream: Any, folder: Path) -> Path:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.agent import AgentWriter
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Position
@@ -163,7 +163,7 @@ class Interrupted(NamedTuple):
 
 
 def interrupt(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     reason: str = "",
     content: list[dict[str, Any]] | None = None,
@@ -181,17 +181,17 @@ def interrupt(
     Raises `SessionStateError` for a closed agent, and (kind ``not-running``) where no turn runs and
     no message is left: then nothing is recorded; and what `write_agent` and `check_trust` raise.
     """
-    world.check_trust()
+    services.check_trust()
     message_id: str | None = None
-    with write_agent(paths, disk=world.disk) as writer:
+    with write_agent(paths, disk=services.disk) as writer:
         state = writer.state
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
         if content:
             # First, so that whoever runs the agent's turns finds it there.
-            message_id = put(writer, world, Message(content, sender))
-        own = request_end(world, writer, "interrupt", reason)
-    asked, refused = interrupt_descendants(world, paths, reason)
+            message_id = put(writer, services, Message(content, sender))
+        own = request_end(services, writer, "interrupt", reason)
+    asked, refused = interrupt_descendants(services, paths, reason)
     asked = [*([own] if own else []), *asked]
     if not asked and not content:
         raise _idle(paths, state)
@@ -200,7 +200,7 @@ def interrupt(
 
 
 def interrupt_descendants(
-    world: World, paths: AgentPaths, message: str = ""
+    services: Services, paths: AgentPaths, message: str = ""
 ) -> tuple[list[Asked], list[tuple[AgentPaths, AgentsdirError]]]:
     """Ask the running turns of all agents below one to end, unless they were asked before.
 
@@ -208,26 +208,28 @@ def interrupt_descendants(
     """
     asked: list[Asked] = []
     refused: list[tuple[AgentPaths, AgentsdirError]] = []
-    for listed in descendants(world.layout, paths.id):
+    for listed in descendants(services.layout, paths.id):
         if not locks.is_held(listed.paths.turn):
             continue
         try:
-            with write_agent(listed.paths, disk=world.disk) as writer:
+            with write_agent(listed.paths, disk=services.disk) as writer:
                 turn = writer.state.open_turn
                 if turn is not None and not turn["aborted"]:
-                    one = request_end(world, writer, "parent", message)
+                    one = request_end(services, writer, "parent", message)
                     asked += [one] if one else []
         except AgentsdirError as error:
             refused.append((listed.paths, error))
     return asked, refused
 
 
-def pass_on(world: World, paths: AgentPaths) -> None:
+def pass_on(services: Services, paths: AgentPaths) -> None:
     """Ask what runs below an agent to end, because its own turn was interrupted."""
-    nudge(interrupt_descendants(world, paths)[0])
+    nudge(interrupt_descendants(services, paths)[0])
 
 
-def request_end(world: World, writer: AgentWriter, reason: str, message: str = "") -> Asked | None:
+def request_end(
+    services: Services, writer: AgentWriter, reason: str, message: str = ""
+) -> Asked | None:
     """Append a request to end the turn that runs; None where none does.
 
     Args:
@@ -238,7 +240,7 @@ def request_end(world: World, writer: AgentWriter, reason: str, message: str = "
         request = {"turn_id": running.turn_id, "reason": reason}
         if message:
             request["message"] = message
-        writer.append("abort.requested", request, world.now())
+        writer.append("abort.requested", request, services.now())
     return running
 
 
@@ -268,7 +270,7 @@ def nudge(asked: Sequence[Asked]) -> None:
                 os.kill(holder.pid, NUDGE)
 
 
-def wait_for_ends(world: World, asked: Sequence[Asked]) -> list[Asked]:
+def wait_for_ends(services: Services, asked: Sequence[Asked]) -> list[Asked]:
     """Wait until each turn has ended; return those whose process died before that.
 
     Raises `Busy` for one that does not end for long.
@@ -277,22 +279,22 @@ def wait_for_ends(world: World, asked: Sequence[Asked]) -> list[Asked]:
         what = f"agent {one.paths.id}"
         waiting = locks.Wait(one.paths.turn, what, locks.FOREVER, brief=True)
         while one.runs and locks.is_held(one.paths.turn):
-            if not waiting.pause(_WAIT, world.sleep):
+            if not waiting.pause(_WAIT, services.sleep):
                 raise Busy(f"{waiting.why}; it was asked to end", hint="--no-wait does not wait")
         waiting.end()
     return [one for one in asked if one.runs]
 
 
-def clear_abort(world: World, paths: AgentPaths) -> str | None:
+def clear_abort(services: Services, paths: AgentPaths) -> str | None:
     """Take back a request to end the turn that runs, if it was not heeded; return the turn's id.
 
     None where there is nothing to take back, and then nothing is recorded. Raises what
     `write_agent` raises.
     """
-    with write_agent(paths, disk=world.disk) as writer:
+    with write_agent(paths, disk=services.disk) as writer:
         turn = writer.state.open_turn
         closed = writer.state.session.state is SessionState.TERMINATED
         if turn is None or turn["ended"] or not turn["aborted"] or closed:
             return None
-        writer.append("abort.cleared", {"turn_id": turn["turnId"]}, world.now())
+        writer.append("abort.cleared", {"turn_id": turn["turnId"]}, services.now())
         return str(turn["turnId"])

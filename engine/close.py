@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.engine.cancel import Asked
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.state import AgentState
 
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 # Beginning a session's history anew (decision D22; docs/behaviour.md, "Sessions and turns").
 
 
-def reset(world: World, paths: AgentPaths, message: str = "", *, wait: float = 0) -> AgentState:
+def reset(
+    services: Services, paths: AgentPaths, message: str = "", *, wait: float = 0
+) -> AgentState:
     """Let the next turn begin without any that went before; nothing is deleted.
 
     Args:
@@ -47,16 +49,16 @@ def reset(world: World, paths: AgentPaths, message: str = "", *, wait: float = 0
 
     Raises `SessionStateError` for a terminated session, and `Busy`.
     """
-    with hold_turn(paths, wait=wait), world.disk.settled():
-        state = close_crashed_turn(world, paths)
+    with hold_turn(paths, wait=wait), services.disk.settled():
+        state = close_crashed_turn(services, paths)
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id}: a terminated session cannot be reset")
-        with write_agent(paths, disk=world.disk, known=state) as writer:
+        with write_agent(paths, disk=services.disk, known=state) as writer:
             # In this order: whoever dies in between leaves no marker before a native session that
             # still knows what stood before it.
-            change_native(writer, ids.dashed(world.ids.session()), "reset", world.now())
+            change_native(writer, ids.dashed(services.ids.session()), "reset", services.now())
             marker = {"message": message} if message else {}
-            writer.append("history.reset", marker, world.now())
+            writer.append("history.reset", marker, services.now())
             return writer.state
 
 
@@ -64,12 +66,12 @@ def reset(world: World, paths: AgentPaths, message: str = "", *, wait: float = 0
 
 
 @contextmanager
-def hold_agent(world: World, paths: AgentPaths) -> Iterator[None]:
+def hold_agent(services: Services, paths: AgentPaths) -> Iterator[None]:
     """Hold what keeps an agent where it is: no agent is made meanwhile, and this one has no turn.
 
     Raises `Busy` when a turn runs, `NoSuchAgent` when the agent is gone.
     """
-    create = world.layout.create_lock
+    create = services.layout.create_lock
     with (
         locks.hold(create, brief=True, what="the agents directory"),
         hold_turn(paths, hint="its turn has to end first"),
@@ -78,7 +80,7 @@ def hold_agent(world: World, paths: AgentPaths) -> Iterator[None]:
 
 
 def remove_agent(
-    world: World, paths: AgentPaths, *, only_if: Callable[[AgentState], bool] | None = None
+    services: Services, paths: AgentPaths, *, only_if: Callable[[AgentState], bool] | None = None
 ) -> bool:
     """Remove an agent's folder with everything in it; tell whether it was.
 
@@ -92,13 +94,13 @@ def remove_agent(
     ``half-removed``) when the agent is gone but not all of its files: then `restore` removes the
     rest, as it does after a crash.
     """
-    with hold_agent(world, paths):
+    with hold_agent(services, paths):
         with locks.hold_undisturbed(paths.lock, what=f"the log of agent {paths.id}") as held:
             held.check()
             if only_if is not None and not only_if(read_agent(paths).state):
                 return False
-            Slots(world.layout).leave(paths.id)
-            rest = withdraw_agent(world.layout, paths, world.disk)
+            Slots(services.layout).leave(paths.id)
+            rest = withdraw_agent(services.layout, paths, services.disk)
         try:
             # Under the create lock, so that no `restore` sweeps it at the same time.
             files.remove(rest)
@@ -130,47 +132,47 @@ class Moved(NamedTuple):
         return {"type": self.kind, "agentId": self.agent_id, "state": self.state}
 
 
-def archive_agent(world: World, paths: AgentPaths) -> Moved:
+def archive_agent(services: Services, paths: AgentPaths) -> Moved:
     """Suspend an agent's session if it is active, and move its folder to the archive.
 
     A damaged agent is moved as it is. Raises what `hold_agent` and `move_agent` raise, and
     `AgentsdirError` (kind ``already-exists``) when an agent of this id was archived before.
     """
-    folder = world.layout.folder(archived=True)
-    with hold_agent(world, paths):
-        check_unused(world.layout, paths.id, archived=True)
+    folder = services.layout.folder(archived=True)
+    with hold_agent(services, paths):
+        check_unused(services.layout, paths.id, archived=True)
         error = None
         state: AgentState | None = None
         try:
-            state = _put_to_rest(world, paths)
+            state = _put_to_rest(services, paths)
         except Invalid as damage:
             error = damage
-        Slots(world.layout).leave(paths.id)
-        _move(world, paths, folder)
+        Slots(services.layout).leave(paths.id)
+        _move(services, paths, folder)
     return _moved("archived", paths, state, error)
 
 
-def _put_to_rest(world: World, paths: AgentPaths) -> AgentState:
+def _put_to_rest(services: Services, paths: AgentPaths) -> AgentState:
     # All of this is durable before the folder moves: afterwards nobody finds the files.
-    with world.disk.settled():
-        state = close_crashed_turn(world, paths)
+    with services.disk.settled():
+        state = close_crashed_turn(services, paths)
         if state.session.state is SessionState.ACTIVE:
-            with write_agent(paths, disk=world.disk, known=state) as writer:
+            with write_agent(paths, disk=services.disk, known=state) as writer:
                 change = {"from": "active", "to": "suspended", "reason": "archive"}
-                writer.append("session.state", change, world.now())
+                writer.append("session.state", change, services.now())
                 state = writer.state
     return state
 
 
-def unarchive_agent(world: World, paths: AgentPaths) -> Moved:
+def unarchive_agent(services: Services, paths: AgentPaths) -> Moved:
     """Bring an archived agent back among the others, with every byte it had.
 
     Raises what `hold_agent` and `move_agent` raise, and `AgentsdirError` (kind
     ``already-exists``) when another agent has its id, its routing key, its name or its native
     session by now.
     """
-    layout = world.layout
-    with hold_agent(world, paths):
+    layout = services.layout
+    with hold_agent(services, paths):
         check_unused(layout, paths.id)
         error = None
         state: AgentState | None = None
@@ -181,7 +183,7 @@ def unarchive_agent(world: World, paths: AgentPaths) -> Moved:
         if state is not None and state.session.state is not SessionState.TERMINATED:
             check_unique(layout, state.descriptor, state.name or "", paths.id)
             check_native(layout, state.native["id"])
-        _move(world, paths, layout.folder(archived=False))
+        _move(services, paths, layout.folder(archived=False))
     return _moved("unarchived", paths, state, error)
 
 
@@ -189,24 +191,24 @@ def _moved(kind: str, paths: AgentPaths, state: AgentState | None, error: Invali
     return Moved(kind, paths.id, state.session.state.value if state else None, error)
 
 
-def _move(world: World, paths: AgentPaths, folder: Path) -> None:
-    files.make_folder(folder, world.disk)
+def _move(services: Services, paths: AgentPaths, folder: Path) -> None:
+    files.make_folder(folder, services.disk)
     with locks.hold_undisturbed(paths.lock, what=f"the log of agent {paths.id}") as held:
         held.check()
-        move_agent(paths, folder / paths.id, world.disk)
+        move_agent(paths, folder / paths.id, services.disk)
 
 
 # Ephemeral agents: once their work is done and told, they are removed (decision D19).
 
 
-def remove_spent(world: World, paths: AgentPaths) -> bool:
+def remove_spent(services: Services, paths: AgentPaths) -> bool:
     """Remove an agent if it is ephemeral and has nothing left to do; tell whether it is gone.
 
     One that somebody holds is left to them, and to `restore`. Raises what `remove_agent` raises.
     """
     try:
         # Before any lock is asked for: nearly every agent stays.
-        return is_spent(read_agent(paths).state) and remove_agent(world, paths, only_if=is_spent)
+        return is_spent(read_agent(paths).state) and remove_agent(services, paths, only_if=is_spent)
     except (Busy, Invalid, NoSuchAgent):
         return False
 
@@ -265,7 +267,7 @@ class Closing(NamedTuple):
     refused: list[tuple[AgentPaths, AgentsdirError]]
 
 
-def close(world: World, paths: AgentPaths) -> Closing:
+def close(services: Services, paths: AgentPaths) -> Closing:
     """Close an agent and all below it; waits for none of their turns.
 
     Done half, it can be done again. Raises what `write_agent` raises for the agent itself, and
@@ -274,46 +276,46 @@ def close(world: World, paths: AgentPaths) -> Closing:
     closed: list[Closed] = []
     refused: list[tuple[AgentPaths, AgentsdirError]] = []
     try:
-        with world.disk.settled():
-            closed.append(_close_one(world, paths, "close"))
-            create = world.layout.create_lock
+        with services.disk.settled():
+            closed.append(_close_one(services, paths, "close"))
+            create = services.layout.create_lock
             with locks.hold(create, brief=True, what="the agents directory"):
-                for listed in descendants(world.layout, paths.id):
+                for listed in descendants(services.layout, paths.id):
                     try:
-                        closed.append(_close_one(world, listed.paths, "parent"))
+                        closed.append(_close_one(services, listed.paths, "parent"))
                     except AgentsdirError as error:
                         refused.append((listed.paths, error))
     finally:
         nudge([one.turn for one in closed if one.turn is not None])
     for one in reversed(closed):
-        remove_spent(world, one.paths)
+        remove_spent(services, one.paths)
     return Closing(closed, refused)
 
 
-def wait_until_over(world: World, turns: list[Asked]) -> None:
+def wait_until_over(services: Services, turns: list[Asked]) -> None:
     """Wait until no turn of closed agents runs any more; one whose process died is ended here."""
-    for one in wait_for_ends(world, turns):
-        with suppress(Busy), hold_turn(one.paths), world.disk.settled():
-            close_crashed_turn(world, one.paths)
+    for one in wait_for_ends(services, turns):
+        with suppress(Busy), hold_turn(one.paths), services.disk.settled():
+            close_crashed_turn(services, one.paths)
 
 
-def _close_one(world: World, paths: AgentPaths, reason: str) -> Closed:
+def _close_one(services: Services, paths: AgentPaths, reason: str) -> Closed:
     with ExitStack() as stack:
         if not locks.is_held(paths.turn):
             # Nobody is at work: what a dead process left open is ended first.
             with suppress(Busy):
                 stack.enter_context(hold_turn(paths))
-                close_crashed_turn(world, paths)
-        with write_agent(paths, disk=world.disk) as writer:
+                close_crashed_turn(services, paths)
+        with write_agent(paths, disk=services.disk) as writer:
             before = writer.state.session.state is SessionState.TERMINATED
-            turn = running_turn(writer) if before else request_end(world, writer, reason)
+            turn = running_turn(writer) if before else request_end(services, writer, reason)
             for step in [] if before else terminate_steps(paths, writer.state):
-                writer.append(step.event, step.data or {}, world.now())
+                writer.append(step.event, step.data or {}, services.now())
             state = writer.state
-        Slots(world.layout).leave(paths.id)
+        Slots(services.layout).leave(paths.id)
         messages = [message["messageId"] for message in state.pending]
-        for step in give_up_steps(world.layout, state):
-            state = take_step(world, paths, state, step)
+        for step in give_up_steps(services.layout, state):
+            state = take_step(services, paths, state, step)
     return Closed(paths, before, turn, messages)
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import Architecture, NativeFile, Provider
     from agentsdir.engine.lookup import Key
     from agentsdir.engine.parse import Store
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.agent import Reading, UnpublishedAgent
     from agentsdir.formats.store.layout import AgentPaths, Layout
@@ -80,15 +80,15 @@ class Made(NamedTuple):
     findings: list[Finding]
 
 
-def create_agent(world: World, wanted: NewAgent) -> str:
+def create_agent(services: Services, wanted: NewAgent) -> str:
     """Create an agent and return its id.
 
     Raises `UsageError` for contradictory or missing fields, `NoSuchAgent` for an unknown parent,
     `AgentsdirError` (kind ``already-exists``) when a live agent has the same key or name.
     """
-    check_wanted(world.layout, wanted)
-    with root_held(world):
-        return make_agent(world, wanted)
+    check_wanted(services.layout, wanted)
+    with root_held(services):
+        return make_agent(services, wanted)
 
 
 def check_wanted(layout: Layout, wanted: NewAgent) -> None:
@@ -107,38 +107,40 @@ def _check_runs(architecture: Architecture) -> None:
 
 
 @contextmanager
-def root_held(world: World) -> Iterator[None]:
+def root_held(services: Services) -> Iterator[None]:
     """Hold the create lock of an agents directory, which is made if it is not there."""
-    files.make_folder(world.layout.root, world.disk)
-    world.layout.check_version(writing=True)
-    with locks.hold(world.layout.create_lock, brief=True, what="the agents directory"):
-        open_root(world)
+    files.make_folder(services.layout.root, services.disk)
+    services.layout.check_version(writing=True)
+    with locks.hold(services.layout.create_lock, brief=True, what="the agents directory"):
+        open_root(services)
         yield
 
 
-def make_agent(world: World, wanted: NewAgent) -> str:
+def make_agent(services: Services, wanted: NewAgent) -> str:
     """Make an agent that `check_wanted` lets pass, under the create lock; return its id."""
-    agent_id = fresh_id(world, wanted)
-    session_id, data = begin_identity(world, wanted, agent_id)
-    publish_agent(world.layout, agent_id, data, world.now(), session_id, world.disk)
+    agent_id = fresh_id(services, wanted)
+    session_id, data = begin_identity(services, wanted, agent_id)
+    publish_agent(services.layout, agent_id, data, services.now(), session_id, services.disk)
     return agent_id
 
 
-def begin_identity(world: World, wanted: NewAgent, agent_id: str) -> tuple[str, dict[str, Any]]:
+def begin_identity(
+    services: Services, wanted: NewAgent, agent_id: str
+) -> tuple[str, dict[str, Any]]:
     """Return the session id and `session.created` data of an agent that begins anew.
 
     Raises what `identity_of` raises; `check_wanted` has let the agent pass.
     """
     architecture = registry.get(wanted.provider)
     assert architecture.provider is not None
-    session_id = world.ids.session()
+    session_id = services.ids.session()
     native = {
         "architecture": architecture.architecture,
         "id": ids.dashed(session_id),
         "cwd": wanted.cwd,
     }
     model = wanted.model or architecture.provider.default_model
-    return session_id, identity_of(world, wanted._replace(model=model), agent_id, native)
+    return session_id, identity_of(services, wanted._replace(model=model), agent_id, native)
 
 
 def _check_mode(wanted: NewAgent, provider: Provider | None) -> None:
@@ -176,16 +178,16 @@ def check_options(layout: Layout, architecture: Architecture, wanted: NewAgent) 
 
 
 def identity_of(
-    world: World, wanted: NewAgent, agent_id: str, native: dict[str, Any]
+    services: Services, wanted: NewAgent, agent_id: str, native: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the data of a new agent's `session.created` event.
 
     The caller holds the create lock. Raises `NoSuchAgent` for an unknown parent, `AgentsdirError`
     (kind ``already-exists``) when a live agent has the same key or name.
     """
-    descriptor = _descriptor(world, wanted, agent_id)
-    check_unused(world.layout, agent_id)
-    check_unique(world.layout, descriptor, wanted.name, agent_id)
+    descriptor = _descriptor(services, wanted, agent_id)
+    check_unused(services.layout, agent_id)
+    check_unique(services.layout, descriptor, wanted.name, agent_id)
     data: dict[str, Any] = {
         "agent_id": agent_id,
         "descriptor": descriptor,
@@ -210,22 +212,22 @@ def identity_of(
     return data
 
 
-def open_root(world: World) -> None:
+def open_root(services: Services) -> None:
     """Make the folder an agents directory, or check that it may be written.
 
     The caller holds the create lock. A new one is kept out of git, and is the user's own to run
     agents in where it holds nothing that another has put there.
     """
-    layout = world.layout
+    layout = services.layout
     if layout.check_version(writing=True):
         return
     is_empty = all(_is_made_with_it(path.name) for path in layout.root.iterdir())
     if (is_empty or layout.is_hidden) and not os.path.lexists(layout.ignored):
-        files.replace_file(layout.ignored, b"*\n", world.disk)
+        files.replace_file(layout.ignored, b"*\n", services.disk)
     document = {"format": FORMAT, "version": VERSION, "features": []}
-    files.replace_file(layout.document, encode_document(document), world.disk)
+    files.replace_file(layout.document, encode_document(document), services.disk)
     if is_empty:
-        world.root_made()
+        services.on_root_created()
 
 
 def _is_made_with_it(name: str) -> bool:
@@ -259,22 +261,22 @@ def check_fields(wanted: NewAgent) -> None:
         raise UsageError("--type subagent needs --parent AGENT and --name NAME")
 
 
-def fresh_id(world: World, wanted: NewAgent) -> str:
+def fresh_id(services: Services, wanted: NewAgent) -> str:
     """Return the id of an agent that is to be made."""
     # A task uid in the grammar is the agent id too, so that cron routing needs no index; but no id
     # is used twice, and a task whose agent was closed goes on with another.
-    if ids.is_agent_id(wanted.cron) and not world.layout.is_taken(wanted.cron):
+    if ids.is_agent_id(wanted.cron) and not services.layout.is_taken(wanted.cron):
         return wanted.cron
-    return world.ids.agent()
+    return services.ids.agent()
 
 
-def _descriptor(world: World, wanted: NewAgent, agent_id: str) -> dict[str, Any]:
+def _descriptor(services: Services, wanted: NewAgent, agent_id: str) -> dict[str, Any]:
     if wanted.kind == "cron":
         return {"type": "cron", "id": wanted.cron}
     if wanted.kind == "heartbeat":
         return {"type": "heartbeat"}
     if wanted.kind == "subagent":
-        parent = find_agent(world.layout, wanted.parent)
+        parent = find_agent(services.layout, wanted.parent)
         if read_agent(parent).state.session.state is SessionState.TERMINATED:
             # Whoever closes an agent closes those below it, and waits for the create lock first.
             message = f"agent {parent.id} is closed, and has no subagents any more"
@@ -441,7 +443,7 @@ def take_over(
 _ORIGINS = ("adopted_from", "imported_from")
 
 
-def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -> Made:
+def fork_agent(services: Services, paths: AgentPaths, *, name: str = "", login: str) -> Made:
     """Make an agent with the history and settings of another; that one is only read.
 
     An agent at work is forked as it was when its last turn ended.
@@ -464,11 +466,11 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
     own = transcripts.of_session(state.transcripts, state.native["id"])
     saved = transcripts.load_recorded(paths, own)
     findings = list(reading.findings)
-    layout = world.layout
+    layout = services.layout
     layout.check_version(writing=True)
     with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
-        open_root(world)
-        agent_id, session_id = world.ids.agent(), world.ids.session()
+        open_root(services)
+        agent_id, session_id = services.ids.agent(), services.ids.session()
         native = {**state.native, "id": ids.dashed(session_id), "cwd": state.cwd}
         data: dict[str, Any] = {
             **own_identity(layout, created, agent_id, name, login),
@@ -484,10 +486,10 @@ def fork_agent(world: World, paths: AgentPaths, *, name: str = "", login: str) -
         }
         if state.title:
             data["title"] = state.title
-        with making_agent(layout, agent_id, session_id, world.disk) as made:
-            made.append("session.created", data, world.now())
+        with making_agent(layout, agent_id, session_id, services.disk) as made:
+            made.append("session.created", data, services.now())
             files = forked_files(provider, saved, state.native["id"], native["id"], findings.append)
-            findings += take_over(made, architecture, files, world.now())
+            findings += take_over(made, architecture, files, services.now())
     return Made(agent_id, findings)
 
 
@@ -516,7 +518,7 @@ _SHOWN = 5
 
 
 def adopt(
-    world: World,
+    services: Services,
     wanted: NewAgent,
     origin: Path | str,
     stores: Iterable[Store],
@@ -542,12 +544,12 @@ def adopt(
     session, and what `create_agent` raises.
     """
     stores = list(stores)
-    architecture, reader, main = _find(world, origin, stores, home, variables)
+    architecture, reader, main = _find(services, origin, stores, home, variables)
     try:
         session = reader.adoptable(main)
     except OSError as error:
         raise AgentsdirError(f"cannot read {main}: {error.strerror}") from error
-    layout = world.layout
+    layout = services.layout
     if get and layout.root.is_dir():
         taken = agent_of_native(layout, session.id)
         if taken is not None:
@@ -563,39 +565,39 @@ def adopt(
     if not wanted.cwd:
         raise UsageError(f"{main} does not say its working directory", hint="give --cwd DIR")
     check_options(layout, architecture, wanted)
-    files.make_folder(layout.root, world.disk)
+    files.make_folder(layout.root, services.disk)
     layout.check_version(writing=True)
     with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
-        open_root(world)
+        open_root(services)
         check_native(layout, session.id)
         native = {"architecture": architecture.architecture, "id": session.id, "cwd": wanted.cwd}
-        agent_id = fresh_id(world, wanted)
-        data = identity_of(world, wanted, agent_id, native)
+        agent_id = fresh_id(services, wanted)
+        data = identity_of(services, wanted, agent_id, native)
         data["adopted_from"] = str(main)
         if session.title:
             data["title"] = session.title
-        session_id = _session_id(world, layout, session.id)
-        with making_agent(layout, agent_id, session_id, world.disk) as made:
-            made.append("session.created", data, world.now())
-            findings = take_over(made, architecture, session.files, world.now())
+        session_id = _session_id(services, layout, session.id)
+        with making_agent(layout, agent_id, session_id, services.disk) as made:
+            made.append("session.created", data, services.now())
+            findings = take_over(made, architecture, session.files, services.now())
     if is_moved:
         named = f", not in {session.cwd} as its transcript says" if session.cwd else ""
-        world.tell(f"the agent works in {here}{named}; --cwd DIR chooses another folder")
+        services.notify_user(f"the agent works in {here}{named}; --cwd DIR chooses another folder")
     return Made(agent_id, findings)
 
 
-def _session_id(world: World, layout: Layout, native_id: str) -> str:
+def _session_id(services: Services, layout: Layout, native_id: str) -> str:
     """Return the native id as the session's own, if it can be and no agent of the past has it."""
     same = ids.undashed(native_id)
     if not ids.is_session_id(same):
-        return world.ids.session()
+        return services.ids.session()
     agents = (*each_agent(layout), *each_agent(layout, archived=True))
     taken = any(reading and reading.state.session.id == same for _, reading, _ in agents)
-    return world.ids.session() if taken else same
+    return services.ids.session() if taken else same
 
 
 def _find(
-    world: World,
+    services: Services,
     origin: Path | str,
     stores: list[Store],
     home: Path,
@@ -610,11 +612,11 @@ def _find(
             try:
                 return session_of_agent(
                     origin,
-                    layout=world.layout,
+                    layout=services.layout,
                     stores=stores,
                     home=home,
                     variables=variables,
-                    check_trust=world.check_trust,
+                    check_trust=services.check_trust,
                 )
             except NoSuchAgent as other:
                 raise (error if other.kind == NoSuchAgent.kind else other) from None
@@ -678,27 +680,27 @@ class Target(NamedTuple):
     made: bool
 
 
-def find_or_create(world: World, wanted: NewAgent) -> Target:
+def find_or_create(services: Services, wanted: NewAgent) -> Target:
     """Return the live agent that has the key of `wanted`, or make it of the rest of `wanted`.
 
     What is there already stays as it is. Raises `UsageError` where `wanted` has no key, for a name
     is one too, and what `create_agent` raises, but for an agent that is there.
     """
     check_fields(wanted)
-    layout = world.layout
+    layout = services.layout
     layout.check_version(writing=True)
     key = _key(layout, wanted)
     if (found := lookup.look_up(layout, key)) is not None:
         return Target(found, made=False)
     # Before the lock is taken, let alone a folder made.
     check_wanted(layout, wanted)
-    with root_held(world):
+    with root_held(services):
         found = lookup.look_up(layout, key)
         if found is None and (there := lookup.search(layout, [key])) is not None:
             found = there[0].paths
         made = found is None
-        agent_id = make_agent(world, wanted) if found is None else found.id
-        lookup.put(layout, key, agent_id, world.disk)
+        agent_id = make_agent(services, wanted) if found is None else found.id
+        lookup.put(layout, key, agent_id, services.disk)
     return Target(layout.agent(agent_id), made)
 
 
@@ -717,7 +719,7 @@ def _key(layout: Layout, wanted: NewAgent) -> Key:
     return lookup.name_key(None, wanted.name)
 
 
-def default_target(world: World, sender: AgentPaths) -> AgentPaths:
+def default_target(services: Services, sender: AgentPaths) -> AgentPaths:
     """Return whom an agent's message is for when it names nobody (seed agent-types).
 
     A subagent's parent, and for any other the most recent foreground agent that is not itself.
@@ -727,8 +729,8 @@ def default_target(world: World, sender: AgentPaths) -> AgentPaths:
     """
     state = read_agent(sender).state
     if state.parent is not None:
-        return ancestors(world.layout, state)[0]
-    resolved = resolve(world.layout, FOREGROUND, but=sender.id)
+        return ancestors(services.layout, state)[0]
+    resolved = resolve(services.layout, FOREGROUND, but=sender.id)
     for listed in resolved.unreadable:
-        world.tell(f"passed over {listed.paths.id}, which cannot be read")
+        services.notify_user(f"passed over {listed.paths.id}, which cannot be read")
     return resolved.paths

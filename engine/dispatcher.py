@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agentsdir.engine.create import NewAgent
-    from agentsdir.engine.services import StartedTurn, World
+    from agentsdir.engine.services import Services, TurnProcess
     from agentsdir.engine.spawn import Child
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.store.layout import AgentPaths
@@ -98,13 +98,13 @@ class TurnScheduler:
 
     def __init__(
         self,
-        world: World,
+        services: Services,
         mux: SessionMultiplexer | None = None,
         *,
         slot_wait: float = locks.FOREVER,
     ) -> None:
-        self.world = world
-        self.mux = mux or SessionMultiplexer(world)
+        self.services = services
+        self.mux = mux or SessionMultiplexer(services)
         self.slot_wait = slot_wait
         # What this process knows of a session is a beginning only: others may have gone on, or
         # have put it away. So every use of it reads the rest of the log.
@@ -115,8 +115,8 @@ class TurnScheduler:
         """Make an agent whose session is in use at once (errors of `create_agent`, `SlotsHeld`)."""
         from agentsdir.engine.create import create_agent  # a turn makes no agent
 
-        paths = self.world.layout.agent(create_agent(self.world, wanted))
-        with hold_turn(paths) as held, self.world.disk.settled():
+        paths = self.services.layout.agent(create_agent(self.services, wanted))
+        with hold_turn(paths) as held, self.services.disk.settled():
             state = self.current(paths, held)
             self._known[paths.id] = self.mux.put(paths, state, held, wait=self.slot_wait)
         return paths
@@ -133,7 +133,7 @@ class TurnScheduler:
         """
         before = len(self._deferred)
         try:
-            with hold_turn(paths, wait=locks.FOREVER) as held, self.world.disk.settled():
+            with hold_turn(paths, wait=locks.FOREVER) as held, self.services.disk.settled():
                 result = self.run(paths, self.current(paths, held), held, message, sender)
             if result.error is not None:
                 raise result.error
@@ -149,13 +149,13 @@ class TurnScheduler:
 
         Raises `SessionStateError` for one that is terminated.
         """
-        with hold_turn(paths, wait=locks.FOREVER) as held, self.world.disk.settled():
+        with hold_turn(paths, wait=locks.FOREVER) as held, self.services.disk.settled():
             state = self.current(paths, held)
             check_transition(state.session.state, SessionState.TERMINATED, paths.id)
-            with write_agent(paths, disk=self.world.disk, known=state) as writer:
+            with write_agent(paths, disk=self.services.disk, known=state) as writer:
                 current = writer.state.session.state
                 change = {"from": current.value, "to": "terminated", "reason": "close"}
-                writer.append("session.state", change, self.world.now())
+                writer.append("session.state", change, self.services.now())
         self.mux.remove(paths)
         self._known.pop(paths.id, None)
 
@@ -171,7 +171,7 @@ class TurnScheduler:
     def current(self, paths: AgentPaths, held: locks.Held) -> AgentState:
         """Return an agent's state, with a turn that a dead process left open closed."""
         held.check()
-        return close_crashed_turn(self.world, paths, self._known.get(paths.id))
+        return close_crashed_turn(self.services, paths, self._known.get(paths.id))
 
     def know(self, paths: AgentPaths, state: AgentState) -> None:
         """Take a state that was read in this process to read on from."""
@@ -197,15 +197,15 @@ class TurnScheduler:
         self._sweep()
         acquired = self.mux.acquire(paths, state, held, wait=self.slot_wait)
         slot = Slot(acquired.blob, lambda: self.mux.release(paths))
-        turn = Turn(self.world, paths, acquired.state, held, message, sender, slot)
+        turn = Turn(self.services, paths, acquired.state, held, message, sender, slot)
         try:
             return turn.run()
         finally:
             self._known[paths.id] = turn.state
 
     def _sweep(self) -> None:
-        if self.world.settings.idle_timeout:
-            self.mux.sweep(self.world.settings.idle_timeout)
+        if self.services.settings.idle_timeout:
+            self.mux.sweep(self.services.settings.idle_timeout)
 
 
 # What is run after a turn: children, messages it sent, and the answers to both (D17 to D19).
@@ -228,8 +228,10 @@ class FollowingUp:
         alone: leave the answers to others for whoever started this.
     """
 
-    def __init__(self, world: World, scheduler: TurnScheduler, *, alone: bool = False) -> None:
-        self._world = world
+    def __init__(
+        self, services: Services, scheduler: TurnScheduler, *, alone: bool = False
+    ) -> None:
+        self._services = services
         self._scheduler = scheduler
         self._alone = alone
         self._hands_over = False
@@ -298,7 +300,7 @@ class FollowingUp:
             )
             with (
                 hold_turn(paths, wait=wait, hint=queued) as held,
-                self._world.disk.settled(),
+                self._services.disk.settled(),
             ):
                 state = self._scheduler.current(paths, held)
                 while own is None and any(m["messageId"] == message_id for m in state.pending):
@@ -317,14 +319,14 @@ class FollowingUp:
         except KeyboardInterrupt:
             with suppress(AgentsdirError):
                 if any(one["messageId"] == message_id for one in read_agent(paths).state.pending):
-                    self._world.tell(queued)
+                    self._services.notify_user(queued)
             raise
         self._remove_spent(paths, state)
         return own
 
     def _run_all(self, paths: AgentPaths, sender: Sender, wait: float) -> list[TurnResult]:
         done: list[TurnResult] = []
-        with hold_turn(paths, wait=wait) as held, self._world.disk.settled():
+        with hold_turn(paths, wait=wait) as held, self._services.disk.settled():
             state = self._scheduler.current(paths, held)
             if not state.pending:
                 self._check_needs_no_prompt(paths, state)
@@ -340,7 +342,7 @@ class FollowingUp:
         if state.ephemeral:
             from agentsdir.engine.close import remove_spent
 
-            remove_spent(self._world, paths)
+            remove_spent(self._services, paths)
 
     def _check_needs_no_prompt(self, paths: AgentPaths, state: AgentState) -> None:
         if find_provider(state)[1].runs_program:
@@ -374,7 +376,7 @@ class FollowingUp:
         if state.undelivered:
             from agentsdir.engine.outbox import hand_out
 
-            hand_out(self._world, paths, state, since)
+            hand_out(self._services, paths, state, since)
 
     def _defer(self, paths: AgentPaths, state: AgentState, result: TurnResult) -> None:
         # What an earlier turn asked for waits too, where its process died before it was run.
@@ -386,14 +388,14 @@ class FollowingUp:
 
     def _run_sent(self, agent_id: str, message_id: str) -> None:
         with suppress(NoSuchAgent):  # removed meanwhile, and its inbox with it
-            self._answer(Told(self._world.layout.agent(agent_id), message_id))
+            self._answer(Told(self._services.layout.agent(agent_id), message_id))
 
     def _answer(self, told: Told) -> None:
         """Have an agent look at a message of ours; how that goes is its own affair."""
         if self._hands_over:
             with suppress(OSError):  # then it waits for whoever comes by
-                if self._world.start is not None:
-                    self._world.start(told.paths, told.message_id, alone=False)
+                if self._services.start_turn is not None:
+                    self._services.start_turn(told.paths, told.message_id, alone=False)
             return
         sender = self._listeners.get(told.paths.id, QUIET)
         try:
@@ -401,7 +403,7 @@ class FollowingUp:
         except (NotRecorded, Uncertain):
             raise
         except AgentsdirError as error:
-            self._world.tell(
+            self._services.notify_user(
                 f"message {told.message_id} waits for {told.paths.id}: {error.message}"
             )
 
@@ -411,16 +413,16 @@ class FollowingUp:
 
         with suppress(NoSuchAgent):  # removed meanwhile, and who it asked for with it
             state = read_agent(parent).state
-            self._run_waiting(parent, waiting_children(self._world.layout, state))
+            self._run_waiting(parent, waiting_children(self._services.layout, state))
 
     def _run_waiting(self, parent: AgentPaths, prompts: list[tuple[AgentPaths, str]]) -> None:
         here = deque(Told(*prompt) for prompt in prompts)
-        started: list[StartedTurn] = []
+        started: list[TurnProcess] = []
         try:
-            if self._world.start is not None and len(here) > 1 and not self._hands_over:
+            if self._services.start_turn is not None and len(here) > 1 and not self._hands_over:
                 with suppress(OSError):  # the rest is run here, if the system lets us have no more
                     while here:
-                        started.append(self._world.start(*here[0], alone=True))
+                        started.append(self._services.start_turn(*here[0], alone=True))
                         here.popleft()
             for told in here:
                 self._answer(told)
@@ -461,7 +463,7 @@ FOR_EVER = Waiting()
 
 
 def send(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     content: list[dict[str, Any]],
     on_event: Callable[[StreamEvent], None],
@@ -472,11 +474,11 @@ def send(
 ) -> TurnResult:
     """Give the agent a message from outside and run its turn (arguments of `Sender`, `say`)."""
     sender = Sender(on_event, record, permission_mode)
-    return say(world, paths, Message(content), sender, Waiting(wait, wait))
+    return say(services, paths, Message(content), sender, Waiting(wait, wait))
 
 
 def say(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     message: Message,
     sender: Sender,
@@ -495,15 +497,15 @@ def say(
     no provider (then there is no message either), and `UsageError` for a permission mode where no
     program could have one.
     """
-    _check(world, paths, sender)
-    with world.disk.settled():
-        there = enqueue_and_read(world, paths, message)
-        following = _following(world, paths, sender, waiting, alone=alone, known=there.state)
+    _check(services, paths, sender)
+    with services.disk.settled():
+        there = enqueue_and_read(services, paths, message)
+        following = _following(services, paths, sender, waiting, alone=alone, known=there.state)
         return following.run_until(paths, there.message_id, sender, wait=waiting.turn)
 
 
 def render(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     sender: Sender,
     waiting: Waiting = FOR_EVER,
@@ -515,14 +517,14 @@ def render(
     A turn that fails does not keep the next message from being looked at. Arguments and errors of
     `say`; of several failures the last one is raised.
     """
-    _check(world, paths, sender)
-    with world.disk.settled():
-        following = _following(world, paths, sender, waiting, alone=alone)
+    _check(services, paths, sender)
+    with services.disk.settled():
+        following = _following(services, paths, sender, waiting, alone=alone)
         return following.run_all(paths, sender, wait=waiting.turn)
 
 
 def catch_up_to(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     message_id: str,
     sender: Sender,
@@ -531,20 +533,20 @@ def catch_up_to(
     alone: bool = False,
 ) -> TurnResult:
     """Run what waits in an agent's inbox up to a message (arguments and errors of `say`)."""
-    _check(world, paths, sender)
-    with world.disk.settled():
-        following = _following(world, paths, sender, waiting, alone=alone)
+    _check(services, paths, sender)
+    with services.disk.settled():
+        following = _following(services, paths, sender, waiting, alone=alone)
         return following.run_until(paths, message_id, sender, wait=waiting.turn)
 
 
-def _check(world: World, paths: AgentPaths, sender: Sender) -> None:
-    world.check_trust()
+def _check(services: Services, paths: AgentPaths, sender: Sender) -> None:
+    services.check_trust()
     if sender.permission_mode and not find_provider(read_agent(paths).state)[1].runs_program:
         raise UsageError("--permission-mode is for providers that run a program")
 
 
 def _following(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     sender: Sender,
     waiting: Waiting,
@@ -552,10 +554,10 @@ def _following(
     alone: bool,
     known: AgentState | None = None,
 ) -> FollowingUp:
-    scheduler = TurnScheduler(world, slot_wait=waiting.slot)
+    scheduler = TurnScheduler(services, slot_wait=waiting.slot)
     if known is not None:
         scheduler.know(paths, known)
-    following = FollowingUp(world, scheduler, alone=alone)
+    following = FollowingUp(services, scheduler, alone=alone)
     following.listen(paths, sender)
     return following
 
@@ -563,13 +565,13 @@ def _following(
 # A subagent's answer, for whoever spawned it and waits (docs/behaviour.md, "Spawning").
 
 
-def run_child(world: World, child: Child, sender: Sender, waiting: Waiting) -> TurnResult:
+def run_child(services: Services, child: Child, sender: Sender, waiting: Waiting) -> TurnResult:
     """Run a subagent's first turn, if nobody has, and return how it ended.
 
     Raises what `catch_up_to` raises.
     """
     try:
-        return catch_up_to(world, child.paths, child.message_id, sender, waiting)
+        return catch_up_to(services, child.paths, child.message_id, sender, waiting)
     except NoSuchAgent:
         # It was ephemeral, and somebody else ran it: its parent's log has what it said.
         block = shown(child.parent, [child.paths.id]).get(child.paths.id, {})

@@ -16,7 +16,7 @@ from agentsdir.formats.store.log import read_records
 
 if TYPE_CHECKING:
     from agentsdir.adapters.protocol import Architecture, Content, Provider
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.engine.turn import OpenTurn
     from agentsdir.formats.blocks import Block
     from agentsdir.formats.errors import AgentsdirError
@@ -54,9 +54,9 @@ def may_stand_in(error: BaseException) -> bool:
     return isinstance(error, ProviderError) and error.kind not in _FINAL
 
 
-def stand_ins(world: World, state: AgentState) -> list[str]:
+def stand_ins(services: Services, state: AgentState) -> list[str]:
     """Return who stands in for an agent's provider, in order: its own list, else the root's."""
-    names = state.fallbacks or world.settings.fallbacks
+    names = state.fallbacks or services.settings.fallbacks
     others = [name for name in dict.fromkeys(names) if name != state.session.provider_name]
     return others[:MOST_STAND_INS]
 
@@ -94,7 +94,7 @@ def hand_over(turn: OpenTurn, before: str, name: str, error: AgentsdirError, num
     native = _native_for(turn, architecture)
     if native != turn.state.native:
         with turn.writer() as writer:
-            writer.append("native.changed", stand_in_change(native), turn.world.now())
+            writer.append("native.changed", stand_in_change(native), turn.services.now())
 
 
 def _native_for(turn: OpenTurn, architecture: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _native_for(turn: OpenTurn, architecture: str) -> dict[str, Any]:
     own = own_native(turn.paths, turn.state)
     if own["architecture"] == architecture:
         return own
-    return {**own, "architecture": architecture, "id": ids.dashed(turn.world.ids.session())}
+    return {**own, "architecture": architecture, "id": ids.dashed(turn.services.ids.session())}
 
 
 def as_run_by(state: AgentState, architecture: Architecture, provider: Provider) -> AgentState:

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agentsdir.engine.inbox import Message
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.agent import AgentWriter
     from agentsdir.formats.store.layout import AgentPaths
 
 
 @contextmanager
-def turn_writer(world: World, paths: AgentPaths, turn_id: str) -> Iterator[AgentWriter]:
+def turn_writer(services: Services, paths: AgentPaths, turn_id: str) -> Iterator[AgentWriter]:
     """Write into the log of an agent whose turn runs now.
 
     Raises `SessionStateError` (kind ``turn-over``) when it does not.
     """
-    with write_agent(paths, disk=world.disk) as writer:
+    with write_agent(paths, disk=services.disk) as writer:
         turn = writer.state.open_turn
         open_turn = turn is not None and turn["turnId"] == turn_id and not turn["ended"]
         if not open_turn or not locks.is_held(paths.turn):
@@ -42,19 +42,19 @@ def turn_writer(world: World, paths: AgentPaths, turn_id: str) -> Iterator[Agent
 
 
 def queue_from_turn(
-    world: World, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
+    services: Services, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
 ) -> str:
     """Put a message from an agent's turn into an inbox, and no more; return its id.
 
     Raises what `turn_writer` and `enqueue` raise.
     """
-    with turn_writer(world, sender, turn_id):
+    with turn_writer(services, sender, turn_id):
         pass  # nothing is said for a turn that is over
-    return enqueue(world, target, message)
+    return enqueue(services, target, message)
 
 
 def send_from_turn(
-    world: World, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
+    services: Services, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
 ) -> str:
     """Give another agent a message that is looked at when the sender's turn is over; return its id.
 
@@ -63,9 +63,11 @@ def send_from_turn(
     if message.sync and target.id == sender.id:
         raise UsageError("an agent cannot wait for its own answer", hint="leave --sync out")
     check_can_run(read_agent(target).state)
-    message = message._replace(id=message.id or world.ids.agent())
+    message = message._replace(id=message.id or services.ids.agent())
     data = {"message_id": message.id, "to": target.id, "turn_id": turn_id}
     # First, so that what is refused because the turn is over was not sent either.
-    with turn_writer(world, sender, turn_id) as writer:
-        writer.append("message.sent", data | ({"sync": True} if message.sync else {}), world.now())
-    return enqueue(world, target, message)
+    with turn_writer(services, sender, turn_id) as writer:
+        writer.append(
+            "message.sent", data | ({"sync": True} if message.sync else {}), services.now()
+        )
+    return enqueue(services, target, message)

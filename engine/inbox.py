@@ -22,7 +22,7 @@ from agentsdir.formats.store.state import (
 )
 
 if TYPE_CHECKING:
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.agent import AgentWriter
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Record
@@ -80,24 +80,24 @@ class Enqueued(NamedTuple):
     state: AgentState
 
 
-def enqueue(world: World, paths: AgentPaths, message: Message) -> str:
+def enqueue(services: Services, paths: AgentPaths, message: Message) -> str:
     """Put a message into an agent's inbox, whatever the agent is doing; return its id.
 
     A message whose id is there already is not put there again. Raises `SessionStateError` for a
     terminated session, and `UsageError` for an id that another message has (kind
     ``message-differs``), or that breaks the grammar (kind ``bad-id``).
     """
-    return enqueue_and_read(world, paths, message).message_id
+    return enqueue_and_read(services, paths, message).message_id
 
 
-def enqueue_and_read(world: World, paths: AgentPaths, message: Message) -> Enqueued:
+def enqueue_and_read(services: Services, paths: AgentPaths, message: Message) -> Enqueued:
     """Put a message into an agent's inbox as `enqueue` does; return what the agent is then, too."""
     if message.id and not ids.is_agent_id(message.id):
         raise UsageError(
             f"{message.id!r} is no message id: 24 to 32 lower-case letters and digits",
             kind="bad-id",
         )
-    with write_agent(paths, disk=world.disk) as writer:
+    with write_agent(paths, disk=services.disk) as writer:
         if message.id and (there := find_message(paths, message.id)) is not None:
             if there.data.get("content") != message.content:
                 raise UsageError(
@@ -105,15 +105,15 @@ def enqueue_and_read(world: World, paths: AgentPaths, message: Message) -> Enque
                     kind="message-differs",
                 )
             return Enqueued(message.id, writer.state)
-        return Enqueued(put(writer, world, message), writer.state)
+        return Enqueued(put(writer, services, message), writer.state)
 
 
-def put(writer: AgentWriter, world: World, message: Message) -> str:
+def put(writer: AgentWriter, services: Services, message: Message) -> str:
     """Append a message that is new to the agent; errors of `enqueue`."""
     if writer.state.session.state is SessionState.TERMINATED:
         check_transition(SessionState.TERMINATED, SessionState.ACTIVE, writer.paths.id)
-    message_id = message.id or world.ids.agent()
-    writer.append("message.enqueued", message.as_data(message_id), world.now())
+    message_id = message.id or services.ids.agent()
+    writer.append("message.enqueued", message.as_data(message_id), services.now())
     return message_id
 
 

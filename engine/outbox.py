@@ -23,7 +23,7 @@ from agentsdir.formats.store.log import read_records
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Position
     from agentsdir.formats.store.state import AgentState
@@ -94,7 +94,7 @@ def nobody_tried(paths: AgentPaths, state: AgentState) -> bool:
 
 
 def hand_out(
-    world: World, paths: AgentPaths, state: AgentState, since: Position | None = None
+    services: Services, paths: AgentPaths, state: AgentState, since: Position | None = None
 ) -> HandedOut:
     """Give the texts that wait to the connectors' hook, one after the other.
 
@@ -112,7 +112,7 @@ def hand_out(
     state = read_agent(paths, known=state).state
     for one in undelivered(paths, state, since):
         message_id = one.data["message_id"]
-        state = _current(world, paths, state)
+        state = _current(services, paths, state)
         if message_id not in state.undelivered:
             continue
         document = {name: one.data.get(name) for name in _FIELDS}
@@ -120,28 +120,28 @@ def hand_out(
         document |= {name: state.descriptor.get(name) for name in _ADDRESS}
         whose = {"agent_id": paths.id, "session_id": state.session.id, "name": state.name}
         try:
-            if not world.hand_out({**whose, **document}):
+            if not services.deliver_text({**whose, **document}):
                 return HandedOut(state, tuple(taken), nobody=True)
         except HookFailed as failed:
             said = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
-            state, waits = _record(world, paths, state, message_id, "hook.failed", said)
+            state, waits = _record(services, paths, state, message_id, "hook.failed", said)
             if not waits:
                 continue
-            world.tell(f"{failed.message}; it waits in the outbox of {paths.id}")
+            services.notify_user(f"{failed.message}; it waits in the outbox of {paths.id}")
             return HandedOut(state, tuple(taken), failed)
         delivered = {"message_id": message_id}
-        state, _ = _record(world, paths, state, message_id, "outgoing.delivered", delivered)
+        state, _ = _record(services, paths, state, message_id, "outgoing.delivered", delivered)
         taken.append(message_id)
     return HandedOut(state, tuple(taken))
 
 
-def _current(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
-    with write_agent(paths, disk=world.disk, known=state) as writer:
+def _current(services: Services, paths: AgentPaths, state: AgentState) -> AgentState:
+    with write_agent(paths, disk=services.disk, known=state) as writer:
         return writer.state
 
 
 def _record(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     state: AgentState,
     message_id: str,
@@ -149,30 +149,30 @@ def _record(
     data: dict[str, Any],
 ) -> tuple[AgentState, bool]:
     """Append what became of a text if it still waits; return the state, and whether it did."""
-    with write_agent(paths, disk=world.disk, known=state) as writer:
+    with write_agent(paths, disk=services.disk, known=state) as writer:
         waits = message_id in writer.state.undelivered
         if waits:
             with suppress(SessionStateError):  # the log of a closed agent takes no hook.failed
-                writer.append(event, data, world.now())
+                writer.append(event, data, services.now())
         return writer.state, waits
 
 
-def deliver(world: World, paths: AgentPaths, *, wait: float = 0) -> HandedOut:
+def deliver(services: Services, paths: AgentPaths, *, wait: float = 0) -> HandedOut:
     """Hand out an agent's texts from outside a turn, once a crashed one is ended.
 
     Raises `Busy` while a turn runs: its process hands them out at its end.
     """
-    with hold_turn(paths, wait=wait), world.disk.settled():
-        return hand_out(world, paths, close_crashed_turn(world, paths))
+    with hold_turn(paths, wait=wait), services.disk.settled():
+        return hand_out(services, paths, close_crashed_turn(services, paths))
 
 
-def settle(world: World, paths: AgentPaths, *message_ids: str) -> AgentState:
+def settle(services: Services, paths: AgentPaths, *message_ids: str) -> AgentState:
     """Record that texts were taken, by whoever took them; nothing for one that was taken before.
 
     Raises `UsageError` (kind ``no-such-message``), and records nothing, if an id is no text of
     this agent.
     """
-    with world.disk.settled(), write_agent(paths, disk=world.disk) as writer:
+    with services.disk.settled(), write_agent(paths, disk=services.disk) as writer:
         for message_id in message_ids:
             if message_id not in writer.state.undelivered and not _was_outgoing(paths, message_id):
                 raise UsageError(
@@ -180,16 +180,16 @@ def settle(world: World, paths: AgentPaths, *message_ids: str) -> AgentState:
                 )
         for message_id in message_ids:
             if message_id in writer.state.undelivered:
-                writer.append("outgoing.delivered", {"message_id": message_id}, world.now())
+                writer.append("outgoing.delivered", {"message_id": message_id}, services.now())
         return writer.state
 
 
-def settle_all(world: World, paths: AgentPaths) -> int:
+def settle_all(services: Services, paths: AgentPaths) -> int:
     """Record that every text of an agent that waits was taken; return how many did."""
-    with world.disk.settled(), write_agent(paths, disk=world.disk) as writer:
+    with services.disk.settled(), write_agent(paths, disk=services.disk) as writer:
         waiting = list(writer.state.undelivered)
         for message_id in waiting:
-            writer.append("outgoing.delivered", {"message_id": message_id}, world.now())
+            writer.append("outgoing.delivered", {"message_id": message_id}, services.now())
     return len(waiting)
 
 

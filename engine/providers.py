@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         ProviderSession,
         ToolRequest,
     )
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.source import Source
     from agentsdir.formats.store.agent import AgentWriter
@@ -88,7 +88,7 @@ def provider_of(name: str) -> tuple[Architecture, Provider]:
 
 
 def session_spec(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     state: AgentState,
     provider: Provider,
@@ -122,16 +122,16 @@ def session_spec(
         model=state.session.model,
         system_prompt=created.get("system_prompt", ""),
         cwd=state.native.get("cwd") or state.cwd,
-        now=world.now,
-        sleep=world.sleep,
-        new_id=lambda: ids.dashed(world.ids.session()),
+        now=services.now,
+        sleep=services.sleep,
+        new_id=lambda: ids.dashed(services.ids.session()),
         turn=state.counters["turns"] + 1 if turn else 0,
         options=options,
         transcripts=transcripts.load_sound(paths, state.transcripts, state.native["id"]),
     )
     if not provider.runs_program:
         return spec
-    client = world.client(state)
+    client = services.client_config(state)
     host = _turn_host(paths, state, client.host, record, turn) if turn else client.host
     return spec._replace(model=spec.model or client.model, host=host)
 
@@ -190,7 +190,7 @@ def recorded_mode(record: Record | None) -> str:
 
 @contextmanager
 def open_provider(
-    world: World, provider: Provider, spec: SessionSpec, blob: bytes = b""
+    services: Services, provider: Provider, spec: SessionSpec, blob: bytes = b""
 ) -> Iterator[ProviderSession]:
     """Open the agent's provider session, and stop it in any case.
 
@@ -199,7 +199,7 @@ def open_provider(
 
     Raises `ProviderError` when it will not open, or this root may start none.
     """
-    world.check_trust()
+    services.check_trust()
     # Before the first turn there is nothing to restore from.
     with provider_errors():
         session = provider.restore(spec, blob) if spec.transcripts else provider.create(spec)
@@ -338,7 +338,7 @@ class _Applied(NamedTuple):
 
 
 def apply_profile(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     state: AgentState,
     provider: Provider,
@@ -359,14 +359,14 @@ def apply_profile(
     done_before = state.counters["turns"] > state.counters["failedTurns"] and not anew
     if not state.profile or done_before or not isinstance(provider, ProgramProvider):
         return
-    wanted = provider.workspace_files(load_profile(world.layout, state.profile))
+    wanted = provider.workspace_files(load_profile(services.layout, state.profile))
     folder = Path(state.cwd)
     if not folder.is_dir():
         raise AgentsdirError(
             f"the working directory {folder} is gone", hint="make it again", kind="no-folder"
         )
     for name in sorted(wanted):
-        if world.is_private(folder / checked_name(name)):
+        if services.is_private(folder / checked_name(name)):
             raise Invalid(
                 f"the profile {state.profile} is not used: {folder / name} is where settings are "
                 "kept, or in an agents directory",
@@ -381,10 +381,10 @@ def apply_profile(
             "files": done.written,
             "skipped": done.skipped,
         }
-        with write_agent(paths, disk=world.disk, known=state) as writer:
-            writer.append("profile.applied", data, world.now())
+        with write_agent(paths, disk=services.disk, known=state) as writer:
+            writer.append("profile.applied", data, services.now())
     for name in done.skipped:
-        world.tell(f"{folder / name} is not of the profile {state.profile}; it was left")
+        services.notify_user(f"{folder / name} is not of the profile {state.profile}; it was left")
 
 
 def _write(folder: Path, wanted: Mapping[str, bytes]) -> _Applied:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.agent import Reading
     from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.state import AgentState
@@ -116,16 +116,16 @@ class _Plan(NamedTuple):
 
 
 def restore_all(
-    world: World, agents: list[AgentPaths], *, dry_run: bool = False
+    services: Services, agents: list[AgentPaths], *, dry_run: bool = False
 ) -> Iterator[Restored]:
     """Restore each agent in turn and say what was done."""
-    tellers = tellers_of(world.layout, {paths.id for paths in agents})
+    tellers = tellers_of(services.layout, {paths.id for paths in agents})
     for paths in agents:
-        yield restore_agent(world, paths, dry_run=dry_run, tellers=tellers.get(paths.id, []))
+        yield restore_agent(services, paths, dry_run=dry_run, tellers=tellers.get(paths.id, []))
 
 
 def restore_agent(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     *,
     dry_run: bool = False,
@@ -138,25 +138,25 @@ def restore_agent(
         tellers: the other agents that may have something to tell it; None looks for them.
     """
     if tellers is None:
-        tellers = tellers_of(world.layout, {paths.id}).get(paths.id, [])
+        tellers = tellers_of(services.layout, {paths.id}).get(paths.id, [])
     done: list[str] = []
     state: str | None = None
     try:
         if locks.is_held(paths.turn):
             return _held(paths)
-        plan = _plan(world, paths, tellers)
+        plan = _plan(services, paths, tellers)
         state = plan.reading.state.session.state.value
         if dry_run or not (plan.actions or plan.speaks):
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
             hold_turn(paths),
-            world.disk.settled(),
+            services.disk.settled(),
         ):
             done += [_STOPPED] if plan.runs else []
-            with write_agent(paths, disk=world.disk, whole=True) as writer:
+            with write_agent(paths, disk=services.disk, whole=True) as writer:
                 done += [_ENDED] if writer.ended_tail else []
-            state = _carry_out(world, paths, _plan(world, paths, tellers), done)
-        if (plan.goes or plan.reading.state.unsent) and remove_spent(world, paths):
+            state = _carry_out(services, paths, _plan(services, paths, tellers), done)
+        if (plan.goes or plan.reading.state.unsent) and remove_spent(services, paths):
             done.append(_REMOVED)
         return Restored(paths.id, state, tuple(done), plan.findings, None)
     except Busy:
@@ -172,8 +172,8 @@ def _held(paths: AgentPaths) -> Restored:
     return Restored(paths.id, "active", ("left alone: a living process holds it",), (), None)
 
 
-def _plan(world: World, paths: AgentPaths, tellers: list[AgentPaths]) -> _Plan:
-    layout = world.layout
+def _plan(services: Services, paths: AgentPaths, tellers: list[AgentPaths]) -> _Plan:
+    layout = services.layout
     reading = read_agent(paths, whole=True)
     found = without_live_tail(paths, reading.findings)
     # A stub was said when it was set apart; nothing was lost, and nothing is left to do about it.
@@ -207,18 +207,18 @@ def _plan(world: World, paths: AgentPaths, tellers: list[AgentPaths]) -> _Plan:
         [path for path in files.leftovers(paths.folder) if path not in copies],
         steps,
         spent_streams(paths, reading.state),
-        _may_speak(world, reading.state) and nobody_tried(paths, reading.state),
+        _may_speak(services, reading.state) and nobody_tried(paths, reading.state),
         is_spent_but_for_a_turn(reading.state),
         findings,
     )
 
 
-def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) -> str:
+def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[str]) -> str:
     """Do what was planned, say in `done` what is done, and return the state after it."""
-    with write_agent(paths, disk=world.disk, whole=True) as writer:
+    with write_agent(paths, disk=services.disk, whole=True) as writer:
         state = writer.state
         for step in plan.losses:
-            writer.append(step.event, step.data or {}, world.now())
+            writer.append(step.event, step.data or {}, services.now())
             done.append(step.says)
         done += [f"put {name} in place" for name in writer.finish_rewrites()]
         for name in plan.files:
@@ -228,23 +228,23 @@ def _carry_out(world: World, paths: AgentPaths, plan: _Plan, done: list[str]) ->
             writer.remove(path)
             done.append(f"removed {path.name}")
     for step in plan.steps:
-        state = take_step(world, paths, state, step)
+        state = take_step(services, paths, state, step)
         done.append(step.says)
     if plan.streams:
-        with write_agent(paths, disk=world.disk, known=state) as writer:
+        with write_agent(paths, disk=services.disk, known=state) as writer:
             for path in plan.streams:
                 writer.remove(path)
                 done.append(f"removed {path.name}")
     if state.session.state is not SessionState.ACTIVE:
-        Slots(world.layout).leave(paths.id)
+        Slots(services.layout).leave(paths.id)
     written = any(step.event == "outgoing" for step in plan.steps)
-    if plan.speaks or (written and _may_speak(world, state)):
-        handed = hand_out(world, paths, state)
+    if plan.speaks or (written and _may_speak(services, state)):
+        handed = hand_out(services, paths, state)
         done += [_SPOKE] if plan.speaks and not handed.nobody else []
     return state.session.state.value
 
 
-def _may_speak(world: World, state: AgentState) -> bool:
+def _may_speak(services: Services, state: AgentState) -> bool:
     """Tell whether a text may go to the user's hook: whoever brought a root along does not speak.
 
     Nor is a closed agent's offered again and again: its log takes no word of a hook that failed.
@@ -252,7 +252,7 @@ def _may_speak(world: World, state: AgentState) -> bool:
     if state.session.state is SessionState.TERMINATED:
         return False
     try:
-        world.check_trust()
+        services.check_trust()
     except ProviderError:
         return False
     return True
@@ -278,12 +278,12 @@ def _suspension(reading: Reading) -> list[Step]:
     return [Step("suspended", "session.state", change)]
 
 
-def sweep_root(world: World, *, dry_run: bool = False) -> list[Path]:
+def sweep_root(services: Services, *, dry_run: bool = False) -> list[Path]:
     """Remove what writers left who died while an agent was made or removed; return the paths.
 
     Raises `NotRecorded` when the disk refuses, `Busy` when another process makes an agent for long.
     """
-    layout = world.layout
+    layout = services.layout
     if dry_run or not _root_leftovers(layout):
         return _root_leftovers(layout)
     with locks.hold(layout.create_lock, brief=True, what="the agents directory"):

@@ -1,4 +1,4 @@
-"""What the engine is handed: a root, a clock, fresh ids. It takes none of these by itself."""
+"""What a caller passes to the engine: a root, a clock, new ids. The engine makes none of them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.state import AgentState
 
-    class FreshIds(Protocol):
-        """Where new ids come from."""
+    class IdGenerator(Protocol):
+        """Generates new ids."""
 
         def agent(self) -> str:
-            """Return a new agent, message or turn id (of the form of a cuid2)."""
+            """Return a new id in the form of a cuid2, for an agent, a message or a turn."""
 
         def session(self) -> str:
-            """Return a new session id (a uuid4 in 32 hex digits)."""
+            """Return a new session id: a uuid4 in 32 hex digits."""
 
-    class StartedTurn(Protocol):
-        """A process of ours that runs an agent's message."""
+    class TurnProcess(Protocol):
+        """A child process of this program that runs a message of an agent."""
 
         def wait(self) -> int:
-            """Wait for its end; return its exit code."""
+            """Wait until the process ends; return its exit code."""
 
         def interrupt(self) -> None:
-            """Have it end its turn."""
+            """Ask the process to end its turn."""
 
-    class Start(Protocol):
-        """Starts such a process."""
+    class StartTurn(Protocol):
+        """Starts a `TurnProcess`."""
 
         def __call__(
             self,
@@ -42,50 +42,59 @@ if TYPE_CHECKING:
             message_id: str,
             *,
             alone: bool,
-        ) -> StartedTurn:
-            """Start one, which outlives this process unless it is `alone`. Raises `OSError`."""
+        ) -> TurnProcess:
+            """Start one. It outlives this process unless it is `alone`. Raises `OSError`."""
 
 
-class Client(NamedTuple):
-    """How this user runs the program behind a provider, which no root can say (decision D33).
+class ClientConfig(NamedTuple):
+    """How this user runs the program of a provider; no root sets this (decision D33).
 
-    `model` is for agents that were given none. The engine adds to `host` what belongs to a turn.
+    `model` is the model of agents that were created without one. The engine adds to `host` what
+    belongs to a turn.
     """
 
     host: Host
     model: str = ""
 
 
-def no_client(_state: AgentState) -> Client:
-    """Return what a world without a user says: no home, no configuration, nobody to ask."""
-    return Client(Host(Path("/nonexistent")))
+def no_client_config(_state: AgentState) -> ClientConfig:
+    """Return the configuration where there is no user: no home folder and no confirmation."""
+    return ClientConfig(Host(Path("/nonexistent")))
 
 
-class World(NamedTuple):
-    """One agents directory and the world around it.
+class Services(NamedTuple):
+    """One agents directory, and what the engine needs from outside to work on it.
 
-    `now` returns an RFC 3339 timestamp; `sleep` waits some seconds. `disk` makes the writes of one
-    command durable. `check_trust` raises `ProviderError` where this root may start no provider
-    (decision D33). `client` says how the user runs the program of an agent's provider, and raises
-    `Invalid` for a damaged config.toml. `tell` says something to the person, if one is there.
-    `settings` are those of the root. `start` runs a message of an agent in a process of its own,
-    `alone` as in `engine.dispatcher`; None where there is nobody to do so.
-    `hand_out` gives an outgoing text to its connector and tells whether there is one; it raises
-    `HookFailed` when the connector does not take it. `is_private` tells whether a path is where
-    the user's programs keep their settings, or in an agents directory: nothing is put back there.
-    `root_made` is called when this command has made the agents directory.
+    Attributes:
+        layout: the agents directory.
+        now: returns the time as an RFC 3339 timestamp.
+        sleep: waits for a number of seconds.
+        ids: generates new ids.
+        disk: makes the writes of one command durable.
+        check_trust: raises `ProviderError` if this root may not start a provider (decision D33).
+        client_config: returns the user's configuration for an agent's provider. Raises `Invalid`
+            for a damaged config.toml.
+        notify_user: shows one line of text to the user, if there is one.
+        settings: the settings of the root.
+        start_turn: runs a message of an agent in a process of its own; None where the caller
+            cannot start processes.
+        deliver_text: passes an outgoing text to the hook of its connector, and returns whether
+            there is a hook. Raises `HookFailed` if the hook refuses the text.
+        is_private: returns whether a path is where the user's programs keep their settings, or
+            is inside an agents directory. Nothing is restored to such a path.
+        on_root_created: called after this command has created the agents directory.
     """
 
     layout: Layout
     now: Callable[[], str]
     sleep: Callable[[float], None]
-    ids: FreshIds
+    ids: IdGenerator
     disk: Disk
     check_trust: Callable[[], None]
-    client: Callable[[AgentState], Client] = no_client
-    tell: Callable[[str], None] = lambda _text: None
+    client_config: Callable[[AgentState], ClientConfig] = no_client_config
+    notify_user: Callable[[str], None] = lambda _text: None
     settings: Settings = Settings()
-    start: Start | None = None
-    hand_out: Callable[[dict[str, Any]], bool] = lambda _document: False
+    start_turn: StartTurn | None = None
+    deliver_text: Callable[[dict[str, Any]], bool] = lambda _document: False
     is_private: Callable[[Path], bool] = lambda _path: False
-    root_made: Callable[[], None] = lambda: None
+    on_root_created: Callable[[], None] = lambda: None

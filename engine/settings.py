@@ -18,7 +18,7 @@ from agentsdir.formats.store.state import SessionState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.agent import AgentWriter
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 # Changing what an agent was made with (docs/behaviour.md, "Names, tags and settings").
 
 
-def set_folder(world: World, paths: AgentPaths, folder: str, *, wait: float = 0) -> AgentState:
+def set_folder(
+    services: Services, paths: AgentPaths, folder: str, *, wait: float = 0
+) -> AgentState:
     """Give an agent another working directory; nothing where it has that one.
 
     What the client wrote under the old folder is taken over first: its store is named by the
@@ -40,29 +42,29 @@ def set_folder(world: World, paths: AgentPaths, folder: str, *, wait: float = 0)
     Raises `SessionStateError` (kind ``closed``) for a closed agent, `Busy` while a turn runs,
     and, for a provider that runs a program, what `check_trust` and `catch_up` raise.
     """
-    with hold_turn(paths, wait=wait), world.disk.settled():
-        state = close_crashed_turn(world, paths)
+    with hold_turn(paths, wait=wait), services.disk.settled():
+        state = close_crashed_turn(services, paths)
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
         if state.cwd == folder:
             return state
         if state.transcripts:
-            state = _caught_up(world, paths, state)
-        with write_agent(paths, disk=world.disk, known=state) as writer:
-            writer.append("agent.set", {"values": {"cwd": folder}}, world.now())
+            state = _caught_up(services, paths, state)
+        with write_agent(paths, disk=services.disk, known=state) as writer:
+            writer.append("agent.set", {"values": {"cwd": folder}}, services.now())
             return writer.state
 
 
-def _caught_up(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
+def _caught_up(services: Services, paths: AgentPaths, state: AgentState) -> AgentState:
     try:
         architecture, provider = find_provider(state)
     except ProviderError:
         return state  # there is no client whose store could have more
     if not provider.runs_program:
         return state
-    world.check_trust()
-    spec = session_spec(world, paths, state, provider)
-    return catch_up(world, paths, state, architecture, provider, spec)[0]
+    services.check_trust()
+    spec = session_spec(services, paths, state, provider)
+    return catch_up(services, paths, state, architecture, provider, spec)[0]
 
 
 # What people call an agent: its name and its tags.
@@ -70,7 +72,7 @@ def _caught_up(world: World, paths: AgentPaths, state: AgentState) -> AgentState
 # See docs/behaviour.md, "Names, tags and settings"; D27.
 
 
-def rename(world: World, paths: AgentPaths, name: str) -> AgentState:
+def rename(services: Services, paths: AgentPaths, name: str) -> AgentState:
     """Give an agent another name; one at work too, and nothing for the name that it has.
 
     Raises `UsageError` (kind ``bad-name``), `SessionStateError` for a closed agent, and
@@ -78,34 +80,36 @@ def rename(world: World, paths: AgentPaths, name: str) -> AgentState:
     """
     ids.check_name(name)
     with (
-        locks.hold(world.layout.create_lock, brief=True, what="the agents directory"),
-        world.disk.settled(),
-        write_agent(paths, disk=world.disk) as writer,
+        locks.hold(services.layout.create_lock, brief=True, what="the agents directory"),
+        services.disk.settled(),
+        write_agent(paths, disk=services.disk) as writer,
     ):
         _check_open(writer)
         if writer.state.name != name:
             key = lookup.name_key(writer.state.parent, name)
-            if (found := lookup.search(world.layout, [key])) is not None:
+            if (found := lookup.search(services.layout, [key])) is not None:
                 raise AgentsdirError(
                     f"agent {found[0].paths.id} already is {lookup.says(key)}",
                     kind="already-exists",
                 )
-            writer.append("agent.renamed", {"name": name}, world.now())
+            writer.append("agent.renamed", {"name": name}, services.now())
         return writer.state
 
 
-def tag(world: World, paths: AgentPaths, add: Sequence[str], remove: Sequence[str]) -> AgentState:
+def tag(
+    services: Services, paths: AgentPaths, add: Sequence[str], remove: Sequence[str]
+) -> AgentState:
     """Add tags to an agent and take others away; nothing where that changes nothing.
 
     Raises `UsageError` (kind ``bad-tag``), and `SessionStateError` for a closed agent.
     """
     for one in (*add, *remove):
         ids.check_tag(one)
-    with world.disk.settled(), write_agent(paths, disk=world.disk) as writer:
+    with services.disk.settled(), write_agent(paths, disk=services.disk) as writer:
         _check_open(writer)
         tags = sorted({*writer.state.tags, *add} - {*remove})
         if tags != writer.state.tags:
-            writer.append("agent.tagged", {"tags": tags}, world.now())
+            writer.append("agent.tagged", {"tags": tags}, services.now())
         return writer.state
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.adapters.protocol import Decision, ToolRequest
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.blocks import Block
     from agentsdir.formats.store.agent import AgentWriter, Reading
     from agentsdir.formats.store.layout import AgentPaths, Layout
@@ -203,7 +203,7 @@ def unsent_step(agent_id: str, message: dict[str, Any], whom: str) -> Step:
     return Step(says, "message.unsent", {"to": agent_id, "message": message}, is_failure=True)
 
 
-def take_step(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
+def take_step(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
     """Add one record, each under the lock of its own agent alone; return the agent's new state.
 
     One that somebody else has added since it was planned is left out, and so is one that the agent,
@@ -211,14 +211,14 @@ def take_step(world: World, paths: AgentPaths, state: AgentState, step: Step) ->
     remembered in that of the agent which tells it.
     """
     if step.is_failure:
-        world.tell(step.says)
+        services.notify_user(step.says)
     if step.to is not None:
-        if not _tell(world, step.to, step):
-            return _remember(world, paths, state, step)
+        if not _tell(services, step.to, step):
+            return _remember(services, paths, state, step)
     elif step.event:
-        state = _append(world, paths, state, step)
+        state = _append(services, paths, state, step)
     if step.settles:
-        state = _append(world, paths, state, settled_step(step.settles, "delivered"))
+        state = _append(services, paths, state, settled_step(step.settles, "delivered"))
     return state
 
 
@@ -228,13 +228,13 @@ def settled_step(message_id: str, outcome: str, to: AgentPaths | None = None) ->
     return Step(f"settled what could not be told: {outcome}", "message.resent", data, to)
 
 
-def _append(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
-    with write_agent(paths, disk=world.disk, known=state) as writer:
-        _add(world, writer, step)
+def _append(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
+    with write_agent(paths, disk=services.disk, known=state) as writer:
+        _add(services, writer, step)
         return writer.state
 
 
-def _remember(world: World, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
+def _remember(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
     """Keep a message that another agent's log did not take in the log of its sender."""
     data = step.data or {}
     if step.event != "message.enqueued" or step.to is None or step.settles:
@@ -242,40 +242,40 @@ def _remember(world: World, paths: AgentPaths, state: AgentState, step: Step) ->
     unsent = unsent_step(step.to.id, data, "agent")
     own = data["sender"] == state.agent_id
     return take_step(
-        world,
+        services,
         paths,
         state,
-        unsent._replace(to=None if own else world.layout.agent(data["sender"])),
+        unsent._replace(to=None if own else services.layout.agent(data["sender"])),
     )
 
 
-def _tell(world: World, paths: AgentPaths, step: Step) -> bool:
+def _tell(services: Services, paths: AgentPaths, step: Step) -> bool:
     """Add a record to another agent's log; what that one has lost is said first, as ever.
 
     Returns whether that log could be written to, which is its own trouble and nobody else's.
     """
     try:
-        with write_agent(paths, disk=world.disk) as writer:
-            _add(world, writer, step)
+        with write_agent(paths, disk=services.disk) as writer:
+            _add(services, writer, step)
     except Invalid as error:
         if error.kind not in ("log-shorter", "creation-lost"):
-            world.tell(f"agent {paths.id} was not told: {error.message}")
+            services.notify_user(f"agent {paths.id} was not told: {error.message}")
             return False
-        with write_agent(paths, disk=world.disk, whole=True) as writer:
+        with write_agent(paths, disk=services.disk, whole=True) as writer:
             for loss in loss_steps(writer.reading):
-                writer.append(loss.event, loss.data or {}, world.now())
-            _add(world, writer, step)
+                writer.append(loss.event, loss.data or {}, services.now())
+            _add(services, writer, step)
     except (Busy, NoSuchAgent) as error:
-        world.tell(f"agent {paths.id} was not told: {error.message}")
+        services.notify_user(f"agent {paths.id} was not told: {error.message}")
         return False
     return True
 
 
-def _add(world: World, writer: AgentWriter, step: Step) -> None:
+def _add(services: Services, writer: AgentWriter, step: Step) -> None:
     data = step.data or {}
     if not _is_done(writer.state, step.event, data):
         with suppress(SessionStateError):
-            writer.append(step.event, data, world.now())
+            writer.append(step.event, data, services.now())
 
 
 def _is_done(state: AgentState, event: str, data: dict[str, Any]) -> bool:
@@ -829,32 +829,32 @@ _CALLS = {
 
 
 def close_crashed_turn(
-    world: World, paths: AgentPaths, known: AgentState | None = None
+    services: Services, paths: AgentPaths, known: AgentState | None = None
 ) -> AgentState:
     """Return an agent's state, once a turn whose holder died is ended, with its notices.
 
     The caller holds `.turn`. Raises what `write_agent` raises (`known` is its argument).
     """
-    with write_agent(paths, disk=world.disk, known=known) as writer:
+    with write_agent(paths, disk=services.disk, known=known) as writer:
         state = writer.state
     if state.open_turn is None and state.session.state is not SessionState.TERMINATED:
         return state
-    return end_crashed_turn(world, paths, state)
+    return end_crashed_turn(services, paths, state)
 
 
-def end_crashed_turn(world: World, paths: AgentPaths, state: AgentState) -> AgentState:
+def end_crashed_turn(services: Services, paths: AgentPaths, state: AgentState) -> AgentState:
     """End a turn that is open though nobody runs it, with its notices, and what waits if closed.
 
     The caller holds `.turn`. Raises what `write_agent` raises.
     """
     if state.open_turn is not None:
-        with write_agent(paths, disk=world.disk, known=state) as writer:
+        with write_agent(paths, disk=services.disk, known=state) as writer:
             writer.finish_rewrites()
     streams = spent_streams(paths, state)
-    for step in crash_steps(world.layout, paths, state):
-        state = take_step(world, paths, state, step)
+    for step in crash_steps(services.layout, paths, state):
+        state = take_step(services, paths, state, step)
     if streams:
-        with write_agent(paths, disk=world.disk, known=state) as writer:
+        with write_agent(paths, disk=services.disk, known=state) as writer:
             for path in streams:
                 writer.remove(path)
     return state

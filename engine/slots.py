@@ -35,7 +35,7 @@ from agentsdir.formats.store.state import SessionState, check_transition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
 
@@ -62,9 +62,9 @@ class SessionMultiplexer:
     Whoever calls `put`, `acquire` or `remove` for an agent holds its `.turn`.
     """
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._slots = Slots(world.layout)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._slots = Slots(services.layout)
 
     def contains(self, paths: AgentPaths) -> bool:
         """Tell whether the agent's session is in use: `active`, with a slot."""
@@ -97,18 +97,18 @@ class SessionMultiplexer:
         Raises `SlotsHeld` when every slot is held until then, and `SessionStateError`.
         """
         if state.session.state is SessionState.ACTIVE and self._slots.has(paths.id):
-            if len(self._slots) <= self._world.settings.max_slots:
+            if len(self._slots) <= self._services.settings.max_slots:
                 return Acquired(state, b"")
             # There are fewer slots than there were: who would keep one has to compete for it.
-            state = _suspend(self._world, paths, state, held, "evicted")
+            state = _suspend(self._services, paths, state, held, "evicted")
         waits = locks.waits()
         waited, say_at = 0.0, locks.SAY_AFTER
         stuck: set[str] = set()
         while True:
             with ExitStack() as claim:
-                with self._slots.locked(self._world.disk, self._active_agents):
+                with self._slots.locked(self._services.disk, self._active_agents):
                     others = [one for one in self._in_use() if one.id != paths.id]
-                    if len(others) < self._world.settings.max_slots:
+                    if len(others) < self._services.settings.max_slots:
                         return self._enter(paths, state, reason)
                     movable = [one for one in others if one.id not in stuck]
                     victim = claim.enter_context(_first_free(movable))
@@ -116,7 +116,7 @@ class SessionMultiplexer:
                     if not self._put_away(victim, "evicted"):
                         stuck.add(victim.paths.id)
                     continue
-            full = f"all {self._world.settings.max_slots} slots run turns"
+            full = f"all {self._services.settings.max_slots} slots run turns"
             own = wait if wait < 0 else max(wait - waited, 0)
             if waits.left(own, brief=False) <= 0:
                 raise SlotsHeld(
@@ -126,7 +126,7 @@ class SessionMultiplexer:
             if waited >= say_at:
                 waits.tell(f"waiting for a slot: {full}")
                 say_at = locks.NEVER
-            self._world.sleep(_PAUSE)
+            self._services.sleep(_PAUSE)
             waited += _PAUSE
             waits.add(_PAUSE)
             state = read_agent(paths, known=state).state
@@ -138,7 +138,7 @@ class SessionMultiplexer:
         # Where nothing can be noted, or the folder is gone, it is evicted sooner than it might: no
         # reason to lose the answer that came.
         with suppress(AgentsdirError, FileNotFoundError):
-            self._slots.release(paths.id, self._world.now())
+            self._slots.release(paths.id, self._services.now())
 
     def remove(self, paths: AgentPaths) -> None:
         """Free the slot of a session that is over."""
@@ -147,7 +147,9 @@ class SessionMultiplexer:
     def sweep(self, seconds: float) -> list[str]:
         """Suspend the sessions in use that had no input for some seconds; return the agents."""
         try:
-            oldest = times.to_text(times.from_text(self._world.now()) - timedelta(seconds=seconds))
+            oldest = times.to_text(
+                times.from_text(self._services.now()) - timedelta(seconds=seconds)
+            )
         except OverflowError:  # longer than any calendar
             return []
         swept = []
@@ -165,12 +167,12 @@ class SessionMultiplexer:
         # The transition empties the record's blob, which is good for this turn only.
         blob = suspension_blob(paths) if state.session.state is SessionState.SUSPENDED else b""
         self._slots.enter(paths.id)
-        with write_agent(paths, disk=self._world.disk, known=state) as writer:
+        with write_agent(paths, disk=self._services.disk, known=state) as writer:
             current = writer.state.session.state
             if current is not SessionState.ACTIVE:
                 check_transition(current, SessionState.ACTIVE, paths.id)
                 change = {"from": current.value, "to": "active", "reason": reason}
-                writer.append("session.state", change, self._world.now())
+                writer.append("session.state", change, self._services.now())
             return Acquired(writer.state, blob)
 
     def _in_use(self, *, clean: bool = True) -> list[AgentPaths]:
@@ -183,7 +185,7 @@ class SessionMultiplexer:
         found = []
         for agent_id in sorted(entries, key=lambda one: (entries[one], one)):
             with suppress(AgentsdirError):
-                paths = self._world.layout.agent(agent_id)
+                paths = self._services.layout.agent(agent_id)
                 if _is_active(paths):
                     found.append(paths)
                     continue
@@ -192,19 +194,19 @@ class SessionMultiplexer:
         return found
 
     def _active_agents(self) -> Iterator[str]:
-        for agent_id in self._world.layout.agent_ids():
+        for agent_id in self._services.layout.agent_ids():
             with suppress(AgentsdirError):
-                if _is_active(self._world.layout.agent(agent_id)):
+                if _is_active(self._services.layout.agent(agent_id)):
                     yield agent_id
 
     def _put_away(self, held: Claimed, reason: str) -> bool:
         """Suspend a session whose `.turn` is held; tell whether it is not in use any more."""
-        world, paths = self._world, held.paths
+        services, paths = self._services, held.paths
         try:
             end_what_was_left(paths, held.turn)
-            state = close_crashed_turn(world, paths)
+            state = close_crashed_turn(services, paths)
             if state.session.state is SessionState.ACTIVE:
-                _suspend(world, paths, state, held.turn, reason)
+                _suspend(services, paths, state, held.turn, reason)
         except (NotRecorded, Uncertain):
             raise
         except AgentsdirError:
@@ -236,11 +238,11 @@ def _first_free(agents: list[AgentPaths]) -> Iterator[Claimed | None]:
 
 
 def _suspend(
-    world: World, paths: AgentPaths, state: AgentState, held: locks.Held, reason: str
+    services: Services, paths: AgentPaths, state: AgentState, held: locks.Held, reason: str
 ) -> AgentState:
     # most turns find a slot free
 
-    return suspend_held(world, paths, state, held, reason)
+    return suspend_held(services, paths, state, held, reason)
 
 
 def _is_active(paths: AgentPaths) -> bool:
@@ -259,52 +261,54 @@ class _TooLate(BaseException):
     """The provider took too long; no `except Exception` of an adapter keeps it."""
 
 
-def suspend(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
+def suspend(services: Services, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     """Take an active session out of use, keeping the provider's blob.
 
     A provider that fails or is gone does not keep a session in use: the blob is only a short cut
     (D23). Raises `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
     """
-    with hold_turn(paths, wait=wait) as held, world.disk.settled():
-        state = close_crashed_turn(world, paths)
+    with hold_turn(paths, wait=wait) as held, services.disk.settled():
+        state = close_crashed_turn(services, paths)
         check_transition(state.session.state, SessionState.SUSPENDED, paths.id)
-        return suspend_held(world, paths, state, held, "suspend")
+        return suspend_held(services, paths, state, held, "suspend")
 
 
 def suspend_held(
-    world: World, paths: AgentPaths, state: AgentState, held: locks.Held, reason: str
+    services: Services, paths: AgentPaths, state: AgentState, held: locks.Held, reason: str
 ) -> AgentState:
     """Suspend an active session whose `.turn` is held.
 
     Args:
         reason: what the log is told.
     """
-    blob = _blob(world, paths, state)
+    blob = _blob(services, paths, state)
     held.check()
-    with write_agent(paths, disk=world.disk, known=state) as writer:
+    with write_agent(paths, disk=services.disk, known=state) as writer:
         current = writer.state.session.state
         check_transition(current, SessionState.SUSPENDED, paths.id)
         change = {"from": current.value, "to": "suspended", "reason": reason}
         if len(blob) <= MAX_BLOB:
             change["provider_state"] = base64.b64encode(blob).decode("ascii")
-        writer.append("session.state", change, world.now())
+        writer.append("session.state", change, services.now())
         state = writer.state
-    Slots(world.layout).leave(paths.id)
+    Slots(services.layout).leave(paths.id)
     return state
 
 
-def _blob(world: World, paths: AgentPaths, state: AgentState) -> bytes:
+def _blob(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
     """Return what the provider wants to be handed at the next turn; nothing if it has nothing."""
     waits = locks.waits()
     seconds = max(waits.left(BLOB_PATIENCE, brief=False), locks.LEAST)
     begun = time.monotonic()
     try:
         with _limited(seconds):
-            return _asked(world, paths, state)
+            return _asked(services, paths, state)
     except _TooLate:
         waits.add(time.monotonic() - begun)
         name = state.session.provider_name
-        world.tell(f"agent {paths.id} is suspended without {name}'s own state: it took too long")
+        services.notify_user(
+            f"agent {paths.id} is suspended without {name}'s own state: it took too long"
+        )
         return b""
 
 
@@ -333,17 +337,17 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
-def _asked(world: World, paths: AgentPaths, state: AgentState) -> bytes:
+def _asked(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
     try:
         _, provider = find_provider(state)
         if provider.runs_program:
             return b""  # no program runs between turns, and none is started to be asked
-        spec = session_spec(world, paths, state, provider)
-        with open_provider(world, provider, spec) as session:
+        spec = session_spec(services, paths, state, provider)
+        with open_provider(services, provider, spec) as session:
             with provider_errors():
                 natives = session.transcripts()
-            with write_agent(paths, disk=world.disk, known=state) as writer:
-                name_transcripts(writer, store_transcripts(writer, natives), world.now())
+            with write_agent(paths, disk=services.disk, known=state) as writer:
+                name_transcripts(writer, store_transcripts(writer, natives), services.now())
             with provider_errors():
                 return bytes(session.suspend())
     except ProviderError:
@@ -353,7 +357,7 @@ def _asked(world: World, paths: AgentPaths, state: AgentState) -> bytes:
 # Taking a suspended session into use again (seed session-model; decision D11).
 
 
-def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
+def resume(services: Services, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     """Take a suspended session into use again, in a slot; no process is started.
 
     Saved transcripts that the client has not are put where it finds them (decision D11).
@@ -364,21 +368,21 @@ def resume(world: World, paths: AgentPaths, *, wait: float = 0) -> AgentState:
     Raises `SessionStateError` for an active or terminated session, `Busy`, `SlotsHeld`, and what
     `place_missing` raises; the session stays suspended then.
     """
-    with hold_turn(paths, wait=wait) as held, world.disk.settled():
-        state = close_crashed_turn(world, paths)
+    with hold_turn(paths, wait=wait) as held, services.disk.settled():
+        state = close_crashed_turn(services, paths)
         check_transition(state.session.state, SessionState.ACTIVE, paths.id)
-        _give_back(world, paths, state)
-        mux = SessionMultiplexer(world)
+        _give_back(services, paths, state)
+        mux = SessionMultiplexer(services)
         state = mux.acquire(paths, state, held, reason="resume", wait=wait).state
         mux.release(paths)
         return state
 
 
-def _give_back(world: World, paths: AgentPaths, state: AgentState) -> None:
+def _give_back(services: Services, paths: AgentPaths, state: AgentState) -> None:
     try:
         _, provider = find_provider(state)
     except ProviderError:
         return  # who runs no turns needs no transcripts; `send` says why it runs none
     if provider.runs_program:
-        world.check_trust()
-        place_missing(provider, session_spec(world, paths, state, provider))
+        services.check_trust()
+        place_missing(provider, session_spec(services, paths, state, provider))

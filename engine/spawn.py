@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.store.agent import AgentWriter, Reading
     from agentsdir.formats.store.state import AgentState
 
@@ -157,7 +157,7 @@ class Child(NamedTuple):
 
 
 def make_child(
-    world: World, parent: AgentPaths, wanted: Wanted, *, turn_id: str | None, sync: bool
+    services: Services, parent: AgentPaths, wanted: Wanted, *, turn_id: str | None, sync: bool
 ) -> Child:
     """Make a subagent with its first prompt, and say so in its parent's log.
 
@@ -170,28 +170,28 @@ def make_child(
     and `begin_identity` raise; and what `making_agent` and `write_agent` raise. There is no
     subagent then, unless that is uncertain.
     """
-    layout = world.layout
-    with root_held(world):
+    layout = services.layout
+    with root_held(services):
         reading = read_agent(parent)
-        with _log_of(world, parent, turn_id):
+        with _log_of(services, parent, turn_id):
             pass  # nothing is made for a turn that is over
         check_depth(layout, reading.state)
-        _check_number(world, reading.state)
-        child_id, created_at = world.ids.agent(), world.now()
+        _check_number(services, reading.state)
+        child_id, created_at = services.ids.agent(), services.now()
         one = Subagent(child_id, _name(wanted, child_id), created_at, wanted.content)
         paths = AgentPaths(layout.agents / child_id, child_id)
-        child = Child(paths, one.name, parent, world.ids.agent())
-        session_id, created = _creation(world, reading, wanted, child)
-        with making_agent(layout, child_id, session_id, world.disk) as made:
+        child = Child(paths, one.name, parent, services.ids.agent())
+        session_id, created = _creation(services, reading, wanted, child)
+        with making_agent(layout, child_id, session_id, services.disk) as made:
             made.append("session.created", created, created_at)
             task = Message(wanted.content, parent.id, sync=sync, spawn=True)
-            made.append("message.enqueued", task.as_data(child.message_id), world.now())
-        _tell(world, child, one, turn_id)
+            made.append("message.enqueued", task.as_data(child.message_id), services.now())
+        _tell(services, child, one, turn_id)
     return child
 
 
-def _check_number(world: World, parent: AgentState) -> None:
-    most = world.settings.max_children
+def _check_number(services: Services, parent: AgentState) -> None:
+    most = services.settings.max_children
     if len(parent.children) >= most:
         raise SessionStateError(
             f"agent {parent.agent_id} has {len(parent.children)} subagents that have not ended: "
@@ -210,7 +210,7 @@ def _name(wanted: Wanted, child_id: str) -> str:
 
 
 def _creation(
-    world: World, reading: Reading, wanted: Wanted, child: Child
+    services: Services, reading: Reading, wanted: Wanted, child: Child
 ) -> tuple[str, dict[str, Any]]:
     """Return the subagent's session id, and the data of its `session.created` event."""
     parent, state = child.parent, reading.state
@@ -242,31 +242,35 @@ def _creation(
         # What an agent leaves that goes with its work, nobody would find.
         ephemeral=wanted.ephemeral or state.ephemeral,
     )
-    check_wanted(world.layout, new)
-    return begin_identity(world, new, child.paths.id)
+    check_wanted(services.layout, new)
+    return begin_identity(services, new, child.paths.id)
 
 
 def _log_of(
-    world: World, parent: AgentPaths, turn_id: str | None
+    services: Services, parent: AgentPaths, turn_id: str | None
 ) -> AbstractContextManager[AgentWriter]:
-    return turn_writer(world, parent, turn_id) if turn_id else write_agent(parent, disk=world.disk)
+    return (
+        turn_writer(services, parent, turn_id)
+        if turn_id
+        else write_agent(parent, disk=services.disk)
+    )
 
 
-def _tell(world: World, child: Child, one: Subagent, turn_id: str | None) -> None:
+def _tell(services: Services, child: Child, one: Subagent, turn_id: str | None) -> None:
     """Name the subagent in its parent's log, or take it back: nobody knows of it yet."""
     is_named = False
     try:
-        with _log_of(world, child.parent, turn_id) as writer:
+        with _log_of(services, child.parent, turn_id) as writer:
             said = {"child": one.id, "name": one.name}
             if turn_id is None:
-                writer.append("agent.spawned", {**said, "status": "running"}, world.now())
+                writer.append("agent.spawned", {**said, "status": "running"}, services.now())
             else:
-                writer.append("spawn.requested", {**said, "turn_id": turn_id}, world.now())
+                writer.append("spawn.requested", {**said, "turn_id": turn_id}, services.now())
             is_named = True
             block = {"turn_id": turn_id, "block": one.block(writer.state, "pending")}
-            writer.append("block", block, world.now())
+            writer.append("block", block, services.now())
     except BaseException as error:
         # Where nobody knows what the disk holds, the log may name it.
         if not is_named and not isinstance(error, Uncertain):
-            files.remove(withdraw_agent(world.layout, child.paths, world.disk))
+            files.remove(withdraw_agent(services.layout, child.paths, services.disk))
         raise

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         Provider,
         SessionSpec,
     )
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.formats.blocks import Block, StreamEvent
     from agentsdir.formats.store.agent import AgentWriter, UnpublishedAgent
     from agentsdir.formats.store.layout import AgentPaths
@@ -121,7 +121,7 @@ def new_blocks(
 
 
 def catch_up(
-    world: World,
+    services: Services,
     paths: AgentPaths,
     state: AgentState,
     architecture: Architecture,
@@ -143,17 +143,17 @@ def catch_up(
         return state, spec
     with provider_errors():
         natives = program.native_files(spec)
-    with write_agent(paths, disk=world.disk, known=state) as writer:
+    with write_agent(paths, disk=services.disk, known=state) as writer:
         changed = store_transcripts(writer, natives, partial(program.goes_on, ours=False))
         state = writer.state
     if changed:
         # Stored, logged, named: who dies in between is followed by one who does it again.
         for block in new_blocks(architecture, natives, changed, Logged.of_log(paths)):
-            with write_agent(paths, disk=world.disk, known=state) as writer:
-                log_block(writer, None, block, world.now())
+            with write_agent(paths, disk=services.disk, known=state) as writer:
+                log_block(writer, None, block, services.now())
                 state = writer.state
-        with write_agent(paths, disk=world.disk, known=state) as writer:
-            name_transcripts(writer, changed, world.now())
+        with write_agent(paths, disk=services.disk, known=state) as writer:
+            name_transcripts(writer, changed, services.now())
             state = writer.state
         saved = transcripts.load_sound(paths, state.transcripts, state.native["id"])
         spec = spec._replace(transcripts=saved)
@@ -327,8 +327,8 @@ class Recording:
     holds. A crash leaves one that the log does not name.
     """
 
-    def __init__(self, world: World, paths: AgentPaths, *, wanted: bool) -> None:
-        self._world = world
+    def __init__(self, services: Services, paths: AgentPaths, *, wanted: bool) -> None:
+        self._services = services
         self._paths = paths
         self.wanted = wanted
         self.provisional = False
@@ -345,7 +345,7 @@ class Recording:
         """
         if not (self.wanted or self.provisional):
             return
-        line = _encode({**event, "timestamp": self._world.now()})
+        line = _encode({**event, "timestamp": self._services.now()})
         if self._file is None:
             self._file = self._begin(state)
         self._file.write(line)
@@ -353,7 +353,7 @@ class Recording:
     def _begin(self, state: AgentState) -> transcripts.StreamFile:
         from agentsdir.formats.store import transcripts
 
-        disk, turn = self._world.disk, state.counters["turns"]
+        disk, turn = self._services.disk, state.counters["turns"]
         if not self.wanted:
             disk = Disk(Durability.NEVER)
         try:
@@ -366,7 +366,7 @@ class Recording:
         """Make what was recorded durable, and have the log name it; raises as `append` does."""
         if self._file is not None and self.wanted:
             synced = self._file.finish().as_entry()
-            writer.append("transcript.synced", {"files": [synced]}, self._world.now())
+            writer.append("transcript.synced", {"files": [synced]}, self._services.now())
 
     def end(self) -> None:
         """Close the file, and remove it if nothing needs it."""

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         SessionSpec,
         ToolRequest,
     )
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.engine.settle import Step, Told
     from agentsdir.engine.sync import Logged, Recording
     from agentsdir.formats.blocks import Block, StreamEvent
@@ -76,12 +76,12 @@ class OpenTurn:
     """
 
     def __init__(
-        self, world: World, paths: AgentPaths, state: AgentState, held: locks.Held
+        self, services: Services, paths: AgentPaths, state: AgentState, held: locks.Held
     ) -> None:
-        self.world = world
+        self.services = services
         self.paths = paths
         self.state = state
-        self.id = world.ids.agent()
+        self.id = services.ids.agent()
         self._held = held
         self._process: Process | None = None
         self.denials: list[Denial] = []
@@ -99,7 +99,7 @@ class OpenTurn:
         # What was said in a turn is not given up because another process is stopped.
         patient = self.has_started
         with write_agent(
-            self.paths, disk=self.world.disk, known=self.state, patient=patient
+            self.paths, disk=self.services.disk, known=self.state, patient=patient
         ) as writer:
             self.state = writer.state
             yield writer
@@ -107,13 +107,13 @@ class OpenTurn:
     def append(self, event: str, data: dict[str, Any]) -> None:
         """Append one record of this turn; its data need not name it."""
         with self.writer() as writer:
-            writer.append(event, {"turn_id": self.id, **data}, self.world.now())
+            writer.append(event, {"turn_id": self.id, **data}, self.services.now())
 
     def log(self, block: Block) -> Block:
         """Log a block of this turn; return it as it was logged."""
         check_block(block)
         with self.writer() as writer:
-            return log_block(writer, self.id, block, self.world.now())
+            return log_block(writer, self.id, block, self.services.now())
 
     def host(self, permission_mode: str) -> TurnHost:
         """Return what this turn adds to the user's client.
@@ -143,7 +143,7 @@ class OpenTurn:
             from agentsdir.engine.providers import change_native
 
             with self.writer() as writer:
-                change_native(writer, native_id, "named", self.world.now())
+                change_native(writer, native_id, "named", self.services.now())
 
     def _confirm(self, ask: Callable[[ToolRequest], Decision], request: ToolRequest) -> Decision:
         """Have a tool call confirmed; a hook that fails denies it, and the log has why."""
@@ -152,7 +152,7 @@ class OpenTurn:
         except HookFailed as failed:
             with self.writer() as writer:
                 said = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
-                writer.append("hook.failed", said, self.world.now())
+                writer.append("hook.failed", said, self.services.now())
             decision = Decision(allowed=False, reason=failed.message)
         if not decision.allowed:
             self.denials.append(Denial.of(request, decision))
@@ -232,14 +232,14 @@ class Attempt:
         if self._record or program:
             from agentsdir.engine.sync import Recording
 
-            self._recording = Recording(self._turn.world, self._turn.paths, wanted=self._record)
+            self._recording = Recording(self._turn.services, self._turn.paths, wanted=self._record)
             self._recording.provisional = program
         if program:
             from agentsdir.engine.sync import Logged
 
             self._logged = Logged()
         self._ticks = Ticks(limit_of(self._turn.state.limits, runs_program=program))
-        with open_provider(self._turn.world, runner.provider, runner.spec, blob) as session:
+        with open_provider(self._turn.services, runner.provider, runner.spec, blob) as session:
             try:
                 with ear.listening():
                     self._listen(session, runner, content, ear)
@@ -329,7 +329,7 @@ class Attempt:
         """Have the log name what was kept."""
         if self._recording is not None:
             self._recording.sync(writer)
-        name_transcripts(writer, changed, self._turn.world.now())
+        name_transcripts(writer, changed, self._turn.services.now())
         if self._recording is not None:
             self._recording.is_spent = True
 
@@ -455,7 +455,7 @@ class Turn:
 
     def __init__(
         self,
-        world: World,
+        services: Services,
         paths: AgentPaths,
         state: AgentState,
         held: locks.Held,
@@ -463,7 +463,7 @@ class Turn:
         sender: Sender,
         slot: Slot,
     ) -> None:
-        self._turn = OpenTurn(world, paths, state, held)
+        self._turn = OpenTurn(services, paths, state, held)
         self._message = message
         self._content: Content = _plain(presented(message)) if message else ""
         self._sender = sender
@@ -515,7 +515,7 @@ class Turn:
                 return self._result("aborted")._replace(error=error)
             from agentsdir.engine.cancel import pass_on
 
-            pass_on(self._turn.world, self._turn.paths)
+            pass_on(self._turn.services, self._turn.paths)
             if not isinstance(error, TimedOut):
                 raise
             limit = f"the turn was ended after {self._sender.timeout:g} s"
@@ -549,13 +549,15 @@ class Turn:
                 if attempt.has_answered or not handoff.may_stand_in(errors[-1]):
                     raise
                 if stand_ins is None:
-                    stand_ins = handoff.stand_ins(turn.world, turn.state)
+                    stand_ins = handoff.stand_ins(turn.services, turn.state)
                 if not stand_ins:
                     raise handoff.worst(errors, name) from error
             ear.heed()
             attempt.give_up()
             before, name = name, stand_ins.pop(0)
-            turn.world.tell(f"{before} gave no answer ({errors[-1].kind}); {name} stands in")
+            turn.services.notify_user(
+                f"{before} gave no answer ({errors[-1].kind}); {name} stands in"
+            )
             self._is_abroad = True
             handoff.hand_over(turn, before, name, errors[-1], len(errors) + 1)
             begun, blob = _refusable(partial(self._stand_in, name)), b""
@@ -574,10 +576,10 @@ class Turn:
         # So it is where a process died before it was back.
         self._is_abroad = turn.state.native["architecture"] != architecture.architecture
         host = turn.host(self._mode)
-        spec = session_spec(turn.world, turn.paths, turn.state, provider, host)
+        spec = session_spec(turn.services, turn.paths, turn.state, provider, host)
         self._apply_profile(provider)
         turn.state, spec = catch_up(
-            turn.world, turn.paths, turn.state, architecture, provider, spec
+            turn.services, turn.paths, turn.state, architecture, provider, spec
         )
         return Runner(architecture, provider, spec)
 
@@ -597,11 +599,11 @@ class Turn:
                 "provider": writer.state.session.provider_name,
                 "attempt": 1,
             }
-            writer.append("turn.start", start, turn.world.now())
+            writer.append("turn.start", start, turn.services.now())
         if self._message is not None and self._message.get("spawn"):
             from agentsdir.engine.settle import begun_steps
 
-            self._take(begun_steps(turn.world.layout, turn.state, self._message["content"]))
+            self._take(begun_steps(turn.services.layout, turn.state, self._message["content"]))
 
     def _stand_in(self, name: str) -> Runner:
         """Return who runs the turn in place of the agent's own provider."""
@@ -611,7 +613,7 @@ class Turn:
         architecture, provider = provider_of(name)
         state = handoff.as_run_by(turn.state, architecture, provider)
         host = turn.host(handoff.mode_abroad(self._mode))
-        spec = session_spec(turn.world, turn.paths, state, provider, host)
+        spec = session_spec(turn.services, turn.paths, state, provider, host)
         self._apply_profile(provider, anew=True)
         return Runner(architecture, provider, spec._replace(turn=state.counters["turns"]))
 
@@ -620,7 +622,7 @@ class Turn:
         if turn.state.profile:
             from agentsdir.engine.providers import apply_profile
 
-            apply_profile(turn.world, turn.paths, turn.state, provider, anew=anew)
+            apply_profile(turn.services, turn.paths, turn.state, provider, anew=anew)
 
     def _close_calls(self) -> None:
         """Answer the calls that will not return any more."""
@@ -685,16 +687,16 @@ class Turn:
         turn = self._turn
         if (back := way_back(turn.paths, turn.state)) is not None:
             with turn.writer() as writer:
-                writer.append("native.changed", back, turn.world.now())
+                writer.append("native.changed", back, turn.services.now())
 
     def _record_end(self, event: str, data: dict[str, Any], outcome: str, ending: Ending) -> None:
-        turn, world = self._turn, self._turn.world
+        turn, services = self._turn, self._turn.services
         with turn.writer() as writer:
             # Until the end is in the log its program may ask for more, and not afterwards.
             found = writer.state.open_turn
             self._deferred = tuple(found["deferred"]) if found else ()
             steps = self._aftermath(writer.state, ending)
-            writer.append(event, {"turn_id": turn.id, **data}, world.now())
+            writer.append(event, {"turn_id": turn.id, **data}, services.now())
             if not steps and not self._is_abroad:
                 self._deliver(writer, outcome)
                 return
@@ -710,7 +712,7 @@ class Turn:
         from agentsdir.engine.settle import aftermath, told_by
 
         turn = self._turn
-        steps = aftermath(turn.world.layout, state, turn.id, self._message, ending)
+        steps = aftermath(turn.services.layout, state, turn.id, self._message, ending)
         self._told = tuple(told_by(steps))
         return steps
 
@@ -720,12 +722,12 @@ class Turn:
 
         turn = self._turn
         for step in steps:
-            turn.state = take_step(turn.world, turn.paths, turn.state, step)
+            turn.state = take_step(turn.services, turn.paths, turn.state, step)
 
     def _deliver(self, writer: AgentWriter, outcome: str) -> None:
         if self._message is not None:
             delivered = {"message_id": self._message["messageId"], "outcome": outcome}
-            writer.append("message.delivered", delivered, self._turn.world.now())
+            writer.append("message.delivered", delivered, self._turn.services.now())
 
 
 def _refusable(make: Callable[[], Runner]) -> Runner | AgentsdirError:

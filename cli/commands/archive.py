@@ -10,7 +10,7 @@ from agentsdir.cli.agents import Refusals, print_agents
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.close import archive_agent, unarchive_agent
 from agentsdir.engine.lookup import each_agent, find_agents
 from agentsdir.formats.errors import UsageError
@@ -49,16 +49,16 @@ def run(
         raise UsageError("no agent is named", hint="`agentsdir archive --list` shows archived ones")
     chosen = find_agents(layout, agents, archived=undo)
     layout.check_version(writing=True)
-    world = world_of(env)
+    services = services_of(env)
     refusals = Refusals(env, as_json=as_json)
     damaged = False
     for paths in chosen:
         with refusals.noted():
-            moved = (unarchive_agent if undo else archive_agent)(world, paths)
+            moved = (unarchive_agent if undo else archive_agent)(services, paths)
             if moved.error is not None:
                 damaged = True
                 note(env, f"{paths.id} was moved as it is: {moved.error.message}")
             if as_json:
-                durability = world.disk.durability
+                durability = services.disk.durability
                 print_json(env, {**moved.as_json(), "durability": durability})
     return refusals.code or (Exit.PARTIAL if damaged else Exit.OK)

@@ -8,7 +8,7 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.cancel import clear_abort
 from agentsdir.engine.lookup import find_agent
 
@@ -30,9 +30,9 @@ def run(
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = world_of(env)
-    with world.disk.settled():
-        turn_id = clear_abort(world, paths)
+    services = services_of(env)
+    with services.disk.settled():
+        turn_id = clear_abort(services, paths)
     if as_json:
         said = {"type": "abort-cleared", "agentId": paths.id, "turnId": turn_id}
-        print_json(env, {**said, "durability": world.disk.durability})
+        print_json(env, {**said, "durability": services.disk.durability})

@@ -9,7 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.close import close, wait_until_over
 from agentsdir.engine.lookup import find_agent
 
@@ -36,14 +36,14 @@ def run(
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = world_of(env)
-    done = close(world, paths)
+    services = services_of(env)
+    done = close(services, paths)
     ours = env.turn  # what closes its own agent is ended with its turn
     turns = [one.turn for one in done.closed if one.turn is not None]
     if not no_wait:
-        wait_until_over(world, [one for one in turns if not ours or one.turn_id != ours.turn_id])
+        wait_until_over(services, [one for one in turns if not ours or one.turn_id != ours.turn_id])
     for one in done.closed if as_json else ():
-        print_json(env, {**one.as_json(), "durability": world.disk.durability})
+        print_json(env, {**one.as_json(), "durability": services.disk.durability})
     for below, error in done.refused:
         note(env, f"agent {below.id} was not closed: {error.message}")
     return Exit.FAILED if done.refused else Exit.OK

@@ -8,7 +8,7 @@ import typer
 
 from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.create import fork_agent
 from agentsdir.engine.lookup import find_agent
 
@@ -32,6 +32,6 @@ def run(
     """
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
-    world = world_of(env)
-    made = fork_agent(world, paths, name=name, login=env.login)
-    return print_made(env, world, made, as_json=as_json)
+    services = services_of(env)
+    made = fork_agent(services, paths, name=name, login=env.login)
+    return print_made(env, services, made, as_json=as_json)

@@ -11,7 +11,7 @@ import typer
 from agentsdir.cli.agents import note_put_back, print_made
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import note
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.bundle import import_agent, unpacked
 from agentsdir.engine.parse import stores_of
 from agentsdir.formats.errors import UsageError
@@ -45,17 +45,17 @@ def run(
         raise UsageError("--workspace names the working directory, too; give one of them")
     if cwd and not (env.cwd / cwd).is_dir():
         raise UsageError(f"--cwd {cwd} is no folder")
-    world = world_of(env)
+    services = services_of(env)
     with TemporaryDirectory(prefix="agentsdir-") as scratch:
         done = import_agent(
-            world,
+            services,
             _opened(env, bundle, scratch),
             cwd=str((env.cwd / cwd).resolve()),
             login=env.login,
             workplace=(env.cwd / workspace).resolve() if workspace else None,
             stores=stores_of(env.home, env.cwd, env.variables),
         )
-    code = print_made(env, world, done.made, as_json=as_json)
+    code = print_made(env, services, done.made, as_json=as_json)
     if done.put_back is not None:
         note_put_back(env, done.put_back)
     here = str(env.cwd.resolve())

@@ -10,7 +10,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.prompts import check_text, read_prompt
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.cancel import interrupt, wait_for_ends
 from agentsdir.engine.lookup import find_agent
 
@@ -41,13 +41,13 @@ def run(
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
     content = read_prompt(env, message) if message else None
-    world = world_of(env)
-    with world.disk.settled():
+    services = services_of(env)
+    with services.disk.settled():
         sender = env.turn.agent_id if env.turn else "cli"
-        done = interrupt(world, paths, reason, content, sender)
+        done = interrupt(services, paths, reason, content, sender)
     ours = env.turn  # what asks for its own end is ended with it
     waited = [one for one in done.asked if ours is None or one.turn_id != ours.turn_id]
-    died = [] if no_wait else wait_for_ends(world, waited)
+    died = [] if no_wait else wait_for_ends(services, waited)
     if as_json:
         print_json(
             env,
@@ -56,7 +56,7 @@ def run(
                 "agentId": paths.id,
                 "turns": [one.as_json() for one in done.asked],
                 "messageId": done.message_id,
-                "durability": world.disk.durability,
+                "durability": services.disk.durability,
             },
         )
     for one in died:

@@ -9,7 +9,7 @@ import typer
 from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.options import read_pairs
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.create import Made, NewAgent, adopt, create_agent, find_or_create
 from agentsdir.engine.parse import stores_of
 from agentsdir.formats.errors import UsageError
@@ -17,7 +17,7 @@ from agentsdir.formats.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
 
 
 def run(
@@ -88,10 +88,10 @@ def run(
         raise UsageError(f"--cwd {folder} is no folder")
     if origin and provider:
         raise UsageError("--from takes the provider of the session; --provider does not go with it")
-    world = world_of(env)
+    services = services_of(env)
     wanted = NewAgent(
         kind=kind,
-        provider=provider or world.settings.provider,
+        provider=provider or services.settings.provider,
         model=model,
         system_prompt=system,
         profile=profile,
@@ -108,22 +108,28 @@ def run(
         fallbacks=tuple(fallback or ()),
         max_ticks=max_ticks,
     )
-    made = _adopt(env, world, wanted, origin, get=get) if origin else _make(world, wanted, get=get)
-    return print_made(env, world, made, as_json=as_json)
+    made = (
+        _adopt(env, services, wanted, origin, get=get)
+        if origin
+        else _make(services, wanted, get=get)
+    )
+    return print_made(env, services, made, as_json=as_json)
 
 
-def _make(world: World, wanted: NewAgent, *, get: bool) -> Made:
+def _make(services: Services, wanted: NewAgent, *, get: bool) -> Made:
     if not get:
-        return Made(create_agent(world, wanted), [])
-    return Made(find_or_create(world, wanted).paths.id, [])
+        return Made(create_agent(services, wanted), [])
+    return Made(find_or_create(services, wanted).paths.id, [])
 
 
-def _adopt(env: Environment, world: World, wanted: NewAgent, origin: str, *, get: bool) -> Made:
+def _adopt(
+    env: Environment, services: Services, wanted: NewAgent, origin: str, *, get: bool
+) -> Made:
     path = env.cwd / origin
     there: Path | str = path if path.exists() else origin
     stores = stores_of(env.home, env.cwd, env.variables)
     return adopt(
-        world,
+        services,
         wanted,
         there,
         stores,

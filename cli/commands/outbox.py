@@ -9,7 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.lookup import Listed, each_agent, find_agent
 from agentsdir.engine.outbox import deliver, settle, settle_all, undelivered
 from agentsdir.formats.errors import (
@@ -87,18 +87,18 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
             raise UsageError("--done MSG goes with an AGENT; --done all needs none")
         paths = find_agent(env.layout, agent)
         env.layout.check_version(writing=True)
-        settle(world_of(env), paths, *message_ids)
+        settle(services_of(env), paths, *message_ids)
         return Exit.OK
     if len(message_ids) > 1:
         raise UsageError("--done all is for all that wait, and no other --done goes with it")
     env.layout.check_version(writing=True)
-    world, code, count = world_of(env), Exit.OK, 0
+    services, code, count = services_of(env), Exit.OK, 0
     for listed in _chosen(env, agent):
         try:
             if listed.reading is None:
                 raise listed.error or Invalid(f"cannot read {listed.paths.id}")
             if listed.reading.state.undelivered:
-                count += settle_all(world, listed.paths)
+                count += settle_all(services, listed.paths)
         except (NotRecorded, Uncertain):
             raise
         except AgentsdirError as error:  # one agent's trouble is no other's
@@ -109,13 +109,13 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
 
 
 def _deliver(env: Environment, agent: str) -> Exit:
-    world, code, nobody = world_of(env), Exit.OK, False
-    world.check_trust()  # whoever brought the root along would speak as the user's connectors
+    services, code, nobody = services_of(env), Exit.OK, False
+    services.check_trust()  # whoever brought the root along would speak as the user's connectors
     for listed in _chosen(env, agent):
         if listed.reading is None or not listed.reading.state.undelivered:
             continue
         try:
-            handed = deliver(world, listed.paths)
+            handed = deliver(services, listed.paths)
         except Busy:
             note(env, f"agent {listed.paths.id} is at work, and hands out at the end of its turn")
             code = code or Exit.LOCKED

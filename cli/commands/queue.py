@@ -11,7 +11,7 @@ from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.prompts import read_messages, read_prompt
 from agentsdir.cli.sending import print_message, queue_in_turn
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import UsageError
@@ -51,11 +51,11 @@ def run(
         content = read_messages(env, messages)
     else:
         content = read_prompt(env, prompt, no_stdin=no_stdin, add_stdin=True)
-    world = world_of(env)
-    with world.disk.settled():
+    services = services_of(env)
+    with services.disk.settled():
         message = Message(content, id=message_id)
         if env.turn is None:
-            there = enqueue(world, paths, message)
+            there = enqueue(services, paths, message)
         else:
-            there = queue_in_turn(env, world, paths, message)
-    print_message(env, world, paths, there, as_json=as_json)
+            there = queue_in_turn(env, services, paths, message)
+    print_message(env, services, paths, there, as_json=as_json)

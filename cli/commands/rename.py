@@ -8,7 +8,7 @@ import typer
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.lookup import find_agent, list_row
 from agentsdir.engine.settings import rename
 
@@ -31,8 +31,8 @@ def run(
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = world_of(env)
-    state = rename(world, paths, name)
+    services = services_of(env)
+    state = rename(services, paths, name)
     if as_json:
-        durability = world.disk.durability
+        durability = services.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})

@@ -9,7 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.prompts import check_text
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.close import reset
 from agentsdir.engine.lookup import find_agent, list_row
 
@@ -36,9 +36,9 @@ def run(
     check_text(message, "message")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = world_of(env)
+    services = services_of(env)
     env.count_waits(wait or None)
-    state = reset(world, paths, message, wait=wait)
+    state = reset(services, paths, message, wait=wait)
     if as_json:
-        durability = world.disk.durability
+        durability = services.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})

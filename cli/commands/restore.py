@@ -9,7 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.restore import restore_all, sweep_root
 from agentsdir.formats.errors import NotRecorded, Uncertain
@@ -43,19 +43,19 @@ def run(
     env: Environment = ctx.obj
     layout = env.layout
     layout.check_version(writing=not dry_run)
-    world = world_of(env)
+    services = services_of(env)
     if agents:
         chosen = [find_agent(layout, reference) for reference in agents]
     else:
         chosen = [layout.agent(agent_id) for agent_id in layout.agent_ids()]
-        for path in sweep_root(world, dry_run=dry_run):
+        for path in sweep_root(services, dry_run=dry_run):
             note(env, f"{'would have ' if dry_run else ''}removed {path}, which a dead writer left")
     lossy = refused = False
-    for restored in restore_all(world, chosen, dry_run=dry_run):
+    for restored in restore_all(services, chosen, dry_run=dry_run):
         lossy = lossy or restored.lossy
         refused = refused or isinstance(restored.error, (NotRecorded, Uncertain))
         if as_json:
-            durability = world.disk.durability
+            durability = services.disk.durability
             print_json(env, {**restored.as_json(), "dryRun": dry_run, "durability": durability})
         else:
             _say(env, restored, dry_run=dry_run)

@@ -10,7 +10,7 @@ import typer
 from agentsdir.cli.agents import note_put_back
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.bundle import put_back_workspace
 from agentsdir.engine.lookup import find_agent, list_row
 from agentsdir.engine.slots import resume
@@ -51,15 +51,15 @@ def run(
         raise UsageError(f"--into {into} is no folder")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = world_of(env)
+    services = services_of(env)
     if workspace:
-        world.check_trust()
+        services.check_trust()
         folder = _folder(env, read_agent(paths).state.cwd, into)
-        note_put_back(env, put_back_workspace(world, paths, folder))
+        note_put_back(env, put_back_workspace(services, paths, folder))
     env.count_waits(wait or None)
-    state = resume(world, paths, wait=wait)
+    state = resume(services, paths, wait=wait)
     if as_json:
-        durability = world.disk.durability
+        durability = services.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})
 
 

@@ -10,7 +10,7 @@ from agentsdir.cli.agents import Refusals
 from agentsdir.cli.asking import ask
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.close import remove_agent
 from agentsdir.engine.lookup import find_agents
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
@@ -45,15 +45,15 @@ def run(
         raise UsageError("nobody is at the terminal to be asked", hint="--yes removes unasked")
     chosen = find_agents(env.layout, agents)
     env.layout.check_version(writing=True)
-    world = world_of(env)
+    services = services_of(env)
     if not (yes or _confirmed(env, chosen)):
         raise AgentsdirError("nothing was removed", kind="declined")
     refusals = Refusals(env, as_json=as_json)
     for paths in chosen:
         with refusals.noted():
-            remove_agent(world, paths)
+            remove_agent(services, paths)
             if as_json:
-                durability = world.disk.durability
+                durability = services.disk.durability
                 print_json(env, {"type": "removed", "agentId": paths.id, "durability": durability})
     return refusals.code
 

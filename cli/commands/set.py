@@ -9,7 +9,7 @@ import typer
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.options import read_pairs
 from agentsdir.cli.output import print_document
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.lookup import find_agent, list_row
 from agentsdir.engine.settings import set_folder
 from agentsdir.formats.errors import SessionStateError, UsageError
@@ -48,9 +48,9 @@ def run(
         raise UsageError(f"cwd={given['cwd']} is no folder")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = world_of(env)
+    services = services_of(env)
     env.count_waits(wait or None)
-    state = set_folder(world, paths, str(folder.resolve()), wait=wait)
+    state = set_folder(services, paths, str(folder.resolve()), wait=wait)
     if as_json:
-        durability = world.disk.durability
+        durability = services.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})

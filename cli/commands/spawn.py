@@ -12,14 +12,14 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.options import check_seconds, read_pairs
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.dispatcher import run_child
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.spawn import BASE_NAME, AgentFile, Wanted, make_child, read_agent_file
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentsdir.engine.services import World
+    from agentsdir.engine.services import Services
     from agentsdir.engine.settle import TurnResult
     from agentsdir.engine.spawn import Child
     from agentsdir.formats.store.layout import AgentPaths
@@ -71,38 +71,42 @@ def spawn(env: Environment, asked: Asked) -> None:
             f"a turn of agent {turn.agent_id} spawns subagents of its own, and none of {parent.id}"
         )
     wanted = wanted_of(env, asked)
-    world = world_of(env)
-    world.check_trust()
+    services = services_of(env)
+    services.check_trust()
     if not later:
-        _run(env, world, parent, wanted, asked)
+        _run(env, services, parent, wanted, asked)
         return
-    with world.disk.settled():
-        child = make_child(world, parent, wanted, turn_id=turn.turn_id if turn else None, sync=True)
+    with services.disk.settled():
+        child = make_child(
+            services, parent, wanted, turn_id=turn.turn_id if turn else None, sync=True
+        )
     if turn is None:
-        assert world.start is not None
-        world.start(child.paths, child.message_id, alone=False)
+        assert services.start_turn is not None
+        services.start_turn(child.paths, child.message_id, alone=False)
     if asked.as_json:
-        _print(env, world, child, "pending" if turn else "running", None)
+        _print(env, services, child, "pending" if turn else "running", None)
     else:
         print_text(env, child.paths.id + "\n")
 
 
-def _run(env: Environment, world: World, parent: AgentPaths, wanted: Wanted, asked: Asked) -> None:
+def _run(
+    env: Environment, services: Services, parent: AgentPaths, wanted: Wanted, asked: Asked
+) -> None:
     manner = sending.Manner(
         asked.events, timeout=asked.timeout, wait=asked.wait, as_json=asked.as_json
     )
     env.count_waits(manner.wait)
-    with sending.Answer(env, manner) as answer, world.disk.settled():
-        child = make_child(world, parent, wanted, turn_id=None, sync=False)
-        result = run_child(world, child, answer.sender, manner.waiting_in(env))
+    with sending.Answer(env, manner) as answer, services.disk.settled():
+        child = make_child(services, parent, wanted, turn_id=None, sync=False)
+        result = run_child(services, child, answer.sender, manner.waiting_in(env))
     if asked.as_json:
-        _print(env, world, child, "success", result)
+        _print(env, services, child, "success", result)
     else:
-        answer.finish([result], world)
+        answer.finish([result], services)
 
 
 def _print(
-    env: Environment, world: World, child: Child, status: str, result: TurnResult | None
+    env: Environment, services: Services, child: Child, status: str, result: TurnResult | None
 ) -> None:
     document = {
         "type": "spawned",
@@ -112,7 +116,7 @@ def _print(
         "messageId": child.message_id,
         "status": status,
         "turn": result.as_json() if result else None,
-        "durability": world.disk.durability,
+        "durability": services.disk.durability,
     }
     print_document(env, document)
 

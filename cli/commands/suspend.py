@@ -9,7 +9,7 @@ import typer
 from agentsdir.cli.agents import capture_now
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_json
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.lookup import find_agent, list_row
 from agentsdir.engine.slots import SessionMultiplexer, suspend
 from agentsdir.formats.errors import UsageError
@@ -56,29 +56,29 @@ def run(
         raise UsageError("name an agent, or give --idle")
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
-    world = world_of(env)
+    services = services_of(env)
     env.count_waits(wait or None)
-    state = suspend(world, paths, wait=wait)
+    state = suspend(services, paths, wait=wait)
     if capture:
-        capture_now(env, world, paths, wait=wait)
+        capture_now(env, services, paths, wait=wait)
     if as_json:
-        durability = world.disk.durability
+        durability = services.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})
 
 
 def _suspend_idle(env: Environment, given: str, *, as_json: bool) -> None:
     env.layout.check_version(writing=True)
-    world = world_of(env)
-    seconds = _seconds(given) if given else world.settings.idle_timeout
+    services = services_of(env)
+    seconds = _seconds(given) if given else services.settings.idle_timeout
     if not given and not seconds:
         raise UsageError("how long? give SECONDS, or set idle_timeout in settings.toml")
-    with world.disk.settled():
-        swept = SessionMultiplexer(world).sweep(seconds)
+    with services.disk.settled():
+        swept = SessionMultiplexer(services).sweep(seconds)
     for agent_id in swept:
         if as_json:
             paths = env.layout.agent(agent_id)
             row = list_row(paths, read_agent(paths).state)
-            print_json(env, {**row, "durability": world.disk.durability})
+            print_json(env, {**row, "durability": services.disk.durability})
         else:
             env.stdout.write(f"{agent_id}\n")
 

@@ -9,7 +9,7 @@ from typer.core import TyperCommand
 
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_text
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.lookup import find_agent, list_row
 from agentsdir.engine.settings import tag
 from agentsdir.formats.store.agent import read_agent
@@ -50,11 +50,11 @@ def run(
     given = tags or []
     if given:
         env.layout.check_version(writing=True)
-        world = world_of(env)
+        services = services_of(env)
         add = [one.removeprefix("+") for one in given if not one.startswith("-")]
         remove = [one.removeprefix("-") for one in given if one.startswith("-")]
-        state = tag(world, paths, add, remove)
-        said = {"durability": world.disk.durability}
+        state = tag(services, paths, add, remove)
+        said = {"durability": services.disk.durability}
     else:
         state, said = read_agent(paths).state, {}
     if as_json:

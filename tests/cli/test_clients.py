@@ -30,7 +30,7 @@ TELLING = """
 import json
 from agentsdir.adapters.protocol import Architecture, NativeFile, ToolRequest
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript
-from agentsdir.formats.reading import stream
+from agentsdir.formats import blocks as stream
 
 
 class Session:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.cli.targets import TargetOptions, find_target
 from agentsdir.formats.errors import UsageError
 
@@ -29,7 +29,7 @@ def found(shell: Any, *words: str, turn_of: str = "", **options: Any) -> str:
     """Return the id of the agent that is meant."""
     env = environment(shell, turn_of)
     env.arguments = ("send", "--", *words)
-    return find_target(env, world_of(env), TargetOptions(words, **options)).id
+    return find_target(env, services_of(env), TargetOptions(words, **options)).id
 
 
 ORDERS = {

@@ -1,4 +1,4 @@
-"""Shared by the tests of `engine`: a world with a fixed clock and ids, and made-up plug-ins."""
+"""Shared by the tests of `engine`: services with a fixed clock and ids, and made-up plug-ins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentsdir.adapters.protocol import Host
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
 from agentsdir.engine.lookup import find_agent
-from agentsdir.engine.services import Client, World
+from agentsdir.engine.services import ClientConfig, Services
 from agentsdir.engine.settle import TurnResult
 from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.files import Disk
@@ -47,19 +47,19 @@ class Counted:
 
 @dataclass
 class Stage:
-    """A world to play in, and shorthands for what the tests do with it."""
+    """A root to play in, and shorthands for what the tests do with it."""
 
     root: Path
     scripts: Path = SCRIPTS
     ticks: int = 0
     slept: list[float] = field(default_factory=list)
     ids: Counted = field(default_factory=Counted)
-    client: Client = field(default_factory=lambda: Client(Host(Path("/nonexistent"))))
+    client: ClientConfig = field(default_factory=lambda: ClientConfig(Host(Path("/nonexistent"))))
 
     @property
-    def world(self) -> World:
+    def services(self) -> Services:
         """Return the engine's surroundings."""
-        return World(
+        return Services(
             Layout(self.root),
             self.now,
             self.slept.append,
@@ -82,7 +82,7 @@ class Stage:
     def new(self, **wanted: Any) -> AgentPaths:
         """Create an agent."""
         wanted = {"login": "me", "cwd": "/", **wanted}
-        return find_agent(Layout(self.root), create_agent(self.world, NewAgent(**wanted)))
+        return find_agent(Layout(self.root), create_agent(self.services, NewAgent(**wanted)))
 
     def script(self, name: str, **wanted: Any) -> AgentPaths:
         """Create an agent that plays one of the script fixtures, or a file given by its path."""
@@ -92,7 +92,7 @@ class Stage:
     def send(self, paths: AgentPaths, text: str = "hi", **options: Any) -> TurnResult:
         """Send a text."""
         on_event = options.pop("on_event", lambda event: None)
-        return send(self.world, paths, [{"type": "text", "text": text}], on_event, **options)
+        return send(self.services, paths, [{"type": "text", "text": text}], on_event, **options)
 
     def streamed(self, paths: AgentPaths, text: str = "hi") -> list[dict[str, Any]]:
         """Send a text and return the stream events."""
@@ -151,7 +151,7 @@ def stage(tmp_path: Path) -> Stage:
 PLUGIN = """
 from agentsdir.adapters.protocol import Architecture, NativeFile
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript
-from agentsdir.formats.reading import stream
+from agentsdir.formats import blocks as stream
 from agentsdir.formats.errors import ProviderError
 
 
@@ -222,7 +222,7 @@ from agentsdir.adapters import processes
 from agentsdir.adapters.protocol import Architecture, Decision, NativeFile, ToolRequest
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript
 from agentsdir.formats.errors import Invalid, ProviderError
-from agentsdir.formats.reading import stream
+from agentsdir.formats import blocks as stream
 from agentsdir.formats.source import Source
 
 
@@ -431,7 +431,7 @@ def program(
 ) -> Iterator[Callable[..., str]]:
     """Return a function that installs a program provider, with a home of its own; or changes it."""
     made: set[str] = set()
-    stage.client = Client(Host(tmp_path / "home"))
+    stage.client = ClientConfig(Host(tmp_path / "home"))
 
     def install(name: str = "client", **parts: str) -> str:
         site = tmp_path / f"site-{name}-{len(made)}"

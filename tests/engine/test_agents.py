@@ -153,7 +153,9 @@ def test_an_inspection_shows_who_stands_above_and_below_and_what_waits(stage: An
     turn = stage.begin_turn(parent)
     content = [{"type": "text", "text": "count"}]
     with hold_turn(parent):
-        made = make_child(stage.world, parent, Wanted(content, name="fox"), turn_id=turn, sync=True)
+        made = make_child(
+            stage.services, parent, Wanted(content, name="fox"), turn_id=turn, sync=True
+        )
         above = inspection(parent, read_agent(parent))
     below = inspection(made.paths, read_agent(made.paths))
     assert (above["status"], below["status"]) == ("running", "idle")

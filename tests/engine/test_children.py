@@ -21,7 +21,7 @@ def make(stage: Any, parent: Any, turn_id: str | None = None, **wanted: Any) -> 
     deferred = turn_id is not None
     with hold_turn(parent):
         return make_child(
-            stage.world, parent, Wanted(TASK, **wanted), turn_id=turn_id, sync=deferred
+            stage.services, parent, Wanted(TASK, **wanted), turn_id=turn_id, sync=deferred
         )
 
 
@@ -192,12 +192,12 @@ def test_there_are_ten_levels_below_the_root_and_no_eleventh(stage: Any) -> None
 
 def test_an_agent_has_as_many_subagents_at_work_as_settings_toml_says(stage: Any) -> None:
     """One more is refused, and nothing is left of it; one that has ended makes room."""
-    world = stage.world._replace(settings=Settings(max_children=2))
+    services = stage.services._replace(settings=Settings(max_children=2))
     parent = stage.new()
 
     def make_one() -> Any:
         with hold_turn(parent):
-            return make_child(world, parent, Wanted(TASK), turn_id=None, sync=False).paths
+            return make_child(services, parent, Wanted(TASK), turn_id=None, sync=False).paths
 
     first, _ = make_one(), make_one()
     before = files(stage)

@@ -61,12 +61,12 @@ def test_an_idle_agent_is_closed_and_its_messages_are_given_up(stage: Any) -> No
     stage.send(paths)
     waiting = [stage.enqueue(paths, "one"), stage.enqueue(paths, "two")]
 
-    (done,) = close(stage.world, paths).closed
+    (done,) = close(stage.services, paths).closed
 
     assert (done.before, done.turn, done.messages) == (False, None, waiting)
     assert ending(stage, paths) == ["session.state close", *["message.delivered aborted"] * 2]
     before = stage.tree()
-    (again,) = close(stage.world, paths).closed
+    (again,) = close(stage.services, paths).closed
     assert (again.before, again.messages) == (True, [])
     assert stage.tree() == before
     assert is_sound(stage)
@@ -80,22 +80,22 @@ def test_a_session_is_closed_from_every_state_and_stays_closed(stage: Any, state
     if state != "created":
         stage.send(paths)
     if state == "suspended":
-        suspend(stage.world, paths)
+        suspend(stage.services, paths)
 
-    close(stage.world, paths)
+    close(stage.services, paths)
 
     before = stage.log(paths)
     verbs: list[Callable[[], Any]] = [
         lambda: stage.send(paths),
-        lambda: suspend(stage.world, paths),
-        lambda: reset(stage.world, paths),
+        lambda: suspend(stage.services, paths),
+        lambda: reset(stage.services, paths),
         lambda: stage.enqueue(paths, "late"),
         lambda: child(stage, paths, "late"),
     ]
     for verb in verbs:
         with pytest.raises(SessionStateError):
             verb()
-    assert restore_agent(stage.world, paths).actions == ()
+    assert restore_agent(stage.services, paths).actions == ()
     assert stage.log(paths) == before
 
 
@@ -106,7 +106,7 @@ def test_all_below_are_closed_from_above_to_below_and_none_above(stage: Any) -> 
     low, lower = child(stage, middle, "low"), child(stage, middle, "lower")
     lowest = child(stage, low, "lowest")
 
-    done = close(stage.world, middle)
+    done = close(stage.services, middle)
 
     assert [one.paths.id for one in done.closed[:1]] == [middle.id]
     assert {one.paths.id for one in done.closed[1:3]} == {low.id, lower.id}
@@ -122,7 +122,7 @@ def test_one_that_cannot_be_closed_keeps_no_other_open(stage: Any) -> None:
     bad.lock.unlink(missing_ok=True)
     bad.lock.symlink_to("elsewhere")
 
-    done = close(stage.world, top)
+    done = close(stage.services, top)
 
     assert [paths.id for paths, _ in done.refused] == [bad.id]
     assert stage.state(good).session.state == "terminated"
@@ -143,7 +143,7 @@ class Beside:
         while self._stage.state(self._paths).open_turn is None:
             assert time.monotonic() < end
             time.sleep(0.01)
-        self.result = self._act(self._stage.world._replace(sleep=time.sleep))
+        self.result = self._act(self._stage.services._replace(sleep=time.sleep))
 
     def __enter__(self) -> Beside:
         self._thread.start()
@@ -164,10 +164,10 @@ def test_a_turn_that_runs_is_asked_to_end_and_unwinds_into_a_closed_session(
     paths = stage.new(provider="slow")
     waiting: list[str] = []
 
-    def act(world: Any) -> Any:
+    def act(services: Any) -> Any:
         waiting.append(stage.enqueue(paths, "later"))
-        done = close(world, paths)
-        wait_until_over(world, [done.closed[0].turn])
+        done = close(services, paths)
+        wait_until_over(services, [done.closed[0].turn])
         return done.closed[0].as_json()
 
     with Beside(stage, paths, act) as beside, pytest.raises(AskedToEnd):
@@ -191,7 +191,7 @@ def test_a_turn_that_ends_by_itself_meanwhile_ends_in_a_closed_session(stage: An
 
     def act(event: Any) -> None:
         if event["type"] == "block_complete":
-            close(stage.world, paths)
+            close(stage.services, paths)
 
     assert stage.send(paths, on_event=act).outcome == "completed"
     assert stage.events(paths)[-2:] == ["turn.complete", "message.delivered"]
@@ -209,7 +209,7 @@ def test_an_agent_that_is_closed_before_its_turn_begins_runs_none(stage: Any) ->
         made.append(ids())
         # The first id is the message's: it is on disk when the turn gets the second one.
         if len(made) == 2:
-            close(stage.world, paths)
+            close(stage.services, paths)
         return str(made[-1])
 
     stage.ids.agent = close_first
@@ -238,7 +238,7 @@ def test_a_send_that_waits_for_a_turn_ends_when_the_agent_is_closed(stage: Any) 
         end = time.monotonic() + LONG
         while not stage.state(paths).pending:
             assert time.monotonic() < end
-        close(stage.world, paths)
+        close(stage.services, paths)
     thread.join(LONG)
     assert [getattr(error, "kind", "") for error in refused] == ["closed"]
     assert stage.events(paths) == [
@@ -253,15 +253,15 @@ def test_nobody_is_missed_who_is_being_made_while_the_parent_is_closed(stage: An
     """Who makes agents holds the create lock: before the parent's end, or not at all."""
     parent = stage.new()
     wanted = NewAgent(kind="subagent", parent=parent.id, cwd="/", name="early")
-    thread = threading.Thread(target=lambda: close(stage.world, parent))
-    with locks.hold(stage.world.layout.create_lock):
-        early = stage.world.layout.agent(make_agent(stage.world, wanted))
+    thread = threading.Thread(target=lambda: close(stage.services, parent))
+    with locks.hold(stage.services.layout.create_lock):
+        early = stage.services.layout.agent(make_agent(stage.services, wanted))
         thread.start()
         end = time.monotonic() + LONG
         while stage.state(parent).session.state != "terminated":
             assert time.monotonic() < end
         with pytest.raises(SessionStateError) as refused:
-            make_agent(stage.world, wanted._replace(name="late"))
+            make_agent(stage.services, wanted._replace(name="late"))
         assert stage.state(early).session.state == "created"
     thread.join(LONG)
     assert refused.value.kind == "closed"
@@ -274,7 +274,7 @@ def test_an_agent_whose_holder_is_dead_has_its_turn_ended_and_is_closed(stage: A
     paths = stage.new(connector="telegram", user="42", channel="c")
     stage.begin_turn(paths)
 
-    (done,) = close(stage.world, paths).closed
+    (done,) = close(stage.services, paths).closed
 
     assert done.turn is None
     assert stage.events(paths)[-4:] == [
@@ -283,7 +283,7 @@ def test_an_agent_whose_holder_is_dead_has_its_turn_ended_and_is_closed(stage: A
         "message.delivered",
         "session.state",
     ]
-    assert restore_agent(stage.world, paths).actions == ()
+    assert restore_agent(stage.services, paths).actions == ()
     assert is_sound(stage)
 
 
@@ -293,20 +293,20 @@ def test_a_holder_that_dies_after_the_close_is_survived(stage: Any, who: str) ->
     paths = stage.new()
     with locks.hold(paths.turn):
         stage.begin_turn(paths)
-        done = close(stage.world, paths)
+        done = close(stage.services, paths)
     if who == "restore":
-        restore_agent(stage.world, paths)
+        restore_agent(stage.services, paths)
     elif who == "close":
-        close(stage.world, paths)
+        close(stage.services, paths)
     else:
-        wait_until_over(stage.world, [done.closed[0].turn])
+        wait_until_over(stage.services, [done.closed[0].turn])
     assert ending(stage, paths) == [
         "abort.requested close",
         "session.state close",
         "turn.aborted crash",
         "message.delivered failed",
     ]
-    assert restore_agent(stage.world, paths).actions == ()
+    assert restore_agent(stage.services, paths).actions == ()
     assert is_sound(stage)
 
 
@@ -321,16 +321,16 @@ def test_a_close_that_died_half_way_is_finished_by_restore(stage: Any) -> None:
         writer.append("session.state", change, stage.now())
 
     for paths in (low, middle, top):
-        planned = restore_agent(stage.world, paths, dry_run=True).actions
+        planned = restore_agent(stage.services, paths, dry_run=True).actions
         assert planned
-        assert restore_agent(stage.world, paths).actions == planned
+        assert restore_agent(stage.services, paths).actions == planned
 
     assert {stage.state(one).session.state for one in (top, middle, low)} == {"terminated"}
     assert ending(stage, top) == ["session.state close", "message.delivered aborted"]
     assert ending(stage, low) == ["session.state close", "message.delivered aborted"]
     assert [stage.log(one)[-1]["data"]["message_id"] for one in (top, low)] == messages
     for paths in (top, middle, low):
-        assert restore_agent(stage.world, paths).actions == ()
+        assert restore_agent(stage.services, paths).actions == ()
     assert is_sound(stage)
 
 
@@ -350,7 +350,7 @@ def test_a_session_that_is_closed_while_it_is_suspended_stays_closed(
     paths = stage.new(provider="closing", name="slowly")
     stage.send(paths)
     with pytest.raises(SessionStateError):
-        suspend(stage.world, paths)
+        suspend(stage.services, paths)
     assert stage.state(paths).session.state == "terminated"
     assert is_sound(stage)
 
@@ -393,7 +393,7 @@ def test_spawned_agents_that_have_not_ended_are_ended_in_their_parents_log(stage
     stage.append(parent, "block", {"turn_id": None, "block": block})
 
     with locks.hold(parent.turn):
-        close(stage.world, parent)
+        close(stage.services, parent)
 
     state = stage.state(parent)
     assert (state.children, state.session.state) == ({}, "terminated")
@@ -406,7 +406,7 @@ def test_spawned_agents_that_have_not_ended_are_ended_in_their_parents_log(stage
     assert told["agent.spawned"]["status"] == "error"
     assert (told["block"]["block"]["status"], told["block"]["block"]["input"]) == ("error", "go")
     assert [stage.state(one).session.state for one in (waits, runs)] == ["terminated"] * 2
-    restore_agent(stage.world, parent)
+    restore_agent(stage.services, parent)
     assert is_sound(stage)
 
 
@@ -415,10 +415,10 @@ def test_a_close_that_restore_finishes_says_each_thing_that_it_does(stage: Any) 
     top = stage.new()
     middle = child(stage, top, "middle")
     content = [{"type": "text", "text": "work"}]
-    make_child(stage.world, middle, Wanted(content, name="kid"), turn_id=None, sync=False)
+    make_child(stage.services, middle, Wanted(content, name="kid"), turn_id=None, sync=False)
     change = {"from": "created", "to": "terminated", "reason": "close"}
     stage.append(top, "session.state", change)
-    done = restore_agent(stage.world, middle).actions
+    done = restore_agent(stage.services, middle).actions
     assert [says.split()[0] for says in done[-3:]] == ["marked", "left", "closed"]
 
 
@@ -438,7 +438,7 @@ def told(stage: Any, paths: Any) -> list[tuple[str, str, bool]]:
 def ask(stage: Any, sender: Any, target: Any) -> str:
     """Have one agent ask another, whose answer it wants in its inbox."""
     content = [{"type": "text", "text": "how much?"}]
-    return enqueue(stage.world, target, Message(content, sender.id, sync=True))
+    return enqueue(stage.services, target, Message(content, sender.id, sync=True))
 
 
 def test_who_waits_for_an_answer_of_a_closed_agent_is_told_once(stage: Any) -> None:
@@ -446,11 +446,11 @@ def test_who_waits_for_an_answer_of_a_closed_agent_is_told_once(stage: Any) -> N
     asker, other, target = stage.new(), stage.new(), stage.new(name="target")
     question = ask(stage, asker, target)
     ask(stage, other, target)
-    close(stage.world, other)
+    close(stage.services, other)
 
-    close(stage.world, target)
-    close(stage.world, target)
-    restore_agent(stage.world, target)
+    close(stage.services, target)
+    close(stage.services, target)
+    restore_agent(stage.services, target)
 
     text = f"Agent target ({target.id}) failed: Closed."
     assert told(stage, asker) == [(text, question, True)]
@@ -465,7 +465,7 @@ def test_a_close_that_died_before_it_told_anybody_is_finished_by_restore(stage: 
     change = {"from": "created", "to": "terminated", "reason": "close"}
     stage.append(target, "session.state", change)
     for _ in range(2):
-        restore_agent(stage.world, target)
+        restore_agent(stage.services, target)
     assert [answers for _, answers, _ in told(stage, asker)] == [question]
     assert is_sound(stage)
 
@@ -475,9 +475,9 @@ def test_a_spawned_agent_that_is_closed_before_it_began_has_failed(stage: Any, b
     """Its parent learns of it, unless that was closed: then its log says so before its end."""
     parent = stage.new()
     content = [{"type": "text", "text": "work"}]
-    made = make_child(stage.world, parent, Wanted(content, name="kid"), turn_id=None, sync=True)
+    made = make_child(stage.services, parent, Wanted(content, name="kid"), turn_id=None, sync=True)
 
-    close(stage.world, parent if below else made.paths)
+    close(stage.services, parent if below else made.paths)
 
     assert ending(stage, made.paths) == ["session.state close", "message.delivered aborted"]
     said = [r["data"] for r in stage.log(parent) if r["event"] in ("agent.spawned", "block")]
@@ -494,7 +494,7 @@ def test_an_ephemeral_agent_goes_when_it_is_closed(stage: Any) -> None:
     parent = stage.new()
     content = [{"type": "text", "text": "work"}]
     wanted = Wanted(content, name="kid", ephemeral=True)
-    made = make_child(stage.world, parent, wanted, turn_id=None, sync=True)
-    close(stage.world, parent)
+    made = make_child(stage.services, parent, wanted, turn_id=None, sync=True)
+    close(stage.services, parent)
     assert not made.paths.folder.exists()
     assert is_sound(stage)

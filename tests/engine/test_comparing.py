@@ -28,8 +28,8 @@ def paths(stage: Any) -> Any:
     """Return an agent that has been through everything."""
     paths = stage.script("tools.jsonl")
     stage.send(paths, "one")
-    suspend(stage.world, paths)
-    resume(stage.world, paths)
+    suspend(stage.services, paths)
+    resume(stage.services, paths)
     stage.send(paths, "two")
     return paths
 
@@ -153,7 +153,7 @@ def test_a_file_of_an_earlier_point_is_stale(stage: Any) -> None:
     for _ in range(3):
         stage.send(paths, "go", on_event=lambda event: keep())
         keep()
-        suspend(stage.world, paths)
+        suspend(stage.services, paths)
         keep()
     for name, versions in kept.items():
         now = (paths.folder / name).read_bytes()
@@ -218,7 +218,7 @@ def test_it_agrees_with_restore_about_what_is_not_right(stage: Any, paths: Any) 
         wrong = wrong_files(paths, read_agent(paths, whole=True).state)
         found = statuses(paths)
         assert {name for name, status in found.items() if status != "same"} == set(wrong)
-        assert restore_agent(stage.world, paths).error is None
+        assert restore_agent(stage.services, paths).error is None
         assert statuses(paths) == SAME
 
 
@@ -234,7 +234,7 @@ def test_damage_in_the_log_is_said_and_the_rest_is_compared(stage: Any, paths: A
     found = {one.file: one.outcome.status for one in compared}
     assert found["descriptor.json"] == found["session.json"] == found[MANIFEST] == "same"
     assert found["history.jsonl"] == "differs"
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     assert {one.outcome.status for one in compare_derived(paths)[0]} == {"same"}
 
 

@@ -51,7 +51,7 @@ def test_a_kind_is_not_derived_anew_when_its_file_is_lost(stage: Any) -> None:
     who = paths.descriptor.read_bytes()
     paths.descriptor.unlink()
     assert stage.state(paths).descriptor == json.loads(who)
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     assert paths.descriptor.read_bytes() == who
 
 

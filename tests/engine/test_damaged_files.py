@@ -39,7 +39,7 @@ def paths(stage: Any, memory_path: Path) -> Any:
     stage.root = memory_path / "root"
     made = stage.new(name="ada")
     stage.send(made, "é 𝄞")
-    suspend(stage.world, made)
+    suspend(stage.services, made)
     return made
 
 
@@ -73,7 +73,7 @@ def test_derived_files_damaged_at_any_byte_come_back_the_same(stage: Any, paths:
         state = read_agent(paths).state
         assert state.session.state == "suspended"
         assert isinstance(suspension_blob(paths), bytes)
-        restored = restore_agent(stage.world, paths)
+        restored = restore_agent(stage.services, paths)
         assert restored.error is None, at
         assert {path: path.read_bytes() for path in sound} == sound, at
     assert paths.log.read_bytes() == log
@@ -106,13 +106,13 @@ def test_a_damaged_log_is_restored_once_and_no_byte_of_it_is_changed(
             path.write_bytes(document)
         bad = damaged(data, kind, at)
         paths.log.write_bytes(bad)
-        first = restore_agent(stage.world, paths)
+        first = restore_agent(stage.services, paths)
         assert first.error is None, at
         if at < len(data) - 1 - len(data.splitlines()[-1]):
             assert first.lossy, at  # the last record has none after it that could name it
         tree = stage.tree()
         assert tree[str(paths.log.relative_to(stage.root))].startswith(bad), at
-        assert restore_agent(stage.world, paths).actions == (), at
+        assert restore_agent(stage.services, paths).actions == (), at
         assert stage.tree() == tree, at
         with suppress(Invalid):  # what the log says of a transcript may be what was damaged
             assert stage.send(paths, "goes on").response == "goes on"
@@ -129,7 +129,7 @@ def test_an_agentsdir_json_damaged_at_any_byte_is_refused_or_read(
     for at in range(len(data)):
         document.write_bytes(damaged(data, kind, at))
         with suppress(Invalid):
-            assert find_agent(stage.world.layout, paths.id).id == paths.id
+            assert find_agent(stage.services.layout, paths.id).id == paths.id
         assert document.read_bytes() == damaged(data, kind, at)
 
 

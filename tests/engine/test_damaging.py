@@ -184,8 +184,8 @@ def test_damage_is_seen_as_the_spec_says_and_nothing_crashes(stage: Any, row: st
     said = re.search(rf"^\| {re.escape(row)} \|([^|]*)\|", SECTION, re.MULTILINE)
     assert said is not None
     assert all({"no-log": "exit 12"}.get(one, one) in said[1] for one in seen)
-    done = restore_agent(stage.world, paths)
-    again = restore_agent(stage.world, paths)
+    done = restore_agent(stage.services, paths)
+    again = restore_agent(stage.services, paths)
     assert (done.error is None) == (again.error is None)
     assert again.actions == ()
     if paths.folder.exists() and done.error is None:
@@ -244,8 +244,8 @@ def test_a_backup_of_a_live_root_made_as_the_document_says_is_sound(
         copy = Layout(root).agent(paths.id)
         whole = [line for line in lines(copy) if line.endswith(b"\n")]
         assert paths.log.read_bytes().startswith(b"".join(whole))
-        world = stage.world._replace(layout=Layout(root))
-        done = restore_agent(world, copy)
+        services = stage.services._replace(layout=Layout(root))
+        done = restore_agent(services, copy)
         assert done.error is None
         assert not done.lossy, done.findings
         assert [p.id for p in validate([root]) if p.fails and p.id != "torn-tail"] == []

@@ -22,7 +22,7 @@ from agentsdir.formats.store.layout import AgentPaths, Layout
 def child(stage: Any) -> AgentPaths:
     """Return an ephemeral subagent with its prompt before it."""
     wanted = Wanted([{"type": "text", "text": "count"}], ephemeral=True)
-    return make_child(stage.world, stage.new(), wanted, turn_id=None, sync=False).paths
+    return make_child(stage.services, stage.new(), wanted, turn_id=None, sync=False).paths
 
 
 def is_there(paths: AgentPaths) -> bool:
@@ -33,7 +33,7 @@ def is_there(paths: AgentPaths) -> bool:
 def work(stage: Any, child: AgentPaths) -> None:
     """Have it do its work and be left where it is, as by somebody who dies then."""
     (message,) = stage.state(child).pending
-    TurnScheduler(stage.world).send_turn(child, message, Sender(lambda _event: None))
+    TurnScheduler(stage.services).send_turn(child, message, Sender(lambda _event: None))
 
 
 @pytest.mark.feature("A-06")
@@ -43,11 +43,11 @@ def test_an_ephemeral_agent_goes_when_its_work_is_done_and_not_before(
     """Its prompt waits, then it has answered; other agents stay, whatever they have done."""
     other = stage.new()
     stage.send(other)
-    assert not remove_spent(stage.world, child)
+    assert not remove_spent(stage.services, child)
     assert stage.send(child, "and that").response == "and that"
     assert not is_there(child)
-    assert not remove_spent(stage.world, other)
-    assert not remove_spent(stage.world, child)
+    assert not remove_spent(stage.services, other)
+    assert not remove_spent(stage.services, child)
     assert list(stage.root.glob("agents/.tmp-*")) == []
 
 
@@ -55,7 +55,7 @@ def test_one_that_was_given_more_to_do_stays(stage: Any, child: AgentPaths) -> N
     """What was accepted is not thrown away with the folder."""
     work(stage, child)
     stage.enqueue(child, "and again")
-    assert not remove_spent(stage.world, child)
+    assert not remove_spent(stage.services, child)
     assert is_there(child)
 
 
@@ -63,7 +63,7 @@ def test_a_message_that_comes_while_it_is_looked_at_keeps_it(stage: Any, child: 
     """Whether it is done is asked again when nobody can write to it any more."""
     work(stage, child)
     stage.enqueue(child, "just in time")
-    assert not remove_agent(stage.world, child, only_if=is_spent)
+    assert not remove_agent(stage.services, child, only_if=is_spent)
     assert stage.state(child).pending[0]["content"][0]["text"] == "just in time"
 
 
@@ -71,22 +71,22 @@ def test_one_that_spawned_waits_for_what_it_spawned(stage: Any, child: AgentPath
     """Whose parent is gone can tell nobody."""
     work(stage, child)
     wanted = Wanted([{"type": "text", "text": "count more"}])
-    grandchild = make_child(stage.world, child, wanted, turn_id=None, sync=False)
-    assert not remove_spent(stage.world, child)
+    grandchild = make_child(stage.services, child, wanted, turn_id=None, sync=False)
+    assert not remove_spent(stage.services, child)
     ended = {"child": grandchild.paths.id, "name": grandchild.name, "status": "success"}
     stage.append(child, "agent.spawned", ended)
-    assert remove_spent(stage.world, child)
+    assert remove_spent(stage.services, child)
 
 
 def test_one_that_somebody_holds_is_left_and_restored_away(stage: Any, child: AgentPaths) -> None:
     """A boot removes it like what a dead process left."""
     work(stage, child)
     with hold_turn(child):
-        assert not remove_spent(stage.world, child)
+        assert not remove_spent(stage.services, child)
     says = "removed: it was ephemeral, and its work is over"
-    assert restore_agent(stage.world, child, dry_run=True).actions[-1] == says
+    assert restore_agent(stage.services, child, dry_run=True).actions[-1] == says
     assert is_there(child)
-    assert restore_agent(stage.world, child).actions[-1] == says
+    assert restore_agent(stage.services, child).actions[-1] == says
     assert not is_there(child)
 
 
@@ -97,7 +97,7 @@ def test_one_that_crashed_goes_once_its_parent_knows(stage: Any, child: AgentPat
     start = {"turn_id": turn, "message_ids": [message], "provider": "echo", "attempt": 1}
     stage.append(child, "turn.start", start)
     parent = Layout(stage.root).agent(stage.state(child).parent)
-    restore_agent(stage.world, child)
+    restore_agent(stage.services, child)
     assert not is_there(child)
     (told,) = stage.state(parent).pending
     assert "failed: Restored with pending work." in told["content"][0]["text"]
@@ -106,10 +106,10 @@ def test_one_that_crashed_goes_once_its_parent_knows(stage: Any, child: AgentPat
 def test_a_fork_of_an_ephemeral_agent_stays(stage: Any, child: AgentPaths) -> None:
     """Whoever makes one wants to have it."""
     work(stage, child)
-    fork = Layout(stage.root).agent(fork_agent(stage.world, child, login="me").agent_id)
+    fork = Layout(stage.root).agent(fork_agent(stage.services, child, login="me").agent_id)
     stage.send(fork)
     assert not stage.state(fork).ephemeral
-    assert not remove_spent(stage.world, fork)
+    assert not remove_spent(stage.services, fork)
 
 
 @pytest.mark.feature("A-06")
@@ -119,7 +119,7 @@ def test_whoever_waits_for_one_that_somebody_else_ran_gets_its_answer(stage: Any
     how = {"fine": "echo", "failing": "script"}
     made = {
         name: make_child(
-            stage.world,
+            stage.services,
             parent,
             Wanted([{"type": "text", "text": "count"}], name, provider=provider, ephemeral=True),
             turn_id=None,
@@ -130,19 +130,19 @@ def test_whoever_waits_for_one_that_somebody_else_ran_gets_its_answer(stage: Any
     quiet = Sender(lambda _event: None)
     for child in made.values():
         with suppress(ProviderError):
-            render(stage.world, child.paths, quiet)
+            render(stage.services, child.paths, quiet)
         assert not is_there(child.paths)
-    result = run_child(stage.world, made["fine"], quiet, Waiting())
+    result = run_child(stage.services, made["fine"], quiet, Waiting())
     assert (result.outcome, result.response) == ("completed", "count")
     with pytest.raises(ProviderError, match="Subagent failing"):
-        run_child(stage.world, made["failing"], quiet, Waiting())
+        run_child(stage.services, made["failing"], quiet, Waiting())
 
 
 def test_whoever_comes_for_an_answer_before_the_agent_goes_gets_it(stage: Any) -> None:
     """And then removes it: who ran it was kept from that by the one who waited."""
     wanted = Wanted([{"type": "text", "text": "count"}], provider="echo", ephemeral=True)
-    made = make_child(stage.world, stage.new(), wanted, turn_id=None, sync=False)
+    made = make_child(stage.services, stage.new(), wanted, turn_id=None, sync=False)
     work(stage, made.paths)
-    result = run_child(stage.world, made, Sender(lambda _event: None), Waiting())
+    result = run_child(stage.services, made, Sender(lambda _event: None), Waiting())
     assert (result.outcome, result.response) == ("completed", "count")
     assert not is_there(made.paths)

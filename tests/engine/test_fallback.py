@@ -98,7 +98,7 @@ def test_who_stands_in_is_told_what_was_said_since_the_last_reset(
         provider=plugin("first", body=FICKLE), fallbacks=(plugin("second", body=HEARS),)
     )
     stage.send(paths, "forgotten")
-    reset(stage.world, paths)
+    reset(stage.services, paths)
     stage.send(paths, "my name is Ada")
     heard = stage.send(paths, "my name?!").response
     assert '{"role":"user","text":"my name is Ada"}' in heard
@@ -177,9 +177,9 @@ def test_a_chain_is_tried_to_its_end_and_fails_with_its_last_error(
     second = plugin("second", body='raise ProviderError("too late", kind="overloaded")')
     chain = ("first", second, second, "gone")
     paths = stage.new(provider=plugin("first", body=DOWN))
-    world = stage.world._replace(settings=stage.world.settings._replace(fallbacks=chain))
+    services = stage.services._replace(settings=stage.services.settings._replace(fallbacks=chain))
     with pytest.raises(ProviderError, match="too late") as failed:
-        send_in(world, paths)
+        send_in(services, paths)
     assert failed.value.kind == "overloaded"
     assert fallbacks(stage, paths) == [
         ("first", "second", "rate-limited: try later", 2),
@@ -192,11 +192,11 @@ def test_a_chain_is_tried_to_its_end_and_fails_with_its_last_error(
     assert stage.state(paths).pending == []
 
 
-def send_in(world: Any, paths: Any) -> Any:
-    """Send a text in a world of its own settings."""
+def send_in(services: Any, paths: Any) -> Any:
+    """Send a text in a root with settings of its own."""
     from agentsdir.engine.dispatcher import send
 
-    return send(world, paths, [{"type": "text", "text": "hi"}], lambda _event: None)
+    return send(services, paths, [{"type": "text", "text": "hi"}], lambda _event: None)
 
 
 def test_where_nobody_of_a_chain_is_there_that_is_the_error(
@@ -205,9 +205,11 @@ def test_where_nobody_of_a_chain_is_there_that_is_the_error(
     """The agent's own provider was uninstalled, and the other one never was."""
     absent = 'raise ProviderError("there is no program", kind="no-client")'
     paths = stage.new(provider=plugin("first", restore=absent))
-    world = stage.world._replace(settings=stage.world.settings._replace(fallbacks=("gone",)))
+    services = stage.services._replace(
+        settings=stage.services.settings._replace(fallbacks=("gone",))
+    )
     with pytest.raises(ProviderError) as failed:
-        send_in(world, paths)
+        send_in(services, paths)
     assert failed.value.kind == "no-provider"
 
 
@@ -247,7 +249,7 @@ def test_a_crash_while_somebody_stood_in_leads_back(
     assert stage.state(paths).native["architecture"] == "second-cli"
     own = own_native(paths, stage.state(paths))
     if who == "restore":
-        restore_agent(stage.world, paths)
+        restore_agent(stage.services, paths)
         assert stage.events(paths)[-4:-1] == [
             "turn.aborted",
             "native.changed",
@@ -285,9 +287,9 @@ def test_a_person_hears_why_there_is_no_answer(
     """By the text of what failed, after all of the chain did."""
     person = {"connector": "telegram", "user": "42", "channel": "42"}
     paths = stage.new(provider=plugin("first", restore=body), **person)
-    world = stage.world._replace(settings=stage.world.settings._replace(fallbacks=chain))
+    services = stage.services._replace(settings=stage.services.settings._replace(fallbacks=chain))
     with pytest.raises(ProviderError):
-        send_in(world, paths)
+        send_in(services, paths)
     (said,) = [r["data"] for r in stage.log(paths) if r["event"] == "outgoing"]
     assert said["text"] == text
 
@@ -352,7 +354,7 @@ def test_a_long_list_of_stand_ins_is_tried_as_far_as_ten(stage: Any) -> None:
     """A list may have come with a bundle, and name a thousand."""
     listed = [f"other-{number}" for number in range(50)]
     state = stage.state(stage.new()).replaced(fallbacks=["echo", *listed])
-    assert stand_ins(stage.world, state) == listed[:10]
+    assert stand_ins(stage.services, state) == listed[:10]
 
 
 def test_who_died_before_the_way_back_is_brought_back_by_the_next_turn(stage: Any) -> None:

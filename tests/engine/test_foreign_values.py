@@ -155,8 +155,8 @@ def test_a_foreign_writers_odd_record_stops_no_agent(stage: Any, text: bytes) ->
     with paths.log.open("ab") as log:
         log.write(orjson.dumps(record).replace(b'"MORE"', text) + b"\n")
     assert stage.send(paths, "mine").response == "mine"
-    assert restore_agent(stage.world, paths).error is None
-    assert restore_agent(stage.world, paths).actions == ()
+    assert restore_agent(stage.services, paths).error is None
+    assert restore_agent(stage.services, paths).actions == ()
     assert stage.send(paths, "again").response == "again"
     assert stage.state(paths).open_turn is None
     assert read_agent(paths).state == read_agent(paths, whole=True).state
@@ -189,7 +189,7 @@ def test_every_file_of_a_session_is_read_alike_by_every_json_reader(
     talk = stage.new(name="é𝄞")
     for text in ("\u2028\x85\x1b[31m", "naïve 𝄞 \x00\x7f", "{}"):
         stage.send(talk, text)
-    suspend(stage.world, talk)
+    suspend(stage.services, talk)
     stage.send(stage.script("tools.jsonl"))
     for number, (python, _, _) in enumerate(SAID.values()):
         stage.send(stage.new(provider=plugin(f"odd{number}", body=TOOL.replace("VALUE", python))))

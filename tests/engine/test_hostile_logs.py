@@ -52,13 +52,13 @@ def begin_turn(paths: Any) -> None:
 def test_a_log_that_calls_another_agent_its_subagent_has_no_say_over_it(stage: Any) -> None:
     """Neither does it close that one when its turn crashed, nor run what waits for it."""
     victim, evil = stage.new(), stage.new()
-    message = enqueue(stage.world, victim, Message(text_message("work"), spawn=True))
+    message = enqueue(stage.services, victim, Message(text_message("work"), spawn=True))
     begin_turn(evil)
     foreign(evil, "spawn.requested", {"child": victim.id, "name": "kid", "turn_id": TURN})
-    assert waiting_children(stage.world.layout, stage.state(evil)) == []
+    assert waiting_children(stage.services.layout, stage.state(evil)) == []
     before = victim.log.read_bytes()
 
-    restore_agent(stage.world, evil)
+    restore_agent(stage.services, evil)
 
     assert victim.log.read_bytes() == before
     assert [one["messageId"] for one in stage.state(victim).pending] == [message]
@@ -88,8 +88,8 @@ def test_answers_to_messages_of_one_id_are_two_messages(stage: Any) -> None:
     asker, one, two = stage.new(), stage.new(), stage.new()
     for paths in (one, two):
         asked = Message(text_message("how?"), asker.id, sync=True, id=MESSAGE)
-        enqueue(stage.world, paths, asked)
-        render(stage.world, paths, QUIET, alone=True)
+        enqueue(stage.services, paths, asked)
+        render(stage.services, paths, QUIET, alone=True)
 
     assert [answer["sender"] for answer in stage.state(asker).pending] == [one.id, two.id]
 
@@ -157,14 +157,14 @@ def test_no_session_has_been_idle_for_longer_than_there_are_years(stage: Any) ->
     """Whatever settings.toml says, it is a number of seconds."""
     stage.send(stage.new())
     for seconds in (1e11, 1e300, 10**400):
-        assert SessionMultiplexer(stage.world).sweep(seconds) == []
+        assert SessionMultiplexer(stage.services).sweep(seconds) == []
 
 
 def test_a_link_in_place_of_an_entry_is_refused_before_the_turn(stage: Any, tmp_path: Path) -> None:
     """Not after it, when the answer is there, and would be lost to an error."""
     paths = stage.new()
     stage.send(paths)
-    entry = stage.world.layout.slots / paths.id
+    entry = stage.services.layout.slots / paths.id
     entry.unlink()
     outside = tmp_path / "outside"
     outside.write_text("mine")
@@ -202,4 +202,4 @@ def test_what_a_turn_queues_is_said_by_its_agent(stage: Any, program: Callable[.
     turn = next(r["data"]["turn_id"] for r in stage.log(paths) if r["event"] == "turn.start")
     late = Message(text_message("later"), paths.id)
     with pytest.raises(SessionStateError, match="is over"):
-        queue_from_turn(stage.world, paths, turn, heard, late)
+        queue_from_turn(stage.services, paths, turn, heard, late)

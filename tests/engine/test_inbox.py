@@ -28,11 +28,11 @@ def test_a_message_with_an_id_that_is_there_is_not_put_there_again(stage: Any) -
     """The same words are the same message; other words are refused, and nothing is recorded."""
     paths = stage.new()
     message = Message(text_message("once"), id="m" * 24)
-    assert [enqueue(stage.world, paths, message) for _ in range(2)] == ["m" * 24] * 2
+    assert [enqueue(stage.services, paths, message) for _ in range(2)] == ["m" * 24] * 2
     before = paths.log.read_bytes()
 
     with pytest.raises(UsageError, match="another message") as raised:
-        enqueue(stage.world, paths, message._replace(content=text_message("twice")))
+        enqueue(stage.services, paths, message._replace(content=text_message("twice")))
 
     assert raised.value.kind == "message-differs"
     assert paths.log.read_bytes() == before
@@ -45,7 +45,7 @@ def test_the_order_outlives_a_crash_a_restoration_and_a_lost_state_json(stage: A
     paths = stage.new()
     stage.begin_turn(paths)
     waiting = [stage.enqueue(paths, text) for text in ("one", "two", "three")]
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     paths.state.unlink()
     assert [message["messageId"] for message in stage.state(paths).pending] == waiting
 
@@ -64,7 +64,7 @@ def test_what_failed_can_be_said_again_and_nothing_else_can(stage: Any) -> None:
     (failed,) = [r["data"] for r in stage.log(paths) if r["event"] == "message.enqueued"]
     waiting = stage.enqueue(paths, "later")
 
-    again = enqueue(stage.world, paths, retry_of(paths, failed["message_id"]))
+    again = enqueue(stage.services, paths, retry_of(paths, failed["message_id"]))
 
     said = stage.state(paths).pending[-1]
     assert (said["messageId"], said["content"]) == (again, failed["content"])
@@ -125,6 +125,6 @@ def test_what_is_written_grows_with_what_waits_and_not_with_its_square(stage: An
         str(number) for number in range(300)
     ]
     assert [problem.id for problem in validate([stage.root])] == ["derived-stale"]
-    restore_agent(stage.world, paths)
-    assert restore_agent(stage.world, paths).actions == ()
+    restore_agent(stage.services, paths)
+    assert restore_agent(stage.services, paths).actions == ()
     assert list(validate([stage.root])) == []

@@ -128,13 +128,13 @@ def test_an_idle_agent_is_not_asked_to_end_anything(stage: Any) -> None:
     stage.send(paths)
     before = stage.tree()
     with pytest.raises(SessionStateError) as refused:
-        interrupt(stage.world, paths)
+        interrupt(stage.services, paths)
     assert refused.value.kind == "not-running"
     with (
         locks.hold(paths.turn),  # somebody suspends it, say
         pytest.raises(SessionStateError),
     ):
-        interrupt(stage.world, paths)
+        interrupt(stage.services, paths)
     assert stage.tree() == before
 
 
@@ -148,10 +148,10 @@ class Asking:
         self._thread = threading.Thread(target=self._ask)
 
     def _ask(self) -> None:
-        world = self._stage.world._replace(sleep=time.sleep)
+        services = self._stage.services._replace(sleep=time.sleep)
         wait_for(lambda: self._stage.state(self._paths).open_turn)
-        asked = interrupt(world, self._paths, "wrong branch").asked
-        wait_for_ends(world, asked)
+        asked = interrupt(services, self._paths, "wrong branch").asked
+        wait_for_ends(services, asked)
         self.result = [one.as_json() for one in asked]
 
     def __enter__(self) -> Asking:
@@ -205,9 +205,9 @@ def test_a_second_request_stops_a_program_that_takes_its_time(stage: Any, progra
 
     def ask_twice() -> None:
         wait_for(lambda: stage.state(paths).open_turn)
-        interrupt(stage.world, paths)
+        interrupt(stage.services, paths)
         wait_for(lambda: list((stage.home / "store").glob("*.asked")))
-        interrupt(stage.world, paths)
+        interrupt(stage.services, paths)
 
     thread = threading.Thread(target=ask_twice)
     thread.start()
@@ -321,13 +321,13 @@ def test_whoever_comes_next_ends_what_a_dead_turn_left_running(
     if who == "send":
         assert stage.send(paths).outcome == "completed"
     elif who == "suspend":
-        suspend(stage.world, paths)
+        suspend(stage.services, paths)
     else:
-        planned = restore_agent(stage.world, paths, dry_run=True).actions
+        planned = restore_agent(stage.services, paths, dry_run=True).actions
         assert first.poll() is None
-        assert restore_agent(stage.world, paths).actions == planned
+        assert restore_agent(stage.services, paths).actions == planned
         assert "ended what a dead turn's program left running" in planned
-        assert restore_agent(stage.world, paths).actions == ()
+        assert restore_agent(stage.services, paths).actions == ()
     assert max(first.wait(LONG), second.wait(LONG)) < 0  # by a signal
     assert unharmed(other)
     assert read_note(paths) is None
@@ -342,8 +342,8 @@ def test_a_process_that_a_hostile_turn_file_names_is_never_signalled(
     paths = stage.new()
     crashed_turn(stage, paths, note_of(named, named))
     with pytest.raises(SessionStateError):
-        interrupt(stage.world, paths)
-    assert restore_agent(stage.world, paths).error is None
+        interrupt(stage.services, paths)
+    assert restore_agent(stage.services, paths).error is None
     assert stage.send(paths).outcome == "completed"
     assert unharmed(innocent)
 
@@ -358,7 +358,7 @@ def test_a_holder_of_another_start_time_is_never_signalled(stage: Any, sleeper: 
     with locks.hold(paths.turn) as held:
         late = Started(named.pid, named.started + 1)
         write_note(held, TurnNote(turn, late, Started(2**30, 1)))
-        (asked,) = interrupt(stage.world, paths).asked
+        (asked,) = interrupt(stage.services, paths).asked
         assert (asked.turn_id, asked.runs) == (turn, True)
     assert stage.events(paths)[-1] == "abort.requested"
     assert unharmed(innocent)
@@ -382,7 +382,7 @@ def test_garbage_in_a_turn_file_is_no_note(stage: Any, data: bytes) -> None:
     paths = stage.new()
     paths.turn.write_bytes(data)
     assert read_note(paths) is None
-    assert restore_agent(stage.world, paths).actions == ()
+    assert restore_agent(stage.services, paths).actions == ()
     assert stage.send(paths).outcome == "completed"
 
 

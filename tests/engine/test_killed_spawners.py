@@ -33,7 +33,7 @@ def spawn(stage: Any, parent: AgentPaths, kind: str, turn_id: str | None) -> Any
     """Make a subagent that will answer, or one that will fail."""
     task = [{"type": "text", "text": f"task of {kind}"}]
     wanted = Wanted(task, name=kind, **KINDS[kind])
-    return make_child(stage.world, parent, wanted, turn_id=turn_id, sync=turn_id is not None)
+    return make_child(stage.services, parent, wanted, turn_id=turn_id, sync=turn_id is not None)
 
 
 def in_a_turn(stage: Any, parent: AgentPaths) -> None:
@@ -53,7 +53,7 @@ def outside(stage: Any, parent: AgentPaths) -> None:
     for kind in KINDS:
         child = spawn(stage, parent, kind, None)
         with suppress(AgentsdirError):
-            catch_up_to(stage.world, child.paths, child.message_id, QUIET)
+            catch_up_to(stage.services, child.paths, child.message_id, QUIET)
 
 
 def killed_at(number: int, work: Callable[[], None]) -> bool:
@@ -82,11 +82,11 @@ def settle(stage: Any) -> None:
     """Restore everybody, and run what waits until nothing does."""
     layout = Layout(stage.root)
     everybody = [layout.agent(agent) for agent in layout.agent_ids()]
-    assert [one.error for one in restore_all(stage.world, everybody) if one.error] == []
+    assert [one.error for one in restore_all(stage.services, everybody) if one.error] == []
     while waiting := [paths for paths in everybody if stage.state(paths).pending]:
         with suppress(AgentsdirError):
-            render(stage.world, waiting[0], QUIET)
-    assert [one.actions for one in restore_all(stage.world, everybody, dry_run=True)] == [
+            render(stage.services, waiting[0], QUIET)
+    assert [one.actions for one in restore_all(stage.services, everybody, dry_run=True)] == [
         ("suspended",) if stage.state(paths).session.state.value == "active" else ()
         for paths in everybody
     ]
@@ -156,7 +156,7 @@ def test_a_parent_that_went_on_with_a_notice_before_the_boot_has_it_once(stage: 
     parent = stage.new()
     child = spawn(stage, parent, "failing", None)
     with pytest.raises(AgentsdirError):
-        catch_up_to(stage.world, child.paths, child.message_id, QUIET)
+        catch_up_to(stage.services, child.paths, child.message_id, QUIET)
     *before, last = child.paths.log.read_bytes().splitlines(keepends=True)
     assert b"message.delivered" in last
     child.paths.log.write_bytes(b"".join(before))

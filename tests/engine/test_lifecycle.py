@@ -22,7 +22,7 @@ def bring(stage: Any, state: str) -> Any:
     if state in ("active", "suspended"):
         stage.send(paths)
     if state == "suspended":
-        suspend(stage.world, paths)
+        suspend(stage.services, paths)
     if state == "terminated":
         change = {"from": "created", "to": "terminated", "reason": "close"}
         stage.append(paths, "session.state", change)
@@ -58,9 +58,9 @@ def test_each_verb_in_each_state_does_what_the_matrix_says(
     paths = bring(stage, before)
     log = paths.log.read_bytes()
     act = {
-        "suspend": lambda: suspend(stage.world, paths),
-        "resume": lambda: resume(stage.world, paths),
-        "restore": lambda: restore_agent(stage.world, paths),
+        "suspend": lambda: suspend(stage.services, paths),
+        "resume": lambda: resume(stage.services, paths),
+        "restore": lambda: restore_agent(stage.services, paths),
         "send": lambda: stage.send(paths),
     }[verb]
     if after is None:
@@ -84,7 +84,7 @@ def test_suspending_keeps_the_providers_blob_in_the_session_record(stage: Any) -
     document = json.loads(paths.session.read_bytes())
     assert base64.b64decode(document["provider_state"]) == b'{"turns":1}'
     assert document["suspended_at"] == stage.log(paths)[-1]["ts"]
-    resume(stage.world, paths)
+    resume(stage.services, paths)
     document = json.loads(paths.session.read_bytes())
     assert (document["provider_state"], document["suspended_at"]) == ("", None)
 
@@ -94,7 +94,7 @@ def test_a_blob_over_the_limit_is_left_out_and_not_missed(stage: Any, plugin: An
     plugin("big", suspend=f"return b'x' * {MAX_BLOB + 1}")
     paths = stage.new(provider="big")
     stage.send(paths)
-    assert suspend(stage.world, paths).session.provider_state == b""
+    assert suspend(stage.services, paths).session.provider_state == b""
     assert stage.send(paths).outcome == "completed"
 
 
@@ -108,7 +108,7 @@ def test_a_provider_that_raises_does_not_keep_a_session_in_use(
                          "spec.transcripts: raise ValueError('x')"})  # fmt: skip
     paths = stage.new(provider="sulking")
     stage.send(paths)
-    session = suspend(stage.world, paths).session
+    session = suspend(stage.services, paths).session
     assert (session.state, session.provider_state) == ("suspended", b"")
 
 
@@ -117,7 +117,7 @@ def test_a_turn_that_runs_is_not_disturbed(stage: Any, verb: Any) -> None:
     """The verb says who is busy."""
     paths = bring(stage, "active")
     with locks.hold(paths.turn), pytest.raises(Busy, match=paths.id):
-        verb(stage.world, paths)
+        verb(stage.services, paths)
 
 
 def crash(stage: Any, paths: Any, upto: str) -> None:
@@ -153,7 +153,7 @@ def test_restoring_ends_what_a_crash_left_open_once(
     paths = bring(stage, "active")
     crash(stage, paths, upto)
     before = stage.events(paths)
-    restored = restore_agent(stage.world, paths)
+    restored = restore_agent(stage.services, paths)
     assert stage.events(paths) == before + added
     assert restored.state == "suspended"
     assert not restored.lossy
@@ -163,7 +163,7 @@ def test_restoring_ends_what_a_crash_left_open_once(
         aborted = next(e for e in reversed(stage.log(paths)) if e["event"] == "turn.aborted")
         assert aborted["data"]["reason"] == "crash"
     tree = stage.tree()
-    again = restore_agent(stage.world, paths)
+    again = restore_agent(stage.services, paths)
     assert again.actions == ()
     assert stage.tree() == tree
 
@@ -176,13 +176,13 @@ def test_a_writing_verb_first_ends_an_open_turn_that_nobody_holds(stage: Any, ve
     if verb == "send":
         assert stage.send(paths, "alive").response == "alive"
     elif verb == "suspend":
-        suspend(stage.world, paths)
+        suspend(stage.services, paths)
     elif verb == "archive":
-        archive_agent(stage.world, paths)
-        paths = stage.world.layout.agent(paths.id, archived=True)
+        archive_agent(stage.services, paths)
+        paths = stage.services.layout.agent(paths.id, archived=True)
     else:
         with pytest.raises(SessionStateError):
-            resume(stage.world, paths)
+            resume(stage.services, paths)
     aborted = [e["data"] for e in stage.log(paths) if e["event"] == "turn.aborted"]
     assert [entry["reason"] for entry in aborted] == ["crash"]
     assert stage.state(paths).open_turn is None
@@ -193,7 +193,7 @@ def test_an_agent_whose_turn_runs_is_passed_over(stage: Any) -> None:
     paths = bring(stage, "active")
     tree = stage.tree()
     with locks.hold(paths.turn):
-        restored = restore_agent(stage.world, paths)
+        restored = restore_agent(stage.services, paths)
     assert restored.actions == ("left alone: a living process holds it",)
     assert not restored.lossy
     assert stage.tree() == tree
@@ -205,7 +205,7 @@ def test_restoring_says_which_derived_files_it_rebuilt(stage: Any, name: str) ->
     paths = bring(stage, "suspended")
     whole = stage.tree()
     (paths.folder / name).unlink()
-    assert restore_agent(stage.world, paths).actions == (f"rebuilt {name}",)
+    assert restore_agent(stage.services, paths).actions == (f"rebuilt {name}",)
     assert stage.tree() == whole
 
 
@@ -215,9 +215,9 @@ def test_each_transition_replaces_the_session_record_as_a_whole(stage: Any) -> N
     paths = stage.new()
     steps = [
         lambda: stage.send(paths),
-        lambda: suspend(stage.world, paths),
-        lambda: resume(stage.world, paths),
-        lambda: restore_agent(stage.world, paths),
+        lambda: suspend(stage.services, paths),
+        lambda: resume(stage.services, paths),
+        lambda: restore_agent(stage.services, paths),
         lambda: stage.send(paths),
     ]
     found = []

@@ -34,10 +34,10 @@ def test_restoring_a_log_that_lost_its_end_says_so_and_lets_it_go_on(stage: Any)
     paths = stage.new()
     stage.send(paths)
     cut(paths, 3)
-    restored = restore_agent(stage.world, paths)
+    restored = restore_agent(stage.services, paths)
     assert restored.lossy
     assert "log-shorter" in [finding.id for finding in restored.findings]
-    assert not restore_agent(stage.world, paths).lossy
+    assert not restore_agent(stage.services, paths).lossy
     assert stage.send(paths, "go on").response == "go on"
 
 

@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
         agent = self.agents[which % len(self.agents)]
         model = agent.model
         if not model.open and len(model.messages) > 2 and model.state != "terminated":
-            close(self.stage.world, agent.paths)
+            close(self.stage.services, agent.paths)
             model.end()
             self.check(agent)
 
@@ -229,14 +229,14 @@ class Machine(RuleBasedStateMachine):
 
     def run(self, agent: Agent, verb: str, text: str) -> None:
         """Call the engine."""
-        paths, world = agent.paths, self.stage.world
+        paths, services = agent.paths, self.stage.services
         if verb == "restore":
-            assert restore_agent(world, paths).error is None
+            assert restore_agent(services, paths).error is None
         elif verb in ("send", "interrupt"):
             listen = interrupt if verb == "interrupt" else ignore
             self.stage.send(paths, text, on_event=listen, record=" " in text)
         else:
-            {"suspend": suspend, "resume": resume}[verb](world, paths)
+            {"suspend": suspend, "resume": resume}[verb](services, paths)
 
     def expect(self, agent: Agent, verb: str, text: str) -> type[BaseException] | None:
         """Do to the model what the command must do; return what it must raise."""
@@ -283,7 +283,7 @@ class Machine(RuleBasedStateMachine):
         lost: list[Any] = []
         list(replay(agent.paths, lost.append, streams=True))
         assert {finding.id for finding in lost} <= {"stub", "torn-tail"}
-        listed = [one for one in each_agent(self.stage.world.layout) if one.reading]
+        listed = [one for one in each_agent(self.stage.services.layout) if one.reading]
         assert {one.paths.id for one in listed} == {one.paths.id for one in self.agents}
         for one in listed:
             assert one.reading is not None
@@ -294,11 +294,11 @@ class Machine(RuleBasedStateMachine):
 
     def check_restored(self, agent: Agent) -> None:
         """Doing it again changes no byte, and what is derived follows from the log alone."""
-        sweep_root(self.stage.world)
+        sweep_root(self.stage.services)
         for folder in (self.stage.root, self.stage.root / "agents", agent.paths.folder):
             assert not list(folder.glob(".tmp-*"))
         tree = self.stage.tree()
-        again = restore_agent(self.stage.world, agent.paths)
+        again = restore_agent(self.stage.services, agent.paths)
         assert (again.actions, again.error) == ((), None)
         assert self.stage.tree() == tree
         assert not agent.model.open
@@ -308,7 +308,7 @@ class Machine(RuleBasedStateMachine):
         paths.folder.mkdir(parents=True)
         copied = Agent(paths, agent.kind)
         copied.put(primary)
-        assert restore_agent(other.world, paths).error is None
+        assert restore_agent(other.services, paths).error is None
         assert copied.tree() == agent.tree()
         shutil.rmtree(other.root)
         agent.exact = True

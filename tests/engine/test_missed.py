@@ -47,13 +47,13 @@ def test_an_archived_parent_is_told_when_it_is_back(stage: Any) -> None:
     """The block, the event and the answer, from the subagent's own log; and only once."""
     parent = stage.new()
     child = spawned(stage, parent)
-    archive_agent(stage.world, parent)
+    archive_agent(stage.services, parent)
     stage.send(child, "and more")
-    unarchive_agent(stage.world, stage.world.layout.agent(parent.id, archived=True))
+    unarchive_agent(stage.services, stage.services.layout.agent(parent.id, archived=True))
     assert told(stage, parent) == []
 
     for _ in range(2):
-        restore_agent(stage.world, parent)
+        restore_agent(stage.services, parent)
 
     assert told(stage, parent) == [("ended", "success"), ("sent", "task")]
     (block,) = [r["data"]["block"] for r in stage.log(parent) if r["event"] == "block"]
@@ -72,7 +72,7 @@ def test_a_parent_that_cannot_be_written_to_keeps_nobody_from_ending(stage: Any)
 
     assert stage.state(child).open_turn is None
     assert told(stage, parent) == []
-    restore_agent(stage.world, parent)
+    restore_agent(stage.services, parent)
     assert told(stage, parent) == [("ended", "success"), ("sent", "task")]
 
 
@@ -80,16 +80,16 @@ def test_a_subagent_that_was_removed_has_ended(stage: Any) -> None:
     """With an error that says so; one that still has to run, or is archived, has not."""
     parent = stage.new()
     child = spawned(stage, parent)
-    restore_agent(stage.world, parent)
+    restore_agent(stage.services, parent)
     assert told(stage, parent) == []
-    archive_agent(stage.world, child)
-    restore_agent(stage.world, parent)
+    archive_agent(stage.services, child)
+    restore_agent(stage.services, parent)
     assert told(stage, parent) == []
-    unarchive_agent(stage.world, stage.world.layout.agent(child.id, archived=True))
+    unarchive_agent(stage.services, stage.services.layout.agent(child.id, archived=True))
 
-    remove_agent(stage.world, child)
+    remove_agent(stage.services, child)
     for _ in range(2):
-        restore_agent(stage.world, parent)
+        restore_agent(stage.services, parent)
 
     assert told(stage, parent) == [("ended", "error")]
     assert stage.state(parent).children == {}
@@ -104,7 +104,7 @@ def test_a_subagent_that_was_told_of_and_removed_since_the_parent_was_read_has_n
     before = stage.state(parent)
     stage.send(child, "more")
     assert told(stage, parent)[0] == ("ended", "success")
-    remove_agent(stage.world, child)
+    remove_agent(stage.services, child)
 
     assert before.children
-    assert missed_steps(stage.world.layout, parent, before) == []
+    assert missed_steps(stage.services.layout, parent, before) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentsdir.engine.outbox import deliver, settle, settle_all, undelivered
 from agentsdir.engine.restore import restore_agent
-from agentsdir.engine.services import World
+from agentsdir.engine.services import Services
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import Busy, HookFailed, ProviderError, UsageError
 from agentsdir.formats.store import locks
@@ -60,10 +60,10 @@ def put(stage: Any, paths: AgentPaths, *texts: str) -> list[str]:
     return made
 
 
-def world_with(stage: Any, connector: Connector, **changed: Any) -> World:
-    """Return a world whose texts go to `connector`."""
-    world: World = stage.world
-    return world._replace(hand_out=connector, **changed)
+def services_with(stage: Any, connector: Connector, **changed: Any) -> Services:
+    """Return services whose texts go to `connector`."""
+    services: Services = stage.services
+    return services._replace(deliver_text=connector, **changed)
 
 
 def talker(stage: Any) -> AgentPaths:
@@ -84,8 +84,8 @@ def test_texts_are_handed_out_in_order_and_once(stage: Any) -> None:
     ids = put(stage, paths, "one", "two")
     connector = Connector()
 
-    handed = deliver(world_with(stage, connector), paths)
-    deliver(world_with(stage, connector), paths)
+    handed = deliver(services_with(stage, connector), paths)
+    deliver(services_with(stage, connector), paths)
 
     assert handed.taken == tuple(ids)
     assert connector.texts == ["one", "two"]
@@ -110,7 +110,7 @@ def test_a_refused_text_waits_and_those_after_it_too(stage: Any) -> None:
     put(stage, paths, "one", "two", "three")
     connector = Connector("takes", "refuses")
 
-    handed = deliver(world_with(stage, connector), paths)
+    handed = deliver(services_with(stage, connector), paths)
 
     assert handed.failed is not None
     assert connector.texts == ["one"]
@@ -118,7 +118,7 @@ def test_a_refused_text_waits_and_those_after_it_too(stage: Any) -> None:
     assert stage.log(paths)[-1]["event"] == "hook.failed"
     assert stage.log(paths)[-1]["data"] == {"hook": "outgoing", "message": "the network is down"}
 
-    deliver(world_with(stage, connector), paths)
+    deliver(services_with(stage, connector), paths)
     assert connector.texts == ["one", "two", "three"]
 
 
@@ -128,7 +128,7 @@ def test_without_a_hook_texts_wait_and_nothing_is_written(stage: Any) -> None:
     put(stage, paths, "one")
     before = paths.log.read_bytes()
 
-    assert deliver(world_with(stage, Connector("is not there")), paths).nobody
+    assert deliver(services_with(stage, Connector("is not there")), paths).nobody
 
     assert paths.log.read_bytes() == before
     assert left(stage, paths) == ["one"]
@@ -144,10 +144,10 @@ def test_who_dies_before_the_yes_is_recorded_hands_out_again(stage: Any) -> None
         raise Died
 
     with pytest.raises(Died):
-        deliver(world_with(stage, connector, now=dying), paths)
+        deliver(services_with(stage, connector, now=dying), paths)
     assert left(stage, paths) == ["one", "two"]
 
-    deliver(world_with(stage, connector), paths)
+    deliver(services_with(stage, connector), paths)
     assert connector.texts == ["one", "one", "two"]
 
 
@@ -158,8 +158,8 @@ def test_restore_hands_out_what_a_dead_process_did_not(stage: Any) -> None:
     connector = Connector("takes", "is killed")
 
     with pytest.raises(Died):
-        restore_agent(world_with(stage, connector), paths)
-    restore_agent(world_with(stage, connector), paths)
+        restore_agent(services_with(stage, connector), paths)
+    restore_agent(services_with(stage, connector), paths)
 
     assert connector.texts == ["one", "two"]
     assert left(stage, paths) == []
@@ -170,14 +170,14 @@ def test_restore_leaves_a_text_that_the_hook_refused_until_there_is_another(stag
     paths = talker(stage)
     put(stage, paths, "one")
     connector = Connector("refuses", "takes")
-    restore_agent(world_with(stage, connector), paths)
+    restore_agent(services_with(stage, connector), paths)
     before = paths.log.read_bytes()
 
-    restore_agent(world_with(stage, connector), paths)
+    restore_agent(services_with(stage, connector), paths)
     assert (paths.log.read_bytes(), connector.texts) == (before, [])
 
     put(stage, paths, "two")
-    restore_agent(world_with(stage, connector), paths)
+    restore_agent(services_with(stage, connector), paths)
     assert connector.texts == ["one", "two"]
 
 
@@ -187,7 +187,7 @@ def test_restore_without_a_hook_writes_nothing_and_says_nothing(stage: Any) -> N
     put(stage, paths, "one")
     before = paths.log.read_bytes()
 
-    restored = restore_agent(world_with(stage, Connector("is not there")), paths)
+    restored = restore_agent(services_with(stage, Connector("is not there")), paths)
 
     assert (restored.actions, restored.error) == ((), None)
     assert paths.log.read_bytes() == before
@@ -199,11 +199,11 @@ def test_restore_says_that_it_spoke_and_a_dry_run_does_not_speak(stage: Any) -> 
     put(stage, paths, "one")
     connector = Connector()
 
-    assert restore_agent(world_with(stage, connector), paths, dry_run=True).actions == ()
+    assert restore_agent(services_with(stage, connector), paths, dry_run=True).actions == ()
     assert connector.texts == []
 
     said = ("offered what waits in its outbox to the hook",)
-    assert restore_agent(world_with(stage, connector), paths).actions == said
+    assert restore_agent(services_with(stage, connector), paths).actions == said
 
 
 @pytest.mark.parametrize("crashed", [False, True])
@@ -220,7 +220,7 @@ def test_restore_does_not_speak_for_whoever_brought_a_root_along(stage: Any, cra
         raise ProviderError("it was found", kind="untrusted-root")
 
     connector = Connector()
-    restored = restore_agent(world_with(stage, connector, check_trust=untrusted), paths)
+    restored = restore_agent(services_with(stage, connector, check_trust=untrusted), paths)
 
     assert (bool(restored.actions), restored.error) == (crashed, None)
     assert connector.texts == []
@@ -234,7 +234,7 @@ def test_restore_leaves_a_closed_agents_texts_to_whoever_asks(stage: Any) -> Non
     stage.append(paths, "session.state", {"from": "created", "to": "terminated", "reason": "close"})
     connector = Connector("refuses")
 
-    assert restore_agent(world_with(stage, connector), paths).actions == ()
+    assert restore_agent(services_with(stage, connector), paths).actions == ()
     assert connector.moods == ["refuses"]
 
 
@@ -247,7 +247,7 @@ def test_a_text_without_a_name_does_not_keep_restore_from_the_others(stage: Any)
     paths.state.unlink()
     connector = Connector()
 
-    restored = restore_agent(world_with(stage, connector), paths)
+    restored = restore_agent(services_with(stage, connector), paths)
 
     assert restored.error is None
     assert connector.texts == ["two"]
@@ -260,7 +260,7 @@ def test_while_a_turn_runs_nobody_else_hands_out(stage: Any) -> None:
     connector = Connector()
 
     with locks.hold(paths.turn), pytest.raises(Busy):
-        deliver(world_with(stage, connector), paths)
+        deliver(services_with(stage, connector), paths)
 
     assert connector.texts == []
 
@@ -273,7 +273,7 @@ def test_a_closed_agents_last_words_are_handed_out(stage: Any) -> None:
     stage.append(paths, "session.state", change)
     connector = Connector()
 
-    deliver(world_with(stage, connector), paths)
+    deliver(services_with(stage, connector), paths)
 
     assert connector.texts == ["one"]
 
@@ -286,7 +286,7 @@ def test_a_closed_agents_refused_text_waits_and_its_log_takes_no_reason(stage: A
     stage.append(paths, "session.state", change)
     before = paths.log.read_bytes()
 
-    handed = deliver(world_with(stage, Connector("refuses")), paths)
+    handed = deliver(services_with(stage, Connector("refuses")), paths)
 
     assert handed.failed is not None
     assert paths.log.read_bytes() == before
@@ -302,10 +302,10 @@ def test_a_text_that_is_settled_while_its_hook_runs_is_recorded_once(stage: Any,
 
     def settling(document: dict[str, Any]) -> bool:
         if document["message_id"] == ids[0]:
-            settle(stage.world, paths, ids[0])
+            settle(stage.services, paths, ids[0])
         return connector(document)
 
-    handed = deliver(stage.world._replace(hand_out=settling), paths)
+    handed = deliver(stage.services._replace(deliver_text=settling), paths)
 
     assert handed.failed is None
     assert connector.texts[-1] == "two"
@@ -325,10 +325,10 @@ def test_a_text_that_is_settled_while_an_earlier_one_is_handed_out_is_not_handed
 
     def settling(document: dict[str, Any]) -> bool:
         if document["message_id"] == ids[0]:
-            settle(stage.world, paths, ids[1])
+            settle(stage.services, paths, ids[1])
         return connector(document)
 
-    deliver(stage.world._replace(hand_out=settling), paths)
+    deliver(stage.services._replace(deliver_text=settling), paths)
 
     assert connector.texts == ["one", "three"]
     assert stage.events(paths).count("outgoing.delivered") == 3
@@ -339,15 +339,15 @@ def test_somebody_else_may_say_that_a_text_was_taken(stage: Any) -> None:
     paths = talker(stage)
     first, second = put(stage, paths, "one", "two")
 
-    settle(stage.world, paths, second)
+    settle(stage.services, paths, second)
     assert left(stage, paths) == ["one"]
     before = paths.log.read_bytes()
-    settle(stage.world, paths, second)
+    settle(stage.services, paths, second)
     assert paths.log.read_bytes() == before
     with pytest.raises(UsageError, match="has no outgoing text") as refused:
-        settle(stage.world, paths, stage.ids.agent())
+        settle(stage.services, paths, stage.ids.agent())
     assert refused.value.kind == "no-such-message"
-    settle(stage.world, paths, first)
+    settle(stage.services, paths, first)
     assert left(stage, paths) == []
 
 
@@ -356,12 +356,12 @@ def test_several_texts_and_all_of_them_may_be_said_to_be_taken(stage: Any) -> No
     paths = talker(stage)
     first, second, _third = put(stage, paths, "one", "two", "three")
     with pytest.raises(UsageError):
-        settle(stage.world, paths, first, stage.ids.agent())
+        settle(stage.services, paths, first, stage.ids.agent())
     assert left(stage, paths) == ["one", "two", "three"]
 
-    settle(stage.world, paths, second, first)
+    settle(stage.services, paths, second, first)
     assert left(stage, paths) == ["three"]
-    assert [settle_all(stage.world, paths) for _ in range(2)] == [1, 0]
+    assert [settle_all(stage.services, paths) for _ in range(2)] == [1, 0]
     assert left(stage, paths) == []
 
 
@@ -388,9 +388,9 @@ def test_whatever_a_hook_does_no_text_is_lost_doubled_or_reordered(
     said = [f"text {number}" for number in range(count)]
     put(stage, paths, *said)
     connector = Connector(*moods)
-    world = world_with(stage, connector, disk=Disk(Durability.NEVER))
+    services = services_with(stage, connector, disk=Disk(Durability.NEVER))
     for _ in range(len(moods) + 1):
         with suppress(Died):
-            deliver(world, paths)
+            deliver(services, paths)
         assert connector.texts + left(stage, paths) == said
     assert connector.texts == said

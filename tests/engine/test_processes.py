@@ -240,7 +240,7 @@ def test_a_recorded_turn_that_is_killed_leaves_a_stream_that_nobody_needs(stage:
     process.kill()
     process.communicate()
     (left,) = paths.transcripts.rglob("*.stream")
-    assert restore_agent(stage.world, paths).error is None
+    assert restore_agent(stage.services, paths).error is None
     assert "transcript.synced" not in stage.events(paths)
     # The killed turn left no transcript, so the script begins again; sleeping is instant here.
     assert stage.send(paths, "again", record=True).outcome == "completed"

@@ -33,8 +33,8 @@ def apply(stage: Any, work: Path, paths: Any = None) -> tuple[Any, list[str]]:
     """Apply the profile as a turn does; return the agent and what the person was told."""
     paths = paths or stage.new(provider="claude", profile="good", cwd=str(work))
     told: list[str] = []
-    world = stage.world._replace(tell=told.append)
-    apply_profile(world, paths, stage.state(paths), ClaudeProvider())
+    services = stage.services._replace(notify_user=told.append)
+    apply_profile(services, paths, stage.state(paths), ClaudeProvider())
     return paths, told
 
 
@@ -151,10 +151,10 @@ def test_in_a_home_a_profile_is_no_setting_of_the_user(
     folder.mkdir(parents=True)
     env = Environment(BytesIO(), StringIO(), StringIO(), {}, folder, home)
     paths = stage.new(provider="claude", profile="good", cwd=str(folder))
-    world = stage.world._replace(is_private=partial(is_private, env))
+    services = stage.services._replace(is_private=partial(is_private, env))
 
     with pytest.raises(Invalid, match="is where settings are kept") as refused:
-        apply_profile(world, paths, stage.state(paths), ClaudeProvider())
+        apply_profile(services, paths, stage.state(paths), ClaudeProvider())
 
     assert refused.value.kind == "private-folder"
     assert "cwd=DIR" in (refused.value.hint or "")

@@ -111,7 +111,7 @@ def test_turns_made_in_the_real_client_are_logged_before_the_next_one(
     sound(paths)
     assert texts(stage, paths)[2:4] == ["?mine", "yours"]
     before = paths.log.read_bytes()
-    assert restore_agent(stage.world, paths).actions == ("suspended",)
+    assert restore_agent(stage.services, paths).actions == ("suspended",)
     stage.send(paths, "three")
     assert texts(stage, paths).count("yours") == 1
     assert paths.log.read_bytes().startswith(before)
@@ -156,17 +156,17 @@ def test_resume_places_what_is_missing_and_starts_nothing(
 ) -> None:
     """On another machine, say; a refusal leaves the session suspended."""
     stage.send(paths, "one")
-    suspend(stage.world, paths)
+    suspend(stage.services, paths)
     file = main_file(stage, paths)
     kept = file.read_bytes()
     file.unlink()
     program(place='raise ProviderError("it is open", kind="session-open")')
     with pytest.raises(ProviderError) as refused:
-        resume(stage.world, paths)
+        resume(stage.services, paths)
     assert refused.value.kind == "session-open"
     assert stage.state(paths).session.state == "suspended"
     program()
-    assert resume(stage.world, paths).session.state == "active"
+    assert resume(stage.services, paths).session.state == "active"
     assert file.read_bytes() == kept
     sound(paths)
 
@@ -330,7 +330,7 @@ def test_a_reset_gives_the_next_turn_a_native_session_of_its_own(
     stage.send(paths, "one")
     old = main_file(stage, paths)
     before = stage.state(paths).native["id"]
-    reset(stage.world, paths, "anew")
+    reset(stage.services, paths, "anew")
     assert stage.events(paths)[-2:] == ["native.changed", "history.reset"]
     state = stage.state(paths)
     assert state.native["id"] != before
@@ -380,7 +380,7 @@ def test_tokens_and_cost_are_recorded_and_summed(stage: Any, program: Any, name:
 def test_a_suspension_needs_no_client(stage: Any, paths: Any) -> None:
     """No session is opened for a blob that nobody needs."""
     stage.send(paths)
-    assert suspend(stage.world, paths).session.provider_state == b""
+    assert suspend(stage.services, paths).session.provider_state == b""
     assert stage.send(paths).outcome == "completed"
     sound(paths)
 
@@ -405,11 +405,11 @@ def test_what_was_streamed_before_a_crash_is_kept(stage: Any, program: Any, who:
     if who == "send":
         stage.send(paths, "again")
     else:
-        assert restore_agent(stage.world, paths).error is None
+        assert restore_agent(stage.services, paths).error is None
     assert "half of an ans" in texts(stage, paths)
     assert list(paths.transcripts.rglob("*.stream")) == []
-    assert restore_agent(stage.world, paths).error is None
-    assert restore_agent(stage.world, paths).actions == ()
+    assert restore_agent(stage.services, paths).error is None
+    assert restore_agent(stage.services, paths).actions == ()
     sound(paths)
 
 
@@ -444,7 +444,7 @@ def test_a_call_that_only_the_stream_knew_when_all_died_is_kept_and_answered(
     half = orjson.loads(begun.replace(b":call", b":half").replace(b'"t1"', b'"t2"'))
     half["block"] |= {"status": "pending", "input": {}}
     stream_file.write_bytes(stream_file.read_bytes() + orjson.dumps({**half, "blockId": "d"}))
-    assert restore_agent(stage.world, paths).error is None
+    assert restore_agent(stage.services, paths).error is None
     made = [one["data"]["block"] for one in stage.log(paths) if one["event"] == "block"][1:]
     assert [(one["type"], one["toolUseId"], one.get("status")) for one in made] == [
         ("tool_use", "t1", "running"),
@@ -452,7 +452,7 @@ def test_a_call_that_only_the_stream_knew_when_all_died_is_kept_and_answered(
         ("tool_use", "t1", "error"),
     ]
     assert made[1]["synthetic"]
-    assert restore_agent(stage.world, paths).actions == ()
+    assert restore_agent(stage.services, paths).actions == ()
     sound(paths)
 
 
@@ -462,7 +462,7 @@ def test_such_a_call_gives_way_to_the_one_that_the_client_writes_down_after_all(
     """A client that lived on told its file, under an id that the stream did not know."""
     paths = stage.new(provider=program(body=CALLING))
     died_calling(stage, paths)
-    assert restore_agent(stage.world, paths).error is None
+    assert restore_agent(stage.services, paths).error is None
     native = stage.state(paths).native["id"]
     call = {"toolName": "T", "toolUseId": "t1", "input": {"a": 1}, "status": "success"}
     result = {"toolUseId": "t1", "output": "done", "isError": False}
@@ -540,8 +540,8 @@ def test_a_turn_that_dies_between_any_two_appends_is_gone_on_from(
     for moment in kept:
         put(paths, moment)
         file.write_bytes(native)
-        assert restore_agent(stage.world, paths).error is None
-        assert restore_agent(stage.world, paths).actions == ()
+        assert restore_agent(stage.services, paths).error is None
+        assert restore_agent(stage.services, paths).actions == ()
         assert stage.send(paths, "after").outcome == "completed"
         said = texts(stage, paths)
         assert whole <= {*said, "tool_use running"}, set(whole) - set(said)
@@ -557,9 +557,9 @@ def test_a_reset_that_dies_in_the_middle_sends_no_old_turn_after_a_marker(
     """Either both stand in the log, or no marker does."""
     stage.send(paths, "one")
     native = stage.state(paths).native["id"]
-    for moment in snapshots(stage, paths, lambda: reset(stage.world, paths)):
+    for moment in snapshots(stage, paths, lambda: reset(stage.services, paths)):
         put(paths, moment)
-        assert restore_agent(stage.world, paths).error is None
+        assert restore_agent(stage.services, paths).error is None
         if "history.reset" in stage.events(paths):
             assert stage.state(paths).native["id"] != native
 
@@ -582,9 +582,9 @@ def test_a_rewritten_copy_that_the_log_names_is_put_in_place(
     put(paths, {**moment, f"transcripts/{name}": old, copy: new})
     program()
     if who == "restore":
-        planned = restore_agent(stage.world, paths, dry_run=True).actions
+        planned = restore_agent(stage.services, paths, dry_run=True).actions
         assert f"put {name} in place" in planned
-        assert restore_agent(stage.world, paths).actions == planned
+        assert restore_agent(stage.services, paths).actions == planned
         assert (paths.transcripts / name).read_bytes() == new
     assert stage.send(paths, "three").outcome == "completed"
     assert list(paths.transcripts.glob(".tmp-*")) == []

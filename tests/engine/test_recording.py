@@ -296,7 +296,7 @@ def test_no_provider_is_handed_a_stream(stage: Any, plugin: Any) -> None:
     for path in kept(paths):
         path.unlink()
     assert stage.send(paths, "three").response == f"restored {native}.jsonl"
-    suspend(stage.world, paths)
+    suspend(stage.services, paths)
 
 
 def crashed_turn(stage: Any) -> dict[str, Any]:
@@ -412,7 +412,7 @@ def test_a_disk_that_refuses_the_stream_is_as_one_that_refuses_the_log(
     assert len(data) > 3000
     assert data.endswith(b"\n")
     said = "".join(e.get("delta", "") for e in map(orjson.loads, data.splitlines()))
-    assert restore_agent(stage.world, paths).error is None
+    assert restore_agent(stage.services, paths).error is None
     assert problems(paths) == []
     assert kept(paths) == []
     findings: list[Finding] = []

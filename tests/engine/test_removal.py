@@ -50,7 +50,7 @@ def test_a_removal_is_durable_before_anything_is_deleted(stage: Any, steps: list
     paths = stage.new()
     steps.clear()
 
-    remove_agent(stage.world, paths)
+    remove_agent(stage.services, paths)
 
     assert steps == ["to agents", "fsync agents", "rmdir"]
 
@@ -71,7 +71,7 @@ def test_a_suspension_is_durable_before_the_agent_moves(
     (stage.root / "archive").mkdir(0o700)
     steps.clear()
 
-    archive_agent(stage.world._replace(disk=Disk(durability)), paths)
+    archive_agent(stage.services._replace(disk=Disk(durability)), paths)
 
     assert [step for step in steps if step in CONFIRMED] == wanted
 
@@ -97,19 +97,19 @@ def test_a_removal_that_is_not_confirmed_deletes_nothing_and_is_not_tried_again(
     """The bytes wait for `restore`; the next agent is not touched at all."""
     first, second = stage.new(), stage.new()
     before = {path.name: path.read_bytes() for path in first.folder.iterdir()}
-    world = stage.world
+    services = stage.services
     asked = refuse(monkeypatch, "agents")
 
     for paths in (first, second):
         with pytest.raises(Uncertain):
-            remove_agent(world, paths)
+            remove_agent(services, paths)
 
     assert asked == ["agents"]
-    (rest,) = (path for path in world.layout.agents.iterdir() if path.name.startswith(".tmp-"))
+    (rest,) = (path for path in services.layout.agents.iterdir() if path.name.startswith(".tmp-"))
     assert before.items() <= {path.name: path.read_bytes() for path in rest.iterdir()}.items()
     assert second.folder.is_dir()
     monkeypatch.undo()
-    assert sweep_root(stage.world) == [rest]
+    assert sweep_root(stage.services) == [rest]
 
 
 def test_an_archiving_that_is_not_confirmed_is_said_and_not_tried_again(
@@ -117,15 +117,15 @@ def test_an_archiving_that_is_not_confirmed_is_said_and_not_tried_again(
 ) -> None:
     """The agent stands in one of both places, whole."""
     first, second = stage.new(), stage.new()
-    world = stage.world
+    services = stage.services
     asked = refuse(monkeypatch, "archive")
 
     for paths in (first, second):
         with pytest.raises(Uncertain):
-            archive_agent(world, paths)
+            archive_agent(services, paths)
 
     assert asked.count("archive") == 1
-    assert (world.layout.archive / first.id / "events.jsonl").exists()
+    assert (services.layout.archive / first.id / "events.jsonl").exists()
     assert second.folder.is_dir()
 
 
@@ -142,7 +142,7 @@ def test_a_rename_that_is_refused_changes_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", refusing)
         with pytest.raises(NotRecorded):
-            act(stage.world, paths)
+            act(stage.services, paths)
 
     assert stage.send(paths, "still here").response == "still here"
 
@@ -175,7 +175,7 @@ def test_where_no_folder_is_renamed_the_log_is_removed_after_all_but_the_locks(
     stage.send(paths)
     layered.clear()
 
-    remove_agent(stage.world, paths)
+    remove_agent(stage.services, paths)
 
     order = [name for name in layered if not name.startswith(".tmp-")]
     assert order[-3] == "events.jsonl"
@@ -199,11 +199,11 @@ def test_an_agent_that_is_half_removed_can_be_removed(
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", refusing)
         with pytest.raises(NotRecorded):
-            remove_agent(stage.world, paths)
+            remove_agent(stage.services, paths)
     assert "events.jsonl" not in layered
     assert stage.state(paths).counters["turns"] == 1
 
-    remove_agent(stage.world, paths)
+    remove_agent(stage.services, paths)
 
     assert not paths.folder.exists()
 
@@ -227,12 +227,12 @@ def test_where_no_folder_is_renamed_an_archived_agent_is_a_copy_that_appears_who
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", refusing)
         with pytest.raises(NotRecorded, match="No space"):
-            archive_agent(stage.world, paths)
+            archive_agent(stage.services, paths)
     assert list(archive.iterdir()) == []
     assert "events.jsonl" not in layered or stage.state(paths)
     before = {path.name: path.read_bytes() for path in paths.folder.iterdir() if path.is_file()}
 
-    archive_agent(stage.world, paths)
+    archive_agent(stage.services, paths)
 
     after = {
         path.name: path.read_bytes() for path in (archive / paths.id).iterdir() if path.is_file()
@@ -253,22 +253,22 @@ def test_what_cannot_be_deleted_is_left_to_restore(
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", refusing)
         with pytest.raises(NotRecorded, match="is gone, but not all of its files") as raised:
-            remove_agent(stage.world, paths)
+            remove_agent(stage.services, paths)
 
     assert raised.value.kind == "half-removed"
     assert "restore" in (raised.value.hint or "")
     assert not paths.folder.exists()
-    assert len(sweep_root(stage.world)) == 1
+    assert len(sweep_root(stage.services)) == 1
 
 
 @pytest.mark.parametrize("act", [remove_agent, archive_agent, unarchive_agent])
 def test_an_agent_that_went_meanwhile_is_nobody(stage: Any, act: Any) -> None:
     """Between being named and being locked."""
     paths = stage.new()
-    remove_agent(stage.world, paths)
+    remove_agent(stage.services, paths)
 
     with pytest.raises(NoSuchAgent):
-        act(stage.world, paths)
+        act(stage.services, paths)
     assert not paths.folder.exists()
 
 
@@ -279,7 +279,7 @@ def test_a_running_turn_keeps_its_agent(stage: Any, act: Any) -> None:
     before = stage.tree()
 
     with locks.hold(paths.turn), pytest.raises(Busy):
-        act(stage.world, paths)
+        act(stage.services, paths)
 
     assert {path for path in stage.tree() if not path.endswith(".lock")} == {
         *(path for path in before if not path.endswith(".lock")),

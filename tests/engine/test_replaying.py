@@ -152,8 +152,8 @@ def test_the_state_at_each_record_is_that_of_a_log_that_ends_there(
     """By its number, for a session with everything in it, and the same as a reader folds."""
     paths = stage.script("tools.jsonl")
     stage.send(paths, "one")
-    suspend(stage.world, paths)
-    resume(stage.world, paths)
+    suspend(stage.services, paths)
+    resume(stage.services, paths)
     stage.enqueue(paths, "three")
     lines = paths.log.read_bytes().splitlines(keepends=True)
     for number in range(1, len(lines) + 1):

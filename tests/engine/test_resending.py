@@ -40,7 +40,7 @@ class Pair:
 
     def turn(self) -> None:
         """Have the teller take a turn whose end the other is to hear of; keep what is said."""
-        world = self.stage.world._replace(tell=self.told.append)
+        services = self.stage.services._replace(notify_user=self.told.append)
         if self.asks:
             data = {
                 "message_id": self.stage.ids.agent(),
@@ -52,10 +52,10 @@ class Pair:
             self.stage.append(self.teller, "message.enqueued", data)
         content = [{"type": "text", "text": "go"}]
         if self.asks:
-            send(world, self.teller, content, lambda _event: None)
+            send(services, self.teller, content, lambda _event: None)
         else:
             with pytest.raises(ProviderError):
-                send(world, self.teller, content, lambda _event: None)
+                send(services, self.teller, content, lambda _event: None)
 
     @property
     def heard(self) -> list[str]:
@@ -69,12 +69,12 @@ class Archived:
 
     def begin(self, pair: Pair) -> None:
         """Have the hearer hear nothing."""
-        archive_agent(pair.stage.world, pair.hearer)
+        archive_agent(pair.stage.services, pair.hearer)
 
     def end(self, pair: Pair) -> None:
         """Have it hear again."""
-        archived = pair.stage.world.layout.agent(pair.hearer.id, archived=True)
-        unarchive_agent(pair.stage.world, archived)
+        archived = pair.stage.services.layout.agent(pair.hearer.id, archived=True)
+        unarchive_agent(pair.stage.services, archived)
 
 
 class Unwritable:
@@ -129,33 +129,33 @@ def test_what_could_not_be_told_is_told_by_the_restoration_of_either_side(
     assert pair.heard == before
 
     one, other = (getattr(pair, side), pair.hearer if side == "teller" else pair.teller)
-    (planned,) = restore_all(pair.stage.world, [one], dry_run=True)
+    (planned,) = restore_all(pair.stage.services, [one], dry_run=True)
     assert any("could not" in action for action in planned.actions)
     for paths in (one, one, other):
-        restore_agent(pair.stage.world, paths)
+        restore_agent(pair.stage.services, paths)
 
     assert pair.heard == before * 3
     assert pair.stage.state(pair.teller).unsent == {}
     logs = [pair.hearer.log.read_bytes(), pair.teller.log.read_bytes()]
     for paths in (other, one):
-        assert restore_agent(pair.stage.world, paths).actions == ()
+        assert restore_agent(pair.stage.services, paths).actions == ()
     assert [pair.hearer.log.read_bytes(), pair.teller.log.read_bytes()] == logs
     assert [str(p) for p in validate([pair.stage.root]) if p.fails] == []
 
 
 def test_a_restoration_of_all_agents_tells_it_whichever_comes_first(pair: Pair) -> None:
     """The agents of a root stand in the order of their ids."""
-    archive_agent(pair.stage.world, pair.hearer)
+    archive_agent(pair.stage.services, pair.hearer)
     pair.turn()
     Archived().end(pair)
     for order in ([pair.hearer, pair.teller], [pair.teller, pair.hearer]):
-        list(restore_all(pair.stage.world, order))
+        list(restore_all(pair.stage.services, order))
         assert len(pair.heard) == 1
 
 
 def test_a_restoration_that_dies_between_both_logs_tells_nothing_twice(pair: Pair) -> None:
     """The message is in one log, and not settled in the other."""
-    archive_agent(pair.stage.world, pair.hearer)
+    archive_agent(pair.stage.services, pair.hearer)
     pair.turn()
     Archived().end(pair)
     state = pair.stage.state(pair.teller)
@@ -163,7 +163,7 @@ def test_a_restoration_that_dies_between_both_logs_tells_nothing_twice(pair: Pai
     pair.stage.append(pair.hearer, "message.enqueued", entry["message"])
 
     for paths in (pair.teller, pair.hearer):
-        restore_agent(pair.stage.world, paths)
+        restore_agent(pair.stage.services, paths)
 
     assert len(pair.heard) == 1
     assert pair.stage.state(pair.teller).unsent == {}
@@ -173,25 +173,25 @@ def test_a_restoration_that_dies_between_both_logs_tells_nothing_twice(pair: Pai
 def test_nobody_is_told_who_is_gone_for_good(pair: Pair, how: str) -> None:
     """And nothing is kept for them."""
     if pair.asks or how == "removed":
-        archive_agent(pair.stage.world, pair.hearer)
+        archive_agent(pair.stage.services, pair.hearer)
         pair.turn()
         Archived().end(pair)
         if how == "closed":
-            close(pair.stage.world, pair.hearer)
+            close(pair.stage.services, pair.hearer)
         else:
-            remove_agent(pair.stage.world, pair.hearer)
-        restore_agent(pair.stage.world, pair.teller)
+            remove_agent(pair.stage.services, pair.hearer)
+        restore_agent(pair.stage.services, pair.teller)
         assert pair.stage.state(pair.teller).unsent == {}
 
 
 def test_the_records_are_as_their_schemas_say(pair: Pair) -> None:
     """And state.json has what is unsent, so that a restoration need not read whole logs."""
-    archive_agent(pair.stage.world, pair.hearer)
+    archive_agent(pair.stage.services, pair.hearer)
     pair.turn()
     Archived().end(pair)
     document = pair.teller.folder / "state.json"
     assert b'"unsent"' in document.read_bytes()
-    restore_agent(pair.stage.world, pair.teller)
+    restore_agent(pair.stage.services, pair.teller)
     assert b'"unsent"' not in document.read_bytes()
     records = [r for r in pair.stage.log(pair.teller) if r["event"].startswith("message.")]
     assert [fault for record in records for fault in undeclared("event", record)] == []
@@ -210,7 +210,7 @@ def test_what_a_message_of_a_log_may_say_is_bounded(stage: Any) -> None:
         "sync": True,
     }
     stage.append(teller, "message.unsent", {"to": hearer.id, "message": forged})
-    restore_agent(stage.world, hearer)
+    restore_agent(stage.services, hearer)
     (waiting,) = stage.state(hearer).pending
     assert (waiting["sender"], waiting["kind"]) == (teller.id, "system")
     assert not waiting.keys() & {"sync", "permissionMode", "spawn"}
@@ -224,7 +224,7 @@ def test_what_a_bundle_could_not_tell_is_told_to_nobody(stage: Any) -> None:
     stage.append(teller, "message.unsent", {"to": hearer.id, "message": message})
     stage.append(teller, "agent.set", {"values": {"cwd": "/w"}, "reason": "import"})
     for paths in (hearer, teller):
-        restore_agent(stage.world, paths)
+        restore_agent(stage.services, paths)
     assert stage.state(hearer).pending == []
 
 
@@ -246,27 +246,27 @@ def test_a_parent_is_told_of_a_first_turn_by_the_subagents_restoration_too(
     stage.append(child, "message.enqueued", first)
     running = {"child": child.id, "name": "fox", "status": "running"}
     stage.append(parent, "agent.spawned", running)
-    archive_agent(stage.world, parent)
+    archive_agent(stage.services, parent)
     with pytest.raises(ProviderError):
         stage.send(child, "more")
-    unarchive_agent(stage.world, stage.world.layout.agent(parent.id, archived=True))
+    unarchive_agent(stage.services, stage.services.layout.agent(parent.id, archived=True))
 
     for _ in range(2):
-        restore_agent(stage.world, child)
+        restore_agent(stage.services, child)
 
     state = stage.state(parent)
     assert state.children == {}
     (block,) = [r["data"]["block"] for r in stage.log(parent) if r["event"] == "block"]
     assert (block["status"], len(state.pending)) == ("error", 2)
     before = parent.log.read_bytes()
-    restore_agent(stage.world, parent)
+    restore_agent(stage.services, parent)
     assert parent.log.read_bytes() == before
 
 
 def test_an_ephemeral_agent_stays_until_it_has_told_its_sender(stage: Any) -> None:
     """Its log is where the answer stands."""
     hearer, teller = stage.new(), stage.new(ephemeral=True)
-    archive_agent(stage.world, hearer)
+    archive_agent(stage.services, hearer)
     data = {
         "message_id": stage.ids.agent(),
         "sender": hearer.id,
@@ -277,7 +277,7 @@ def test_an_ephemeral_agent_stays_until_it_has_told_its_sender(stage: Any) -> No
     stage.append(teller, "message.enqueued", data)
     stage.send(teller, "go")
     assert Path(teller.folder).exists()
-    unarchive_agent(stage.world, stage.world.layout.agent(hearer.id, archived=True))
-    restore_agent(stage.world, teller)
+    unarchive_agent(stage.services, stage.services.layout.agent(hearer.id, archived=True))
+    restore_agent(stage.services, teller)
     assert len(stage.state(hearer).pending) == 1
     assert not Path(teller.folder).exists()

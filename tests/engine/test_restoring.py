@@ -75,7 +75,7 @@ def test_a_person_whose_turn_died_is_told_once(stage: Any) -> None:
     paths = stage.new(connector="telegram", user="42", channel="c")
     turn = crash(stage, paths)
     before = len(stage.log(paths))
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     records = added(stage, paths, before)
     assert [r["event"] for r in records] == [
         "turn.aborted",
@@ -94,7 +94,7 @@ def test_a_person_whose_turn_died_is_told_once(stage: Any) -> None:
     }
     assert records[0]["data"] == {"turn_id": turn, "reason": "crash"}
     log = paths.log.read_bytes()
-    assert restore_agent(stage.world, paths).actions == ()
+    assert restore_agent(stage.services, paths).actions == ()
     assert paths.log.read_bytes() == log
     assert is_sound(stage)
 
@@ -108,7 +108,7 @@ def test_nobody_is_told_that_a_scheduled_turn_died(stage: Any, wanted: dict[str,
     paths = stage.new(**wanted)
     crash(stage, paths)
     before = len(stage.log(paths))
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     events = [r["event"] for r in added(stage, paths, before)]
     assert events == ["turn.aborted", "message.delivered", "session.state"]
 
@@ -121,7 +121,7 @@ def test_a_parent_is_told_that_its_subagent_died_exactly_once(stage: Any, order:
     child = stage.new(kind="subagent", parent=parent.id, name="reviewer")
     crash(stage, child)
     both = [parent, child][::order]
-    actions = [a for one in restore_all(stage.world, both) for a in one.actions]
+    actions = [a for one in restore_all(stage.services, both) for a in one.actions]
     assert f"told its parent {parent.id}" in actions
     (message,) = stage.state(parent).pending
     assert (message["sender"], message["kind"]) == (child.id, "system")
@@ -132,7 +132,7 @@ def test_a_parent_is_told_that_its_subagent_died_exactly_once(stage: Any, order:
         }
     ]
     log = parent.log.read_bytes()
-    assert [one.actions for one in restore_all(stage.world, both)] == [(), ()]
+    assert [one.actions for one in restore_all(stage.services, both)] == [(), ()]
     assert parent.log.read_bytes() == log
     assert is_sound(stage)
 
@@ -157,7 +157,7 @@ def test_a_parent_that_is_gone_is_named(stage: Any, how: str) -> None:
         log = child.log.read_bytes().replace(parent.id.encode(), child.id.encode())
         child.log.write_bytes(log)
         child.state.unlink()
-    done = restore_agent(stage.world, child)
+    done = restore_agent(stage.services, child)
     assert done.error is None
     named = child.id if how == "itself" else parent.id
     said = "cannot be told now" if how == "unreadable" else "is gone, and was not told"
@@ -186,9 +186,9 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
     take_step = restore.take_step
     monkeypatch.setattr(restore, "take_step", dying)
     with pytest.raises(KeyboardInterrupt):
-        restore_agent(stage.world, paths)
+        restore_agent(stage.services, paths)
     monkeypatch.undo()
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     events = stage.events(paths)
     assert events[-6:] == [
         "block",
@@ -210,7 +210,7 @@ def test_calls_that_will_never_return_are_answered_with_a_marked_result(stage: A
     blocks = [call("open"), call("answered"), result("answered"), call("over", "error"), subagent]
     turn = crash(stage, paths, *blocks)
     before = len(stage.log(paths))
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     records = [r["data"] for r in added(stage, paths, before) if r["event"] == "block"]
     assert {record["turn_id"] for record in records} == {turn}
     answer, closed, lost = (record["block"] for record in records)
@@ -228,7 +228,7 @@ def test_a_message_that_only_waits_causes_no_notice_and_is_not_run(stage: Any) -
     stage.send(paths)
     message = stage.enqueue(paths, "later")
     before = len(stage.log(paths))
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     assert [r["event"] for r in added(stage, paths, before)] == ["session.state"]
     assert [m["messageId"] for m in stage.state(paths).pending] == [message]
 
@@ -246,7 +246,7 @@ def test_at_boot_each_active_session_that_no_process_holds_is_suspended(stage: A
 
     agents = [active, crashed, held, created, suspended, closed]
     with hold_turn(held):
-        states = [one.state for one in restore_all(stage.world, agents)]
+        states = [one.state for one in restore_all(stage.services, agents)]
 
     assert states == ["suspended", "suspended", "active", "created", "suspended", "terminated"]
     for paths in (active, crashed):
@@ -267,10 +267,10 @@ def test_a_dry_run_says_what_will_be_done_and_writes_nothing(stage: Any) -> None
     paths.history.unlink()
     (paths.folder / ".tmp-state.json-0a").write_bytes(b"x")
     before = {p: p.stat().st_mtime_ns for p in stage.root.rglob("*")}
-    said = restore_agent(stage.world, paths, dry_run=True)
+    said = restore_agent(stage.services, paths, dry_run=True)
     assert {p: p.stat().st_mtime_ns for p in stage.root.rglob("*")} == before
     assert not paths.turn.exists()
-    done = restore_agent(stage.world, paths)
+    done = restore_agent(stage.services, paths)
     assert said.actions == done.actions
     assert "suspended" in said.actions
     assert "rebuilt history.jsonl" in said.actions
@@ -297,10 +297,10 @@ def test_leftovers_of_dead_writers_are_removed_and_nothing_else(stage: Any) -> N
     link.symlink_to(keep)
     (left[1] / "events.jsonl").write_bytes(b"{")
     inside = {left[2].name, left[3].name}
-    assert set(sweep_root(stage.world, dry_run=True)) == {left[0], left[1], link}
+    assert set(sweep_root(stage.services, dry_run=True)) == {left[0], left[1], link}
     assert left[0].exists()
-    assert set(sweep_root(stage.world)) == {left[0], left[1], link}
-    actions = restore_agent(stage.world, paths).actions
+    assert set(sweep_root(stage.services)) == {left[0], left[1], link}
+    actions = restore_agent(stage.services, paths).actions
     assert {a.removeprefix("removed ") for a in actions if a.startswith("removed")} == inside
     assert not any(path.exists() for path in left)
     assert (keep / "file").read_text() == "precious"
@@ -311,9 +311,9 @@ def test_a_living_writer_keeps_its_temporary_files(stage: Any) -> None:
     left = stage.root / "agents" / ".tmp-x-01"
     stage.new()
     left.mkdir()
-    with locks.hold(stage.world.layout.create_lock):
+    with locks.hold(stage.services.layout.create_lock):
         assert left.exists()
-    assert sweep_root(stage.world) == [left]
+    assert sweep_root(stage.services) == [left]
 
 
 @pytest.mark.parametrize("gone", [(), ("state.json",), ("session.json",), ("history.jsonl",)])
@@ -328,10 +328,10 @@ def test_a_lost_first_record_is_made_again_from_the_descriptor(
     first, rest = paths.log.read_bytes().split(b"\n", 1)
     paths.log.write_bytes(b"?" * len(first) + b"\n" + rest)
     who = orjson.loads(paths.descriptor.read_bytes())
-    done = restore_agent(stage.world, paths)
+    done = restore_agent(stage.services, paths)
     assert (done.error, done.lossy) == (None, True)
     assert "rebuilt the first record" in done.actions
-    again = restore_agent(stage.world, paths)
+    again = restore_agent(stage.services, paths)
     assert (again.actions, again.lossy) == ((), True)
     for name in ("descriptor.json", "state.json", "session.json"):
         (paths.folder / name).unlink()
@@ -349,7 +349,7 @@ def test_who_an_agent_is_is_never_guessed(stage: Any) -> None:
     paths.log.write_bytes(b"?" * len(first) + b"\n" + rest)
     paths.descriptor.unlink()
     tree = stage.tree()
-    done = restore_agent(stage.world, paths)
+    done = restore_agent(stage.services, paths)
     assert done.error is not None
     assert done.error.kind == "invalid"
     assert stage.tree() == tree
@@ -364,7 +364,7 @@ def test_a_tail_that_lacks_only_its_newline_is_part_of_what_is_restored(stage: A
     with paths.log.open("rb+") as stream:
         stream.truncate(paths.log.stat().st_size - 1)
     paths.state.unlink()
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     assert stage.events(paths)[-3:] == ["turn.complete", "message.delivered", "session.state"]
     assert is_sound(stage)
 
@@ -374,7 +374,7 @@ def test_an_unreadable_derived_file_is_made_again(stage: Any) -> None:
     paths = stage.new()
     paths.history.chmod(0)
     paths.history.write_bytes(b"") if os.geteuid() == 0 else None
-    assert restore_agent(stage.world, paths).actions == ("rebuilt history.jsonl",)
+    assert restore_agent(stage.services, paths).actions == ("rebuilt history.jsonl",)
     assert paths.history.stat().st_mode & 0o777 == 0o600
 
 
@@ -396,7 +396,7 @@ def test_a_hundred_agents_of_which_ten_are_damaged(stage: Any) -> None:
     """Ten are reported, 90 keep every byte and time, and a second run changes nothing."""
     first = stage.new()
     stage.send(first, "hello")
-    suspend(stage.world, first)
+    suspend(stage.services, first)
     agents = [first]
     pattern = first.id.encode()
     files = {path: path.read_bytes() for path in first.folder.rglob("*.json*")}
@@ -415,14 +415,14 @@ def test_a_hundred_agents_of_which_ten_are_damaged(stage: Any) -> None:
         paths.log.write_bytes(harm(paths.log.read_bytes()))
     before = _times(stage.root)
     reported = {}
-    for restored in restore_all(stage.world, agents):
+    for restored in restore_all(stage.services, agents):
         if restored.findings or restored.error or restored.actions:
             reported[restored.agent_id] = restored
     assert set(reported) == {paths.id for paths in damaged}
     changed = {path for path, seen in _times(stage.root).items() if before.get(path) != seen}
     assert {path.relative_to(stage.root).parts[1] for path in changed} <= set(reported)
     settled = _times(stage.root)
-    for restored in restore_all(stage.world, agents):
+    for restored in restore_all(stage.services, agents):
         assert restored.actions == (), restored
     assert _times(stage.root) == settled
 
@@ -455,7 +455,7 @@ def test_an_agent_that_goes_away_meanwhile_is_no_error_of_the_others(stage: Any)
     gone, here = stage.new(), stage.new()
     crash(stage, here)
     shutil.rmtree(gone.folder)
-    first, second = restore_all(stage.world, [gone, here])
+    first, second = restore_all(stage.services, [gone, here])
     assert first.error is not None
     assert second.state == "suspended"
 
@@ -464,16 +464,16 @@ def test_a_torn_tail_of_a_dead_writer_is_set_apart_once(stage: Any) -> None:
     """Then nobody reports it any more, and a second run appends nothing."""
     paths = stage.new()
     stage.send(paths)
-    suspend(stage.world, paths)
+    suspend(stage.services, paths)
     with paths.log.open("ab") as stream:
         stream.write(b'{"seq":11,"ts"')
-    said = restore_agent(stage.world, paths, dry_run=True)
-    done = restore_agent(stage.world, paths)
+    said = restore_agent(stage.services, paths, dry_run=True)
+    done = restore_agent(stage.services, paths)
     assert said.actions == done.actions == ("set an unfinished write apart",)
     assert not done.lossy
     assert read_agent(paths, whole=True).torn is False
     assert is_sound(stage)
-    assert restore_agent(stage.world, paths).actions == ()
+    assert restore_agent(stage.services, paths).actions == ()
 
 
 @pytest.mark.feature("T-06")
@@ -495,8 +495,8 @@ def test_a_parent_that_waits_to_be_restored_itself_is_told_all_the_same(
         parent.state.unlink()
     both = [parent, child][::order]
     told = f"told its parent {parent.id}"
-    assert told in [a for r in restore_all(stage.world, both, dry_run=True) for a in r.actions]
-    assert told in [a for r in restore_all(stage.world, both) for a in r.actions]
+    assert told in [a for r in restore_all(stage.services, both, dry_run=True) for a in r.actions]
+    assert told in [a for r in restore_all(stage.services, both) for a in r.actions]
     assert parent.log.read_bytes().count(b'"event":"restore"') == 1
     assert [m["sender"] for m in stage.state(parent).pending] == [child.id]
-    assert [r.actions for r in restore_all(stage.world, both)] == [(), ()]
+    assert [r.actions for r in restore_all(stage.services, both)] == [(), ()]

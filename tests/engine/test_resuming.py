@@ -44,7 +44,7 @@ def bring(stage: Any, provider: str) -> Any:
     """Return a suspended agent that has had one turn."""
     paths = stage.script("two-turns.jsonl") if provider == "script" else stage.new()
     stage.send(paths, "one")
-    suspend(stage.world, paths)
+    suspend(stage.services, paths)
     return paths
 
 
@@ -68,7 +68,7 @@ def test_a_session_goes_on_with_full_context_whatever_its_blob_is(
     """The second turn is the second turn, and the transcript holds the first one unchanged."""
     paths, other = bring(stage, provider), bring(stage, provider)
     stage.send(other, "two")
-    suspend(stage.world, other)
+    suspend(stage.services, other)
     (transcript,) = paths.transcripts.glob("*-*.jsonl")
     before = transcript.read_bytes()
     document = json.loads(paths.session.read_bytes())
@@ -93,7 +93,7 @@ def test_a_session_that_a_boot_suspended_has_no_blob_and_misses_nothing(
     """As after a crash: nobody asked the provider for one."""
     paths = stage.script("two-turns.jsonl") if provider == "script" else stage.new()
     stage.send(paths, "one")
-    assert restore_agent(stage.world, paths).state == "suspended"
+    assert restore_agent(stage.services, paths).state == "suspended"
     assert json.loads(paths.session.read_bytes())["provider_state"] == ""
     assert stage.send(paths, "two").response == WHOLE[provider][-1]
     assert [text for _, _, text in conversation(stage, paths)] == WHOLE[provider]
@@ -114,6 +114,6 @@ def test_a_blob_of_the_largest_size_is_handed_back_as_it_was_given(stage: Any, p
 
     paths = stage.new(provider="hoarding")
     stage.send(paths)
-    suspend(stage.world, paths)
+    suspend(stage.services, paths)
     assert stage.send(paths).response == hashlib.sha256(ANYTHING).hexdigest()
     assert stage.send(paths).response == "none"

@@ -18,7 +18,7 @@ from agentsdir.engine.close import archive_agent, unarchive_agent
 from agentsdir.engine.create import NewAgent, default_target, find_or_create
 from agentsdir.engine.lookup import each_agent
 from agentsdir.engine.restore import sweep_root
-from agentsdir.engine.services import World
+from agentsdir.engine.services import Services
 from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
 from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.files import Disk, Durability
@@ -54,11 +54,11 @@ def wanted(which: str) -> NewAgent:
     return NewAgent(login="me", cwd="/", **WANTED[which])  # type: ignore[arg-type]
 
 
-def close(world: World, agent_id: str) -> None:
+def close(services: Services, agent_id: str) -> None:
     """Terminate a session."""
-    with write_agent(world.layout.agent(agent_id), disk=world.disk) as writer:
+    with write_agent(services.layout.agent(agent_id), disk=services.disk) as writer:
         change = {"from": writer.state.session.state.value, "to": "terminated", "reason": "close"}
-        writer.append("session.state", change, world.now())
+        writer.append("session.state", change, services.now())
 
 
 class Routing(RuleBasedStateMachine):
@@ -71,7 +71,7 @@ class Routing(RuleBasedStateMachine):
         self.made = 0
         self.live: dict[str, str] = {}
         self.away: list[tuple[str, str]] = []
-        self.world = World(
+        self.services = Services(
             self.layout,
             lambda: "2026-01-02T03:04:05.000000Z",
             lambda _seconds: None,
@@ -97,7 +97,7 @@ class Routing(RuleBasedStateMachine):
     @rule(which=WHICH)
     def find(self, which: str) -> None:
         """Find or make: the one that is known, or a new one."""
-        target = find_or_create(self.world, wanted(which))
+        target = find_or_create(self.services, wanted(which))
         assert target.made == (which not in self.live)
         assert self.live.setdefault(which, target.paths.id) == target.paths.id
 
@@ -105,14 +105,14 @@ class Routing(RuleBasedStateMachine):
     def finish(self, which: str) -> None:
         """Close an agent: its key is free."""
         if which in self.live:
-            close(self.world, self.live.pop(which))
+            close(self.services, self.live.pop(which))
             self.find(which)
 
     @rule(which=WHICH)
     def put_away(self, which: str) -> None:
         """Archive an agent: its key is free."""
         if which in self.live:
-            archive_agent(self.world, self.layout.agent(self.live[which]))
+            archive_agent(self.services, self.layout.agent(self.live[which]))
             self.away.append((which, self.live.pop(which)))
 
     @rule()
@@ -123,10 +123,10 @@ class Routing(RuleBasedStateMachine):
             paths = self.layout.agent(agent_id, archived=True)
             if which in self.live:
                 with pytest.raises(AgentsdirError) as refused:
-                    unarchive_agent(self.world, paths)
+                    unarchive_agent(self.services, paths)
                 assert refused.value.kind == "already-exists"
             else:
-                unarchive_agent(self.world, paths)
+                unarchive_agent(self.services, paths)
                 self.live[which] = agent_id
 
     @rule(which=WHICH, data=st.binary(max_size=40))
@@ -147,7 +147,7 @@ class Routing(RuleBasedStateMachine):
     @rule(which=WHICH, other=WHICH)
     def mislead(self, which: str, other: str) -> None:
         """Let a route name another agent, or one that is not there."""
-        lookup.put(self.layout, KEYS[which], self.live.get(other, "x" * 24), self.world.disk)
+        lookup.put(self.layout, KEYS[which], self.live.get(other, "x" * 24), self.services.disk)
         self.find(which)
 
     @rule(which=WHICH, other=WHICH)
@@ -186,28 +186,28 @@ def test_who_is_known_is_found_without_a_look_at_the_others(
     stage: Any, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its route, or its id; and again after the route was lost, by a look at all."""
-    first = find_or_create(stage.world, wanted(which))
+    first = find_or_create(stage.services, wanted(which))
     searched: list[str] = []
     search = lookup.search
     monkeypatch.setattr(lookup, "search", lambda *given: searched.append(which) or search(*given))
 
-    again = find_or_create(stage.world, wanted(which))
+    again = find_or_create(stage.services, wanted(which))
     assert (again.paths.id, again.made, searched) == (first.paths.id, False, [])
 
     for path in Layout(stage.root).routes.iterdir():
         path.unlink()
-    assert find_or_create(stage.world, wanted(which)).paths.id == first.paths.id
-    assert find_or_create(stage.world, wanted(which)).paths.id == first.paths.id
+    assert find_or_create(stage.services, wanted(which)).paths.id == first.paths.id
+    assert find_or_create(stage.services, wanted(which)).paths.id == first.paths.id
     assert len(searched) == (0 if which == "a task whose uid is an id" else 1)
 
 
 def test_what_is_found_stays_as_it_is(stage: Any) -> None:
     """Settings are for the agent that is made, and nothing is written to one that is there."""
-    first = find_or_create(stage.world, wanted("the heartbeat"))
+    first = find_or_create(stage.services, wanted("the heartbeat"))
     before = stage.tree()
 
     again = find_or_create(
-        stage.world, wanted("the heartbeat")._replace(model="other", provider="nobody")
+        stage.services, wanted("the heartbeat")._replace(model="other", provider="nobody")
     )
 
     assert (again.paths.id, again.made) == (first.paths.id, False)
@@ -218,7 +218,7 @@ def test_an_index_that_is_a_link_is_neither_read_nor_written(
     stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It could lead anywhere."""
-    agent = find_or_create(stage.world, wanted("a task")).paths
+    agent = find_or_create(stage.services, wanted("a task")).paths
     elsewhere = tmp_path / "elsewhere"
     layout = Layout(stage.root)
     layout.routes.rename(elsewhere)
@@ -228,8 +228,8 @@ def test_an_index_that_is_a_link_is_neither_read_nor_written(
     search = lookup.search
     monkeypatch.setattr(lookup, "search", lambda *given: searched.append("") or search(*given))
 
-    assert find_or_create(stage.world, wanted("a task")).paths.id == agent.id
-    find_or_create(stage.world, wanted("the heartbeat"))
+    assert find_or_create(stage.services, wanted("a task")).paths.id == agent.id
+    find_or_create(stage.services, wanted("the heartbeat"))
 
     assert len(searched) == 2 + 1  # the last one is that of `make_agent`
     assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
@@ -242,7 +242,7 @@ def test_an_oddity_in_the_index_costs_a_search_and_no_more(
 ) -> None:
     """Nothing hangs, nothing is refused."""
     layout = Layout(stage.root)
-    agent = find_or_create(stage.world, wanted("a task")).paths
+    agent = find_or_create(stage.services, wanted("a task")).paths
     (route,) = layout.routes.iterdir()
     route.unlink()
     path = route if place == "route" else layout.routes
@@ -251,44 +251,44 @@ def test_an_oddity_in_the_index_costs_a_search_and_no_more(
     {"FIFO": os.mkfifo, "folder": Path.mkdir, "file": Path.touch}[what](path)
 
     for _ in range(2):
-        assert find_or_create(stage.world, wanted("a task")).paths.id == agent.id
+        assert find_or_create(stage.services, wanted("a task")).paths.id == agent.id
 
 
 def test_a_damaged_agent_that_may_have_the_key_is_not_given_a_twin(stage: Any) -> None:
     """Its descriptor.json says so; every other key is served as ever."""
-    broken = find_or_create(stage.world, wanted("a task")).paths
+    broken = find_or_create(stage.services, wanted("a task")).paths
     broken.log.unlink()
 
     with pytest.raises(Invalid, match=f"agent {broken.id}, which cannot be read") as refused:
-        find_or_create(stage.world, wanted("a task"))
+        find_or_create(stage.services, wanted("a task"))
 
     assert refused.value.kind == "already-exists"
-    assert find_or_create(stage.world, wanted("the heartbeat")).made
+    assert find_or_create(stage.services, wanted("the heartbeat")).made
 
 
 def test_what_a_dead_writer_left_in_the_index_is_swept(stage: Any, tmp_path: Path) -> None:
     """By a restoration of all; never through a link."""
-    find_or_create(stage.world, wanted("a task"))
+    find_or_create(stage.services, wanted("a task"))
     layout = Layout(stage.root)
     left = layout.routes / ".tmp-x"
     left.touch()
-    assert sweep_root(stage.world) == [left]
+    assert sweep_root(stage.services) == [left]
     assert not left.exists()
 
     left.touch()
     elsewhere = tmp_path / "elsewhere"
     layout.routes.rename(elsewhere)
     layout.routes.symlink_to(elsewhere)
-    assert sweep_root(stage.world) == []
+    assert sweep_root(stage.services) == []
     assert (elsewhere / ".tmp-x").exists()
 
 
 def test_a_search_without_a_key_is_refused_before_anything_is_made(stage: Any) -> None:
     """Plain `new` makes another agent each time; nobody could find it."""
     with pytest.raises(UsageError, match="nothing to find it by"):
-        find_or_create(stage.world, NewAgent(login="me", cwd="/"))
+        find_or_create(stage.services, NewAgent(login="me", cwd="/"))
     with pytest.raises(UsageError, match="nobody"):
-        find_or_create(stage.world, wanted("a task")._replace(provider="nobody"))
+        find_or_create(stage.services, wanted("a task")._replace(provider="nobody"))
     assert not stage.root.exists()
 
 
@@ -296,7 +296,7 @@ def test_a_route_is_what_its_schema_says(stage: Any) -> None:
     """Its name follows from its key, and it holds no more than the key and an id."""
     from agentsdir.schemas import check
 
-    agent = find_or_create(stage.world, wanted("a conversation")).paths
+    agent = find_or_create(stage.services, wanted("a conversation")).paths
     (path,) = Layout(stage.root).routes.iterdir()
 
     document = json.loads(path.read_bytes())
@@ -311,15 +311,15 @@ def test_a_subagents_message_is_for_its_parent_and_any_others_for_the_foreground
     task = stage.new(kind="cron", cron="nightly")
     child = stage.new(kind="subagent", parent=task.id, name="scout")
     with pytest.raises(NoSuchAgent):
-        default_target(stage.world, task)
+        default_target(stage.services, task)
 
     one, two = stage.new(), stage.new()
     stage.send(two)
 
-    assert default_target(stage.world, child).id == task.id
-    assert default_target(stage.world, task).id == two.id
-    assert default_target(stage.world, two).id == one.id
-    assert default_target(stage.world, one).id == two.id
+    assert default_target(stage.services, child).id == task.id
+    assert default_target(stage.services, task).id == two.id
+    assert default_target(stage.services, two).id == one.id
+    assert default_target(stage.services, one).id == two.id
 
 
 def test_who_stands_in_a_round_of_parents_has_no_default(stage: Any) -> None:
@@ -330,7 +330,7 @@ def test_who_stands_in_a_round_of_parents_has_no_default(stage: Any) -> None:
     adopt(line[0], line[2].id)
 
     with pytest.raises(Invalid, match="go round") as refused:
-        default_target(stage.world, line[1])
+        default_target(stage.services, line[1])
     assert all(paths.id in refused.value.message for paths in line)
     assert read_agent(line[1]).state.pending == []
 
@@ -339,14 +339,14 @@ def test_validate_says_what_is_wrong_in_the_indexes(stage: Any) -> None:
     """Nothing of a healthy index; a remark on what is out of date, an error on what cannot be."""
     from agentsdir.engine.validate.files import validate
 
-    closed = find_or_create(stage.world, wanted("a task")).paths
-    find_or_create(stage.world, wanted("a conversation"))
+    closed = find_or_create(stage.services, wanted("a task")).paths
+    find_or_create(stage.services, wanted("a conversation"))
     layout = Layout(stage.root)
     slots = stage.root / "slots"
     slots.mkdir(0o700)
     assert [str(problem) for problem in validate([stage.root])] == []
 
-    close(stage.world, closed.id)
+    close(stage.services, closed.id)
     (slots / closed.id).write_text("2026-01-02T03:04:05.678900Z\n")
     (slots / ("y" * 24)).write_text("yesterday\n")
     (slots / ".lock").touch()

@@ -141,7 +141,7 @@ def test_a_call_that_nobody_could_answer_stays_as_it_is(stage: Any) -> None:
     call = {"turn_id": turn, "block": {"type": "tool_use", "status": "running"}}
     state = read_agent(paths).state
     append_record(paths.log, state.position, "block", call, stage.now(), state.session.id, Disk())
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     ended = ["turn.aborted", "message.delivered", "session.state"]
     assert stage.events(paths)[-3:] == ended
 
@@ -187,7 +187,7 @@ def test_a_record_of_other_types_stops_nobody(stage: Any, record: Said) -> None:
     seen = read_agent(paths)
     orjson.dumps([list_row(paths, seen.state), inspection(paths, seen)])
     assert stage.send(paths).response == "hi"
-    restore_agent(stage.world, paths)
-    close(stage.world, paths)
+    restore_agent(stage.services, paths)
+    close(stage.services, paths)
 
     assert stage.state(paths).session.state == "terminated"

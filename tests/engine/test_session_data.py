@@ -186,9 +186,9 @@ def test_a_raw_transcript_is_kept_byte_for_byte_whatever_it_holds(
         assert f"prompt {turn}".encode() in data[len(kept) :]
         kept = data
         if turn == 1:
-            suspend(stage.world, paths)
+            suspend(stage.services, paths)
         else:
-            restore_agent(stage.world, paths)
+            restore_agent(stage.services, paths)
         assert path.read_bytes() == kept
     entry = stage.state(paths).transcripts[path.name]
     assert (entry["size"], entry["sha256"]) == (len(kept), hashlib.sha256(kept).hexdigest())

@@ -28,9 +28,9 @@ from agentsdir.formats.store.slots import Slots
 QUIET = Sender(lambda _event: None)
 
 
-def world_of(stage: Any, slots: int, idle: float = 0) -> Any:
-    """Return the world of a root with so many slots."""
-    return stage.world._replace(settings=Settings(max_slots=slots, idle_timeout=idle))
+def services_of(stage: Any, slots: int, idle: float = 0) -> Any:
+    """Return the services of a root with so many slots."""
+    return stage.services._replace(settings=Settings(max_slots=slots, idle_timeout=idle))
 
 
 def take(mux: SessionMultiplexer, paths: Any, **options: Any) -> Any:
@@ -51,7 +51,7 @@ def reasons(stage: Any, paths: Any) -> list[str]:
 @pytest.mark.feature("S-07", "A-11")
 def test_the_session_released_longest_ago_goes_first(stage: Any) -> None:
     """Using one again makes it the last to go; what was never released goes before all."""
-    mux = SessionMultiplexer(world_of(stage, 2))
+    mux = SessionMultiplexer(services_of(stage, 2))
     one, two, three = stage.new(), stage.new(), stage.new()
     for paths in (one, two, one, three):
         take(mux, paths)
@@ -63,7 +63,7 @@ def test_the_session_released_longest_ago_goes_first(stage: Any) -> None:
 @pytest.mark.feature("S-07")
 def test_a_session_is_suspended_before_another_gets_its_slot(stage: Any) -> None:
     """With the provider's blob, as by `suspend`."""
-    mux = SessionMultiplexer(world_of(stage, 1))
+    mux = SessionMultiplexer(services_of(stage, 1))
     one, two = stage.new(), stage.new()
     stage.send(one)
     take(mux, two)
@@ -78,7 +78,7 @@ def test_a_session_whose_provider_fails_to_suspend_is_put_away_all_the_same(
     stage: Any, plugin: Callable[..., str]
 ) -> None:
     """Its blob is only a short cut: nothing that was said is lost, and it is taken up again."""
-    mux = SessionMultiplexer(world_of(stage, 1))
+    mux = SessionMultiplexer(services_of(stage, 1))
     one = stage.new(provider=plugin("brittle", suspend="raise ValueError('no')"))
     stage.send(one, "first")
     take(mux, stage.new())
@@ -92,7 +92,7 @@ def test_a_session_whose_provider_fails_to_suspend_is_put_away_all_the_same(
 SLOW = """
 import time
 from pathlib import Path
-from agentsdir.formats.directory import locks
+from agentsdir.formats.store import locks
 root = Path(self.spec.cwd)
 (root.parent / "slots").write_text(str(locks.is_held(root / "slots" / ".lock")))
 while True:
@@ -114,7 +114,7 @@ def test_a_provider_that_takes_too_long_to_suspend_keeps_no_other_waiting(
     monkeypatch.setattr(suspending, "BLOB_PATIENCE", 0.1)
     monkeypatch.setattr(locks, "LEAST", 0.1)
     said: list[str] = []
-    mux = SessionMultiplexer(world_of(stage, 1)._replace(tell=said.append))
+    mux = SessionMultiplexer(services_of(stage, 1)._replace(notify_user=said.append))
     one = stage.new(provider=plugin("slow", suspend=SLOW), cwd=str(stage.root))
     stage.send(one, "first")
 
@@ -124,7 +124,7 @@ def test_a_provider_that_takes_too_long_to_suspend_keeps_no_other_waiting(
     assert (stage.root.parent / "slots").read_text() == "False"
     assert said == [f"agent {one.id} is suspended without slow's own state: it took too long"]
     assert stage.send(one, "second").outcome == "completed"
-    assert suspend(stage.world, one).session.provider_state == b""
+    assert suspend(stage.services, one).session.provider_state == b""
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
@@ -133,8 +133,8 @@ def test_a_session_that_cannot_be_suspended_keeps_its_slot_and_the_next_one_goes
     stage: Any,
 ) -> None:
     """It is in use as before: no slot is taken from it before its suspension is on record."""
-    world = world_of(stage, 2)
-    mux = SessionMultiplexer(world)
+    services = services_of(stage, 2)
+    mux = SessionMultiplexer(services)
     one, two, three = stage.new(), stage.new(), stage.new()
     stage.send(one)
     stage.send(two)
@@ -151,7 +151,7 @@ def test_a_session_that_cannot_be_suspended_keeps_its_slot_and_the_next_one_goes
 @pytest.mark.feature("S-07")
 def test_held_sessions_are_not_evicted_and_all_held_is_an_error(stage: Any) -> None:
     """A RuntimeError, as the seed says, that says how many; nothing is begun."""
-    mux = SessionMultiplexer(world_of(stage, 1))
+    mux = SessionMultiplexer(services_of(stage, 1))
     one, two = stage.new(), stage.new()
     take(mux, one)
     before = two.log.read_bytes()
@@ -169,36 +169,36 @@ def test_held_sessions_are_not_evicted_and_all_held_is_an_error(stage: Any) -> N
 @pytest.mark.feature("S-07")
 def test_entries_that_do_not_count_are_swept_and_lost_ones_are_found_again(stage: Any) -> None:
     """The log says who is active; the folder only saves looking for it."""
-    world = world_of(stage, 2)
-    mux = SessionMultiplexer(world)
+    services = services_of(stage, 2)
+    mux = SessionMultiplexer(services)
     one, two, three = stage.new(), stage.new(), stage.new()
     take(mux, one)
     take(mux, two)
-    for path in world.layout.slots.iterdir():
+    for path in services.layout.slots.iterdir():
         path.unlink()
-    Slots(world.layout).enter("x" * 24)
+    Slots(services.layout).enter("x" * 24)
 
     take(mux, three)
 
     active = [p for p in (one, two, three) if stage.state(p).session.state == "active"]
     assert len(active) == 2
     assert three in active
-    assert sorted(Slots(world.layout).entries()) == sorted(paths.id for paths in active)
+    assert sorted(Slots(services.layout).entries()) == sorted(paths.id for paths in active)
 
 
 @pytest.mark.feature("S-07")
 def test_a_session_that_leaves_leaves_its_slot(stage: Any) -> None:
     """Suspended, or terminated."""
-    world = world_of(stage, 4)
-    mux, scheduler = SessionMultiplexer(world), TurnScheduler(world)
+    services = services_of(stage, 4)
+    mux, scheduler = SessionMultiplexer(services), TurnScheduler(services)
     one, two = stage.new(), stage.new()
     take(mux, one)
     take(mux, two)
 
-    suspend(world, one)
+    suspend(services, one)
     scheduler.terminate_session(two)
 
-    assert Slots(world.layout).entries() == {}
+    assert Slots(services.layout).entries() == {}
     assert [mux.contains(paths) for paths in (one, two)] == [False, False]
     with pytest.raises(SessionStateError, match=r"is terminated already"):
         scheduler.terminate_session(two)
@@ -209,7 +209,7 @@ def test_a_session_that_leaves_leaves_its_slot(stage: Any) -> None:
 @pytest.mark.feature("S-07", "S-10")
 def test_a_created_session_has_a_slot(stage: Any) -> None:
     """`put` is the way in for what was just made."""
-    scheduler = TurnScheduler(world_of(stage, 1))
+    scheduler = TurnScheduler(services_of(stage, 1))
 
     first = scheduler.create_session(NewAgent(cwd="/", login="me"))
     second = scheduler.create_session(NewAgent(cwd="/", login="me"))
@@ -222,8 +222,8 @@ def test_a_created_session_has_a_slot(stage: Any) -> None:
 @pytest.mark.feature("S-10")
 def test_the_order_of_a_turn(stage: Any) -> None:
     """Slot, start, stream, slot again, end, and only then what was deferred."""
-    world = world_of(stage, 1)
-    scheduler = TurnScheduler(world)
+    services = services_of(stage, 1)
+    scheduler = TurnScheduler(services)
     paths = stage.new()
     seen: list[str] = []
     release = scheduler.mux.release
@@ -234,7 +234,7 @@ def test_the_order_of_a_turn(stage: Any) -> None:
 
     scheduler.mux.release = noted  # type: ignore[method-assign]
     scheduler.defer(lambda: seen.append(f"deferred after {stage.events(paths)[-1]}"))
-    enqueue(world, paths, Message(text_message("hi")))
+    enqueue(services, paths, Message(text_message("hi")))
 
     scheduler.send_turn(paths, stage.state(paths).pending[0], QUIET)
 
@@ -248,12 +248,12 @@ def test_the_order_of_a_turn(stage: Any) -> None:
 @pytest.mark.feature("S-11")
 def test_a_failed_turn_frees_its_slot_and_has_nothing_done_after_it(stage: Any) -> None:
     """What was deferred while it ran is forgotten; what was before waits on."""
-    world = world_of(stage, 1)
-    scheduler = TurnScheduler(world)
+    services = services_of(stage, 1)
+    scheduler = TurnScheduler(services)
     paths = stage.script("fails.jsonl")
     done: list[str] = []
     scheduler.defer(lambda: done.append("before"))
-    enqueue(world, paths, Message(text_message("hi")))
+    enqueue(services, paths, Message(text_message("hi")))
     sender = Sender(lambda _event: scheduler.defer(lambda: done.append("in it")))
 
     with pytest.raises(ProviderError):
@@ -270,15 +270,15 @@ def test_a_session_that_was_put_away_behind_the_schedulers_back_is_taken_up_agai
     stage: Any,
 ) -> None:
     """By another scheduler's need of the slot, and by a suspension elsewhere."""
-    world = world_of(stage, 1)
-    ours, theirs = TurnScheduler(world), TurnScheduler(world)
+    services = services_of(stage, 1)
+    ours, theirs = TurnScheduler(services), TurnScheduler(services)
     paths = ours.create_session(NewAgent(cwd="/", login="me"))
     ours.send_turn(paths, None, QUIET)
 
     theirs.create_session(NewAgent(cwd="/", login="me"))
     assert not ours.mux.contains(paths)
     ours.send_turn(paths, None, QUIET)
-    suspend(world, paths)
+    suspend(services, paths)
     ours.send_turn(paths, None, QUIET)
 
     assert reasons(stage, paths) == ["create", "evicted", "send", "suspend", "send"]
@@ -286,13 +286,13 @@ def test_a_session_that_was_put_away_behind_the_schedulers_back_is_taken_up_agai
 
 
 def _evict(stage: Any, _paths: Any) -> None:
-    take(SessionMultiplexer(world_of(stage, 1)), stage.new())
+    take(SessionMultiplexer(services_of(stage, 1)), stage.new())
 
 
 ENDED_BY = {
-    "a suspension": lambda stage, paths: suspend(stage.world, paths),
+    "a suspension": lambda stage, paths: suspend(stage.services, paths),
     "an eviction": _evict,
-    "a restoration": lambda stage, paths: restore_agent(stage.world, paths),
+    "a restoration": lambda stage, paths: restore_agent(stage.services, paths),
 }
 
 
@@ -335,29 +335,29 @@ def _shape(record: dict[str, Any]) -> tuple[str, Any]:
 @pytest.mark.feature("A-11")
 def test_idle_sessions_are_put_away_by_whoever_looks_for_a_slot(stage: Any) -> None:
     """Input counts, and nothing else does; a session at work is not idle."""
-    world = world_of(stage, 4, idle=0.05)
-    scheduler = TurnScheduler(world)
+    services = services_of(stage, 4, idle=0.05)
+    scheduler = TurnScheduler(services)
     idle, busy, next_one = stage.new(), stage.new(), stage.new()
     for paths in (idle, busy):
         stage.send(paths)
     stage.ticks += 100
 
     with hold_turn(busy):
-        enqueue(world, next_one, Message(text_message("hi")))
+        enqueue(services, next_one, Message(text_message("hi")))
         scheduler.send_turn(next_one, stage.state(next_one).pending[0], QUIET)
 
     assert reasons(stage, idle) == ["send", "idle"]
     assert reasons(stage, busy) == ["send"]
-    assert resume(world, idle).session.state == "active"
+    assert resume(services, idle).session.state == "active"
 
 
 def test_nobody_is_idle_for_longer_than_any_calendar(stage: Any) -> None:
     """A number of seconds is one, however large."""
-    world = world_of(stage, 4, idle=1e300)
+    services = services_of(stage, 4, idle=1e300)
     paths = stage.new()
-    enqueue(world, paths, Message(text_message("hi")))
+    enqueue(services, paths, Message(text_message("hi")))
 
-    TurnScheduler(world).send_turn(paths, stage.state(paths).pending[0], QUIET)
+    TurnScheduler(services).send_turn(paths, stage.state(paths).pending[0], QUIET)
 
     assert reasons(stage, paths) == ["send"]
 
@@ -375,17 +375,17 @@ def test_an_answer_outlives_the_entry_of_its_slot(
     stage: Any, spoil: Callable[[Path], object]
 ) -> None:
     """The folder is derived: what becomes of it during a turn is no failure of the turn."""
-    world = world_of(stage, 4)
+    services = services_of(stage, 4)
     paths = stage.new()
-    enqueue(world, paths, Message(text_message("hi")))
-    entry = world.layout.slots / paths.id
+    enqueue(services, paths, Message(text_message("hi")))
+    entry = services.layout.slots / paths.id
     spoilt: list[object] = []
 
     def hear(_event: Any) -> None:
         if not spoilt:
             spoilt.append(spoil(entry))
 
-    TurnScheduler(world).send_turn(paths, stage.state(paths).pending[0], Sender(hear))
+    TurnScheduler(services).send_turn(paths, stage.state(paths).pending[0], Sender(hear))
 
     assert spoilt
     assert "turn.complete" in stage.events(paths)
@@ -394,11 +394,11 @@ def test_an_answer_outlives_the_entry_of_its_slot(
 @pytest.mark.feature("S-07")
 def test_fewer_slots_than_there_were_hold_for_sessions_in_use_too(stage: Any) -> None:
     """Whoever wants another turn has to get a slot anew."""
-    before = SessionMultiplexer(world_of(stage, 3))
+    before = SessionMultiplexer(services_of(stage, 3))
     agents = [stage.new() for _ in range(3)]
     for paths in agents:
         take(before, paths)
-    after = SessionMultiplexer(world_of(stage, 1))
+    after = SessionMultiplexer(services_of(stage, 1))
 
     with hold_turn(agents[0]), pytest.raises(SlotsHeld):
         take(after, agents[1])
@@ -411,13 +411,13 @@ def test_fewer_slots_than_there_were_hold_for_sessions_in_use_too(stage: Any) ->
 def test_who_waits_for_a_slot_hears_that_its_agent_was_closed(stage: Any) -> None:
     """Instead of waiting for what it may not use any more."""
     one, two = stage.new(), stage.new()
-    world = world_of(stage, 1)
-    take(SessionMultiplexer(world), one)
+    services = services_of(stage, 1)
+    take(SessionMultiplexer(services), one)
 
     def closing(_seconds: float) -> None:
         change = {"from": "created", "to": "terminated", "reason": "close"}
         stage.append(two, "session.state", change)
 
-    mux = SessionMultiplexer(world._replace(sleep=closing))
+    mux = SessionMultiplexer(services._replace(sleep=closing))
     with hold_turn(one), pytest.raises(SessionStateError, match=r"terminated.*active"):
         take(mux, two, wait=-1)

@@ -159,7 +159,7 @@ yield
 
     def ask(child: str) -> None:
         question = Message([{"type": "text", "text": "how much?"}], other.id, sync=True)
-        asked.append(enqueue(stage.world, Layout(stage.root).agent(child), question))
+        asked.append(enqueue(stage.services, Layout(stage.root).agent(child), question))
 
     Told.on_prompt = staticmethod(ask)
     with pytest.raises(ProviderError):
@@ -178,8 +178,13 @@ def test_subagents_that_no_process_can_be_started_for_are_run_in_this_one(
     def start(_paths: AgentPaths, _message: str, *, alone: bool) -> Any:
         raise OSError(errno.EAGAIN, f"no process, alone or not: {alone}")
 
-    world = stage.world._replace(start=start)
-    say(world, parent, Message([{"type": "text", "text": "one two"}]), Sender(lambda _event: None))
+    services = stage.services._replace(start_turn=start)
+    say(
+        services,
+        parent,
+        Message([{"type": "text", "text": "one two"}]),
+        Sender(lambda _event: None),
+    )
     assert [text[:5] for text in answers(stage, parent)[1:]] == ["heard", "heard"]
     assert stage.state(parent).children == {}
 
@@ -190,7 +195,7 @@ def test_what_a_dead_process_was_to_run_is_run_after_the_parents_next_turn(
     """Whether it died after the turn that asked, or between two subagents of a shell."""
     task = [{"type": "text", "text": "left"}]
     wanted = Wanted(task, name="left", provider="echo")
-    child = make_child(stage.world, parent, wanted, turn_id=None, sync=True)
+    child = make_child(stage.services, parent, wanted, turn_id=None, sync=True)
     other = stage.send(parent, "fox").response
     assert answers(stage, child.paths) == ["left"]
     assert told(stage, parent, child.paths.id).count("answer") == 1
@@ -240,9 +245,9 @@ def test_who_hears_of_a_parents_turn_hears_nothing_of_its_subagents_turn(
     who = {"connector": "chat", "user": "ann", "channel": "home"}
     parent = stage.new(provider=program(body=ASKS), **who)
     taken: list[str] = []
-    world = stage.world._replace(hand_out=lambda text: taken.append(text["text"]) or True)
+    services = stage.services._replace(deliver_text=lambda text: taken.append(text["text"]) or True)
     events: list[Any] = []
-    say(world, parent, Message([{"type": "text", "text": "fox"}]), Sender(events.append))
+    say(services, parent, Message([{"type": "text", "text": "fox"}]), Sender(events.append))
     (child,) = [one for one in Layout(stage.root).agent_ids() if one != parent.id]
     paths = Layout(stage.root).agent(child)
     assert answers(stage, paths) == ["task of fox"]
@@ -278,7 +283,7 @@ def left(stage: Any, parent: AgentPaths, *, sync: bool = True) -> AgentPaths:
     """Make a subagent that nobody has begun to run."""
     task = [{"type": "text", "text": "left"}]
     wanted = Wanted(task, name="left", provider="echo")
-    return make_child(stage.world, parent, wanted, turn_id=None, sync=sync).paths
+    return make_child(stage.services, parent, wanted, turn_id=None, sync=sync).paths
 
 
 @pytest.mark.feature("T-10", "A-06")
@@ -289,7 +294,7 @@ def test_a_subagent_that_is_closed_before_it_ran_has_failed_for_its_parent(
     """Which hears of it once, and by a message only if it waits for one."""
     parent = stage.new()
     child = left(stage, parent, sync=sync)
-    close(stage.world, child)
+    close(stage.services, child)
     assert told(stage, parent, child.id) == [
         "agent.spawned running",
         "block pending",
@@ -297,8 +302,8 @@ def test_a_subagent_that_is_closed_before_it_ran_has_failed_for_its_parent(
         "agent.spawned error",
         *(["notice"] if sync else []),
     ]
-    close(stage.world, child)
-    restore_agent(stage.world, child)
+    close(stage.services, child)
+    restore_agent(stage.services, child)
     assert told(stage, parent, child.id).count("agent.spawned error") == 1
     assert stage.state(parent).children == {}
 
@@ -306,12 +311,12 @@ def test_a_subagent_that_is_closed_before_it_ran_has_failed_for_its_parent(
 def test_a_task_that_failed_is_said_again_as_the_task_it_was(stage: Any) -> None:
     """Not as something that the parent says to its subagent."""
     wanted = Wanted([{"type": "text", "text": "count"}], provider="script")
-    child = make_child(stage.world, stage.new(), wanted, turn_id=None, sync=True)
+    child = make_child(stage.services, stage.new(), wanted, turn_id=None, sync=True)
     quiet = Sender(lambda _event: None)
     with pytest.raises(ProviderError):
-        catch_up_to(stage.world, child.paths, child.message_id, quiet)
+        catch_up_to(stage.services, child.paths, child.message_id, quiet)
     with pytest.raises(ProviderError):
-        say(stage.world, child.paths, retry_of(child.paths, child.message_id), quiet)
+        say(stage.services, child.paths, retry_of(child.paths, child.message_id), quiet)
     first, again = [r["data"] for r in stage.log(child.paths) if r["event"] == "message.enqueued"]
     assert again.pop("retry_of") == first["message_id"]
     assert again | {"message_id": first["message_id"]} == first

@@ -120,7 +120,7 @@ def test_reading_restoring_and_a_merely_queued_message_move_nobody(stage: Any) -
         stage.send(paths)
 
     stage.enqueue(first, "later")
-    restore_agent(stage.world, first)
+    restore_agent(stage.services, first)
     assert resolve(Layout(stage.root), FOREGROUND).paths.id == second.id
 
     stage.send(first)

@@ -36,7 +36,11 @@ class Family:
         made_in = self.turn if deferred else None
         with hold_turn(self.parent):
             self.child: Child = make_child(
-                stage.world, self.parent, Wanted(TASK, name="fox"), turn_id=made_in, sync=deferred
+                stage.services,
+                self.parent,
+                Wanted(TASK, name="fox"),
+                turn_id=made_in,
+                sync=deferred,
             )
 
     def state(self, paths: AgentPaths) -> Any:
@@ -46,7 +50,7 @@ class Family:
     def take(self, steps: list[Step]) -> list[str]:
         """Take steps of the parent's or the child's; return their events."""
         for step in steps:
-            take_step(self.stage.world, self.parent, self.state(self.parent), step)
+            take_step(self.stage.services, self.parent, self.state(self.parent), step)
         return [step.event for step in steps]
 
     def begun(self) -> list[Step]:
@@ -162,7 +166,7 @@ def test_a_log_that_calls_a_strange_agent_its_own_reaches_nothing_of_it(stage: A
     before = stranger.log.read_bytes()
 
     assert waiting_children(family.layout, stage.state(paths)) == []
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
 
     assert stranger.log.read_bytes() == before
     assert stage.state(paths).children == {}

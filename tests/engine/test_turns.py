@@ -50,10 +50,10 @@ def test_a_turn_does_not_read_a_long_log_again(stage: Any, who: dict[str, str]) 
     for _ in range(8):
         stage.append(paths, "block", {"turn_id": None, "block": block})
     taken: list[str] = []
-    world = stage.world._replace(hand_out=lambda text: taken.append(text["text"]) or True)
+    services = stage.services._replace(deliver_text=lambda text: taken.append(text["text"]) or True)
     for text in ("one", "two"):
         before = read()
-        say(world, paths, Message([{"type": "text", "text": text}]), Sender(lambda _event: None))
+        say(services, paths, Message([{"type": "text", "text": text}]), Sender(lambda _event: None))
     assert read() - before < 4 * 10**6
     assert taken == (["hi", "one", "two"] if who else [])
 
@@ -468,7 +468,7 @@ def test_history_holds_the_markers_and_each_block_of_user_assistant_and_tool(sta
     """In the order of the log, each block as the log has it."""
     paths = stage.script("tools.jsonl")
     stage.send(paths, "one")
-    reset(stage.world, paths, "anew")
+    reset(stage.services, paths, "anew")
     stage.send(paths, "two")
     lines = [orjson.loads(line) for line in paths.history.read_bytes().splitlines()]
     turn = ["user_message", "assistant_text", "tool_use", "tool_result"]
@@ -483,12 +483,12 @@ def test_what_stood_before_a_reset_is_no_context_after_a_restoration_either(stag
     paths = stage.script("two-turns.jsonl")
     stage.send(paths, "one")
     for text in ("two", "three"):
-        reset(stage.world, paths)
+        reset(stage.services, paths)
         for path in (paths.session, paths.state, paths.history, paths.descriptor):
             path.unlink()
-        restore_agent(stage.world, paths)
+        restore_agent(stage.services, paths)
         assert stage.send(paths, text).response == "first answer"
-    restore_agent(stage.world, paths)
+    restore_agent(stage.services, paths)
     assert stage.send(paths, "four").response == "second answer"
 
 
@@ -538,7 +538,7 @@ def test_a_prompt_of_parts_reaches_the_provider_as_parts(stage: Any) -> None:
     paths = stage.new()
     image = {"type": "image", "source": {"type": "base64", "data": "AAAA"}}
     parts = [{"type": "text", "text": "look"}, image]
-    result = send(stage.world, paths, parts, lambda event: None)
+    result = send(stage.services, paths, parts, lambda event: None)
     assert result.response == "look\n[image]"
     blocks = [e["data"]["block"] for e in stage.log(paths) if e["event"] == "block"]
     assert blocks[0]["content"] == parts
@@ -587,6 +587,6 @@ def test_a_disk_that_refuses_leaves_the_turn_open_for_restore(stage: Any, plugin
         stage.send(paths)
     assert stage.events(paths)[-1] not in ("turn.complete", "turn.error", "message.delivered")
     assert read_agent(paths, whole=True).findings == ()
-    assert restore_agent(stage.world, paths).error is None
+    assert restore_agent(stage.services, paths).error is None
     ended = ["turn.aborted", "message.delivered", "session.state"]
     assert stage.events(paths)[-3:] == ended

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
 from agentsdir.engine.lookup import find_agent
@@ -42,7 +42,7 @@ def record(job: dict[str, Any], number: int) -> dict[str, Any]:
 
 def appends(job: dict[str, Any], env: Environment) -> Iterator[str]:
     """Append one record after another."""
-    paths, now = find_agent(env.layout, job["agent"]), world_of(env).now
+    paths, now = find_agent(env.layout, job["agent"]), services_of(env).now
     for number in range(job["count"]):
         with write_agent(paths) as writer:
             writer.append("hook.failed", record(job, number), now())
@@ -54,14 +54,14 @@ def sends(job: dict[str, Any], env: Environment) -> Iterator[str]:
     paths = find_agent(env.layout, job["agent"])
     for number in range(job["count"]):
         text = f"{job['name']}-{number} {'x' * job['size']}"
-        send(world_of(env), paths, [{"type": "text", "text": text}], lambda _: None)
+        send(services_of(env), paths, [{"type": "text", "text": text}], lambda _: None)
         yield f"{job['name']}-{number}"
 
 
 def creations(job: dict[str, Any], env: Environment) -> Iterator[str]:
     """Make one agent after another."""
     for _ in range(job["count"]):
-        yield create_agent(world_of(env), NewAgent(login="me", cwd="/"))
+        yield create_agent(services_of(env), NewAgent(login="me", cwd="/"))
 
 
 def suspensions(job: dict[str, Any], env: Environment) -> Iterator[str]:
@@ -69,7 +69,7 @@ def suspensions(job: dict[str, Any], env: Environment) -> Iterator[str]:
     paths = find_agent(env.layout, job["agent"])
     for number in range(job["count"]):
         change = suspend if number % 2 == 0 else resume
-        state = change(world_of(env), paths)
+        state = change(services_of(env), paths)
         yield f"{state.position.last_seq}"
 
 

@@ -22,7 +22,7 @@ from agentsdir.formats.store.layout import Layout
 HOLDER = """
 import os, signal, sys
 from pathlib import Path
-from agentsdir.formats.directory import locks
+from agentsdir.formats.store import locks
 with locks.hold(Path(sys.argv[1])):
     if "fork" in sys.argv and os.fork() == 0:
         print(os.getpid(), flush=True)
@@ -35,7 +35,7 @@ with locks.hold(Path(sys.argv[1])):
 WAITER = """
 import sys
 from pathlib import Path
-from agentsdir.formats.directory import locks
+from agentsdir.formats.store import locks
 print("waits", flush=True)
 with locks.hold(Path(sys.argv[1])):
     print("held", flush=True)

@@ -139,7 +139,7 @@ def command(
     env = Environment(source, out, err, variables, cwd, home, login="me")
     env.terminal = Path("/nowhere/tty")
     clock, starting = Clock(number), _Starting(env)
-    env.instead = {"now": clock.now, "ids": clock, "start": starting}
+    env.instead = {"now": clock.now, "ids": clock, "start_turn": starting}
     before = {name: os.environ.get(name) for name in WIDTH}
     os.environ.update(WIDTH)
     try:

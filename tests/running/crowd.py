@@ -19,7 +19,7 @@ from typing import Any
 from indoors import agentsdir, drain, surroundings
 
 from agentsdir.cli.exits import code_of
-from agentsdir.cli.services import world_of
+from agentsdir.cli.services import services_of
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import Waiting, say
 from agentsdir.engine.inbox import Message, enqueue, text_message
@@ -34,9 +34,9 @@ WAITS = {"patient": Waiting(100, 100), "hasty": Waiting(locks.FOREVER, 0)}
 
 def settle(script: str, count: int) -> list[str]:
     """Make the agents."""
-    world, options = world_of(surroundings()), {"file": script}
+    services, options = services_of(surroundings()), {"file": script}
     wanted = NewAgent(login="me", cwd=str(Path.cwd()), provider="counted", options=options)
-    return [create_agent(world, wanted) for _ in range(count)]
+    return [create_agent(services, wanted) for _ in range(count)]
 
 
 def send(job: dict[str, Any], agents: list[str], worker: int) -> None:
@@ -60,13 +60,13 @@ def send(job: dict[str, Any], agents: list[str], worker: int) -> None:
 
 def say_one(agent: str, message: str, way: str) -> tuple[int, str]:
     """Do what the command `send`, or `queue`, does; return its exit code and its complaint."""
-    world = world_of(surroundings())
-    paths, said = world.layout.agent(agent), Message(text_message(message), id=message)
+    services = services_of(surroundings())
+    paths, said = services.layout.agent(agent), Message(text_message(message), id=message)
     try:
         if way == "queued":
-            enqueue(world, paths, said)
+            enqueue(services, paths, said)
         else:
-            say(world, paths, said, Sender(lambda _event: None), WAITS[way])
+            say(services, paths, said, Sender(lambda _event: None), WAITS[way])
     except AgentsdirError as error:
         return int(code_of(error)), error.message
     return 0, ""

@@ -19,7 +19,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.engine.create import NewAgent, create_agent, open_root
 from agentsdir.engine.dispatcher import send
-from agentsdir.engine.services import World
+from agentsdir.engine.services import Services
 from agentsdir.engine.slots import resume, suspend
 from agentsdir.formats import times
 from agentsdir.formats.blocks import make_block
@@ -57,46 +57,46 @@ class Counting:
         return f"{self._ids:08x}000040008000{self._ids:012x}"
 
 
-def fixed_world(root: Path) -> World:
-    """Return a world in which everything is known beforehand."""
+def fixed_services(root: Path) -> Services:
+    """Return services in which everything is known beforehand."""
     counting = Counting()
-    return World(Layout(root), counting.now, lambda _: None, counting, Disk(), lambda: None)
+    return Services(Layout(root), counting.now, lambda _: None, counting, Disk(), lambda: None)
 
 
 def make_minimal(root: Path) -> None:
     """Make an agents directory with one agent that never ran."""
-    world = fixed_world(root)
-    create_agent(world, NewAgent(kind="heartbeat", cwd="/w"))
+    services = fixed_services(root)
+    create_agent(services, NewAgent(kind="heartbeat", cwd="/w"))
 
 
 def make_full(root: Path) -> None:
     """Make one with every kind of agent, turns, an image, a suspension and its end."""
-    world = fixed_world(root)
+    services = fixed_services(root)
     wanted = NewAgent(cwd="/w", login="me", name="main", system_prompt="Be brief.", profile="plain")
-    parent = world.layout.agent(create_agent(world, wanted))
+    parent = services.layout.agent(create_agent(services, wanted))
     image = {"type": "image", "source": {"type": "base64", "data": "iVBORw0KGgo="}}
     for content in (
         [{"type": "text", "text": "Hello, world"}],
         [{"type": "text", "text": "Was ist das? 🦀"}, image],
     ):
-        send(world, parent, content, lambda _: None)
-    suspend(world, parent)
-    resume(world, parent)
+        send(services, parent, content, lambda _: None)
+    suspend(services, parent)
+    resume(services, parent)
     child = create_agent(
-        world, wanted._replace(kind="subagent", parent=parent.id, name="kid", login="")
+        services, wanted._replace(kind="subagent", parent=parent.id, name="kid", login="")
     )
-    send(world, world.layout.agent(child), [{"type": "text", "text": "go"}], lambda _: None)
-    suspend(world, world.layout.agent(child))
-    create_agent(world, NewAgent(kind="cron", cron="nightly", cwd="/w"))
-    create_agent(world, NewAgent(kind="heartbeat", cwd="/w"))
+    send(services, services.layout.agent(child), [{"type": "text", "text": "go"}], lambda _: None)
+    suspend(services, services.layout.agent(child))
+    create_agent(services, NewAgent(kind="cron", cron="nightly", cwd="/w"))
+    create_agent(services, NewAgent(kind="heartbeat", cwd="/w"))
 
 
 def make_future_minor(root: Path) -> None:
     """Make what a later version 1 could write: fields, kinds and files unknown today."""
-    world = fixed_world(root)
+    services = fixed_services(root)
     root.mkdir(parents=True)
-    open_root(world)
-    agent_id, session_id = world.ids.agent(), world.ids.session()
+    open_root(services)
+    agent_id, session_id = services.ids.agent(), services.ids.session()
     data = {
         "agent_id": agent_id,
         "descriptor": {"type": "permanent", "id": agent_id, "systemPrompt": "Stay."},
@@ -110,17 +110,17 @@ def make_future_minor(root: Path) -> None:
         "native": {"architecture": "echo", "id": "n", "cwd": "/w", "host": "h"},
         "colour": "blue",
     }
-    paths = publish_agent(world.layout, agent_id, data, world.now(), session_id)
+    paths = publish_agent(services.layout, agent_id, data, services.now(), session_id)
     block = make_block("skill_load", "b1", "main", "n", None, None, skillName="git")
     with write_agent(paths) as writer:
-        writer.append("mood.changed", {"to": "cheerful"}, world.now())
-        writer.append("block", {"turn_id": None, "block": block}, world.now())
-        writer.append("history.reset", {"message": "again", "keep": 3}, world.now())
-    for path in (world.layout.document, paths.session, paths.state):
+        writer.append("mood.changed", {"to": "cheerful"}, services.now())
+        writer.append("block", {"turn_id": None, "block": block}, services.now())
+        writer.append("history.reset", {"message": "again", "keep": 3}, services.now())
+    for path in (services.layout.document, paths.session, paths.state):
         document = orjson.loads(path.read_bytes())
         path.write_bytes(encode_document({**document, "since": "1.7"}))
     (paths.folder / "notes.json").write_text('{"a": 1}\n')
-    (world.layout.root / "settings.toml").write_text("max_slots = 4\n")
+    (services.layout.root / "settings.toml").write_text("max_slots = 4\n")
 
 
 MAKERS = {"minimal": make_minimal, "full": make_full, "future-minor": make_future_minor}
@@ -177,10 +177,12 @@ def test_what_a_later_version_added_survives(tmp_path: Path) -> None:
     root = tmp_path / "future"
     shutil.copytree(VALID / "future-minor", root)
     before = files_of(root)
-    world = fixed_world(root)
-    (agent_id,) = world.layout.agent_ids()
+    services = fixed_services(root)
+    (agent_id,) = services.layout.agent_ids()
 
-    send(world, world.layout.agent(agent_id), [{"type": "text", "text": "hi"}], lambda _: None)
+    send(
+        services, services.layout.agent(agent_id), [{"type": "text", "text": "hi"}], lambda _: None
+    )
 
     after = files_of(root)
     log = f"agents/{agent_id}/events.jsonl"

@@ -21,7 +21,7 @@ from agentsdir.engine.dispatcher import send
 from agentsdir.engine.parse import ParseReport, find_sessions, parse_all
 from agentsdir.engine.replay import replay
 from agentsdir.engine.restore import restore_agent
-from agentsdir.engine.services import World
+from agentsdir.engine.services import Services
 from agentsdir.engine.slots import resume, suspend
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats import times
@@ -458,7 +458,7 @@ def test_a_whole_agent_is_valid_whatever_happens_to_it(script: Any, steps: list[
     with tempfile.TemporaryDirectory() as folder:
         play = Path(folder, "talk.jsonl")
         play.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in script))
-        world = World(
+        services = Services(
             Layout(Path(folder, "root")),
             lambda: "2026-01-02T03:04:05Z",
             lambda _: None,
@@ -471,38 +471,43 @@ def test_a_whole_agent_is_valid_whatever_happens_to_it(script: Any, steps: list[
             wanted = NewAgent(
                 provider=provider, cwd=folder, login="me", name=provider, options=options
             )
-            paths = world.layout.agent(create_agent(world, wanted))
+            paths = services.layout.agent(create_agent(services, wanted))
             for step in steps:
-                take(world, paths, step)
-            outputs_are_valid(world, paths)
+                take(services, paths, step)
+            outputs_are_valid(services, paths)
             assert [str(p) for p in validate([paths.folder]) if p.fails] == []
-        assert [str(p) for p in validate([world.layout.root]) if p.fails] == []
+        assert [str(p) for p in validate([services.layout.root]) if p.fails] == []
 
 
-def take(world: World, paths: Any, step: Any) -> None:
+def take(services: Services, paths: Any, step: Any) -> None:
     """Take one step in an agent's life, if its state allows it."""
     state = read_agent(paths).state.session.state
     if isinstance(step, list):
         with suppress(ProviderError):
-            result = send(world, paths, step, events_are_valid)
+            result = send(services, paths, step, events_are_valid)
             assert undeclared("turn-result", result.as_json()) == []
     elif step == "suspend" and state is SessionState.ACTIVE:
         with suppress(ProviderError):
-            suspend(world, paths)
+            suspend(services, paths)
     elif step == "resume" and state is SessionState.SUSPENDED:
-        resume(world, paths)
+        resume(services, paths)
     elif step == "restore":
-        assert undeclared("restored", restore_agent(world, paths).as_json()) == []
+        assert undeclared("restored", restore_agent(services, paths).as_json()) == []
     elif step == "crash":
-        died = {"turn_id": world.ids.agent(), "message_ids": [], "provider": "echo", "attempt": 1}
-        message = {"message_id": world.ids.agent(), "sender": "cli", "kind": "user"}
+        died = {
+            "turn_id": services.ids.agent(),
+            "message_ids": [],
+            "provider": "echo",
+            "attempt": 1,
+        }
+        message = {"message_id": services.ids.agent(), "sender": "cli", "kind": "user"}
         with write_agent(paths) as writer:
             if writer.state.open_turn is not None:
                 return
             content = {"content": [{"type": "text", "text": "x"}]}
-            writer.append("message.enqueued", {**message, **content}, world.now())
+            writer.append("message.enqueued", {**message, **content}, services.now())
             died["message_ids"] = [message["message_id"]]
-            writer.append("turn.start", died, world.now())
+            writer.append("turn.start", died, services.now())
 
 
 def events_are_valid(event: Any) -> None:
@@ -511,7 +516,7 @@ def events_are_valid(event: Any) -> None:
         assert undeclared("stream-event", event) == []
 
 
-def outputs_are_valid(world: World, paths: Any) -> None:
+def outputs_are_valid(services: Services, paths: Any) -> None:
     """Check every document that commands print about an agent."""
     reading = read_agent(paths)
     assert undeclared("session-list", lookup.list_row(paths, reading.state)) == []

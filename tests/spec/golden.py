@@ -21,7 +21,7 @@ from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
-from agentsdir.engine.services import World
+from agentsdir.engine.services import Services
 from agentsdir.engine.settings import tag
 from agentsdir.engine.slots import suspend
 from agentsdir.formats import times
@@ -60,13 +60,13 @@ class Fixed:
 def make(root: Path) -> None:
     """Make the golden agent: a name, one turn, a tag, a suspension. Locks are left out."""
     fixed = Fixed()
-    world = World(Layout(root), fixed.now, lambda _: None, fixed, Disk(), lambda: None)
-    paths = world.layout.agent(
-        create_agent(world, NewAgent(cwd="/w", login="ada", name="fox", provider="echo"))
+    services = Services(Layout(root), fixed.now, lambda _: None, fixed, Disk(), lambda: None)
+    paths = services.layout.agent(
+        create_agent(services, NewAgent(cwd="/w", login="ada", name="fox", provider="echo"))
     )
-    send(world, paths, [{"type": "text", "text": "fix the tests"}], lambda _: None)
-    tag(world, paths, ["later"], [])
-    suspend(world, paths)
+    send(services, paths, [{"type": "text", "text": "fix the tests"}], lambda _: None)
+    tag(services, paths, ["later"], [])
+    suspend(services, paths)
     (root / ".gitignore").unlink()  # this repository keeps the files
     for lock in [*root.rglob(".lock"), *root.rglob(".turn")]:
         lock.unlink()

@@ -21,7 +21,7 @@ from agentsdir.formats.store.agent import read_agent, write_agent
 HOLDER = """
 import sys
 from pathlib import Path
-from agentsdir.formats.directory import locks
+from agentsdir.formats.store import locks
 with locks.hold(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -254,7 +254,7 @@ def test_a_forked_child_neither_owns_nor_keeps_a_lock(tmp_path: Path) -> None:
     script = """
         import os, sys, time
         from pathlib import Path
-        from agentsdir.formats.directory import locks
+        from agentsdir.formats.store import locks
         path = Path(sys.argv[1])
         with locks.hold(path):
             if os.fork() == 0:
