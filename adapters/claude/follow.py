@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.claude.rows import Reading
+    from agentsdir.adapters.claude.rows import TranscriptParser
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.findings import Finding
 
@@ -38,7 +38,7 @@ class _File:
         self.name = str(path)
         self.tail = Tail(path)
         self.is_main = is_main
-        self.reading: Reading | None = None
+        self.parser: TranscriptParser | None = None
         self.feed: LineFeed | None = None
         # What the beginning of the file says of all of it: its session, its thread, its sidecar.
         self.head = b""
@@ -77,19 +77,19 @@ class _File:
     def begin(self, growing: Growing, sink: LiveSink) -> None:
         """Read the file from its start, as a part of a session that is read from its start."""
         session, thread = self.opening
-        self.reading = growing.open(self.name, thread=thread, session=session, meta=self.meta)
+        self.parser = growing.open(self.name, thread=thread, session=session, meta=self.meta)
         self.feed = LineFeed(self.name, sink.tally, sink.finding, is_record=is_row)
         self.tail.rewind()
 
     def take(self, line: bytes | int) -> None:
         """Read one line; of one that is too long only the length came."""
-        assert self.reading is not None
+        assert self.parser is not None
         assert self.feed is not None
         if isinstance(line, int):
             self.feed.pass_over(line)
             return
         for row in self.feed.rows(line):
-            self.reading.take(row)
+            self.parser.take(row)
 
 
 class SessionFollower:
@@ -128,7 +128,7 @@ class SessionFollower:
             looks[file] = Look.GREW
         grown = [file for file, look in looks.items() if look is Look.GREW]
         # All heads are looked at, whether or not one of them is news already.
-        news = [file for file in grown if file.look_at_head() and file.reading is not None]
+        news = [file for file in grown if file.look_at_head() and file.parser is not None]
         described = [file for file in self._files if file.look_at_sidecar()]
         if (news or Look.CHANGED in looks.values()) and looks[self._main] is not Look.ABSENT:
             self._begin_again()
@@ -136,8 +136,8 @@ class SessionFollower:
         yield from self._read(grown)
         yield from self._read_in_order()
         for file in described:
-            if file.reading is not None:
-                file.reading.describe(file.meta)
+            if file.parser is not None:
+                file.parser.describe(file.meta)
         if grown or described:
             self._growing.settle()
             yield from self._told.tell(self._sink.drain())
@@ -154,7 +154,7 @@ class SessionFollower:
         yield from self._read_in_order()
         for file in self._files:
             rest = file.tail.rest()
-            if rest and file.reading is not None:
+            if rest and file.parser is not None:
                 file.take(rest)
         self._growing.finish()
         yield from self._told.tell(self._sink.drain())
@@ -162,7 +162,7 @@ class SessionFollower:
 
     def _read(self, files: Sequence[_File]) -> Iterator[StreamEvent]:
         for file in files:
-            if file.reading is None:
+            if file.parser is None:
                 file.begin(self._growing, self._sink)
             for number, line in enumerate(file.tail.lines()):
                 file.take(line)
@@ -181,7 +181,7 @@ class SessionFollower:
         self._sink = LiveSink(hidden=self._hidden)
         self._growing = Growing(self._sink)
         for file in self._files:
-            file.reading = None
+            file.parser = None
             file.head = b""
             file.tail.rewind()
             if file.tail.look() is not Look.ABSENT:

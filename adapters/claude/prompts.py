@@ -31,7 +31,7 @@ from agentsdir.formats.sink import DROPPED
 
 if TYPE_CHECKING:
     from agentsdir.adapters.claude.emit import Place
-    from agentsdir.adapters.claude.rows import Reading
+    from agentsdir.adapters.claude.rows import TranscriptParser
     from agentsdir.adapters.claude.speakers import Voice
     from agentsdir.formats.rows import Row
 
@@ -43,7 +43,7 @@ _DURATIONS = {"durationMs": 1, "totalDurationMs": 1, "durationSeconds": 1000}
 _ATTACHED = frozenset({"image", "document", "search_result"})
 
 
-def read_user(reading: Reading, value: dict[str, Any], place: Place) -> int:
+def read_user(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
     """Turn a `user` row into blocks; return what became of it."""
     content = mapping(value.get("message")).get("content")
     if content is None:
@@ -52,24 +52,24 @@ def read_user(reading: Reading, value: dict[str, Any], place: Place) -> int:
     if type(content) is list:
         for part in content:
             if type(part) is dict and part.get("type") == "tool_result":
-                return _results(reading, value, place, content)
-    return say(reading, value, place, content)
+                return _results(parser, value, place, content)
+    return say(parser, value, place, content)
 
 
-def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> int:
+def say(parser: TranscriptParser, value: dict[str, Any], place: Place, content: Any) -> int:
     """Turn prompt content into a `user_message`, or what stands in its place."""
     pieces = parts(content)
     texts = [piece for piece in map(part_text, pieces) if piece is not None]
     is_whole = len(texts) == len(pieces)
-    voice, divided = listen(value, texts, reading.caveat, is_whole=is_whole)
+    voice, divided = listen(value, texts, parser.caveat, is_whole=is_whole)
     whole = "\n".join(texts)
     mid_turn = value.get("type") == "attachment"
     if not voice.is_person:
         spelled = command_text(whole) if voice is COMMAND else whole
-        reading.queue.deliver(whole, spelled, mid_turn=mid_turn)
-        return _speak_for(reading, value, place, voice, texts)
+        parser.queue.deliver(whole, spelled, mid_turn=mid_turn)
+        return _speak_for(parser, value, place, voice, texts)
     if voice.doubt:
-        _doubt(reading, place, voice.doubt)
+        _doubt(parser, place, voice.doubt)
     spoken = iter(divided)
     kept: list[tuple[int, Any]] = []
     logged = False
@@ -77,46 +77,46 @@ def say(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> 
         if part_text(part) is not None:
             before, typed = next(spoken)
             if before:
-                reading.emitter.log_part(place, index + len(pieces), value, before)
-                reading.reason = "injected"
+                parser.emitter.log_part(place, index + len(pieces), value, before)
+                parser.reason = "injected"
                 logged = True
             if typed:
                 kept.append((index, typed))
         elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
             kept.append((index, _attached(part)))
         else:
-            reading.hide_part(place, index, value, part)
+            parser.hide_part(place, index, value, part)
             logged = True
     if kept:
         said = "\n".join(item for _, item in kept if isinstance(item, str))
-        typed_at = reading.queue.deliver(whole, said, mid_turn=mid_turn)
+        typed_at = parser.queue.deliver(whole, said, mid_turn=mid_turn)
         if typed_at is not None:
             place = place._replace(timestamp=typed_at)
         index = kept[0][0]
         if len(kept) == 1 and isinstance(kept[0][1], str):
-            reading.emitter.emit("user_message", place, index, {"content": kept[0][1]})
+            parser.emitter.emit("user_message", place, index, {"content": kept[0][1]})
         else:
             content = [
                 {"type": "text", "text": item} if isinstance(item, str) else item
                 for _, item in kept
             ]
-            reading.emitter.emit("user_message", place, index, {"content": content})
-        reading.mark = PROMPT
+            parser.emitter.emit("user_message", place, index, {"content": content})
+        parser.mark = PROMPT
         return PARSED
     if not logged:
-        reading.reason = "empty"
-        reading.emitter.log(place, 0, value)
+        parser.reason = "empty"
+        parser.emitter.log(place, 0, value)
     return HIDDEN
 
 
-def _doubt(reading: Reading, place: Place, why: str) -> None:
+def _doubt(parser: TranscriptParser, place: Place, why: str) -> None:
     """Remark on a prompt that may be the client's: a lost word would be worse."""
     source = place.source
     finding = Finding(
         "doubtful-prompt", source["file"], source["line"], source["offset"], source["length"],
         f"shown as a prompt: {why}",
     )  # fmt: skip
-    reading.emitter.sink.finding(finding)
+    parser.emitter.sink.finding(finding)
 
 
 def _attached(part: dict[str, Any]) -> dict[str, Any]:
@@ -129,62 +129,66 @@ def _attached(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _speak_for(
-    reading: Reading, value: dict[str, Any], place: Place, voice: Voice, texts: list[str]
+    parser: TranscriptParser, value: dict[str, Any], place: Place, voice: Voice, texts: list[str]
 ) -> int:
     whole = "\n".join(texts)
     if not voice.visible:
         if voice is META and is_caveat(whole):
-            reading.caveat = place.base
-        reading.reason = voice.event
-        return reading.emitter.log(place, 0, value)
+            parser.caveat = place.base
+        parser.reason = voice.event
+        return parser.emitter.log(place, 0, value)
     metadata: dict[str, Any] = {"event": voice.event}
     message = whole
     if voice is NOTIFICATION:
         notice = read_notice(whole)
-        reading.subagents.notified(notice)
+        parser.subagents.notified(notice)
         message = notice.summary or whole
         metadata.update(taskId=notice.task_id, toolUseId=notice.tool_use_id, status=notice.status)
     elif voice is COMMAND or voice is OUTPUT:
         message = command_text(whole)
         if voice is COMMAND:
-            reading.mark = TYPED_COMMAND
+            parser.mark = TYPED_COMMAND
     elif voice is PEER:
         for notice in teammate_notices(whole):
-            reading.subagents.notified(notice)
+            parser.subagents.notified(notice)
     elif voice is INTERRUPT:
         message = whole.strip().strip("[]")
     elif voice is HOOK:
         message = whole.strip()
     elif voice is PLAN:
-        reading.mark = PROMPT
+        parser.mark = PROMPT
         message, _, words = whole.partition(FEEDBACK_ON_A_PLAN)
         if words:
-            reading.emitter.say(place, voice.subtype, message, metadata)
-            reading.emitter.emit("user_message", place, 1, {"content": words})
+            parser.emitter.say(place, voice.subtype, message, metadata)
+            parser.emitter.emit("user_message", place, 1, {"content": words})
             return PARSED
     if not message:
-        reading.reason = "empty"
-        return reading.emitter.log(place, 0, value)
-    return reading.emitter.say(place, voice.subtype, message, metadata)
+        parser.reason = "empty"
+        return parser.emitter.log(place, 0, value)
+    return parser.emitter.say(place, voice.subtype, message, metadata)
 
 
-def _results(reading: Reading, value: dict[str, Any], place: Place, content: list[Any]) -> int:
+def _results(
+    parser: TranscriptParser, value: dict[str, Any], place: Place, content: list[Any]
+) -> int:
     """Turn a row of tool results into blocks. Text beside results was typed beside an answer."""
     native = value.get("toolUseResult")
     if len(content) == 1:
-        return _result(reading, value, place, 0, content[0], native)
+        return _result(parser, value, place, 0, content[0], native)
     outcomes: set[int] = set()
     for index, part in enumerate(content):
         if isinstance(part, dict) and part.get("type") == "tool_result":
-            became = _result(reading, value, place, index, part, native)
+            became = _result(parser, value, place, index, part, native)
         else:
-            became = _beside(reading, value, place, index, part)
+            became = _beside(parser, value, place, index, part)
         outcomes.add(became)
     # One visible block makes the row parsed; without any, one folded part makes it folded.
     return next(outcome for outcome in (PARSED, FOLDED, HIDDEN) if outcome in outcomes)
 
 
-def _beside(reading: Reading, value: dict[str, Any], place: Place, index: int, part: Any) -> int:
+def _beside(
+    parser: TranscriptParser, value: dict[str, Any], place: Place, index: int, part: Any
+) -> int:
     """Show the words, or the image, that a person put beside the answer to a permission dialog."""
     said = part_text(part)
     shown: Any = None
@@ -194,24 +198,24 @@ def _beside(reading: Reading, value: dict[str, Any], place: Place, index: int, p
         if voice is INTERRUPT:
             metadata = {"event": voice.event}
             fields = {"subtype": voice.subtype, "message": said.strip("[]"), "metadata": metadata}
-            reading.emitter.emit("system", place, index, fields)
+            parser.emitter.emit("system", place, index, fields)
             return PARSED
         if shown and voice.doubt:
-            _doubt(reading, place, voice.doubt)
+            _doubt(parser, place, voice.doubt)
     elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
         shown = [_attached(part)]
     if not shown:
         if said is None:
-            return reading.hide_part(place, index, value, part)
-        reading.reason = "injected" if said else "empty"
-        return reading.emitter.log_part(place, index, value, part)
+            return parser.hide_part(place, index, value, part)
+        parser.reason = "injected" if said else "empty"
+        return parser.emitter.log_part(place, index, value, part)
     # It stands within a turn, as what is typed while one runs, so it opens no branch.
-    reading.emitter.emit("user_message", place, index, {"content": shown})
+    parser.emitter.emit("user_message", place, index, {"content": shown})
     return PARSED
 
 
 def _result(
-    reading: Reading,
+    parser: TranscriptParser,
     value: dict[str, Any],
     place: Place,
     index: int,
@@ -226,8 +230,8 @@ def _result(
         or value.get("toolDenialKind") is not None
     )
     output = part.get("content")
-    if reading.subagents.result(place.conversation, tool_use_id, output, error, native):
-        reading.reason = "subagent-result"
+    if parser.subagents.result(place.conversation, tool_use_id, output, error, native):
+        parser.reason = "subagent-result"
         return FOLDED
     fields: dict[str, Any] = {
         "toolUseId": tool_use_id,
@@ -237,8 +241,8 @@ def _result(
     duration = _duration(details)
     if duration is not None:
         fields["durationMs"] = duration
-    reading.emitter.emit("tool_result", place, index, fields)
-    reading.calls.answered(tool_use_id, "error" if error else "success", place)
+    parser.emitter.emit("tool_result", place, index, fields)
+    parser.calls.answered(tool_use_id, "error" if error else "success", place)
     return PARSED
 
 
@@ -315,8 +319,8 @@ class _Exit:
 class Queue:
     """The queue of one session file."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, parser: TranscriptParser) -> None:
+        self._parser = parser
         # By rank, which is by age, and the ranks by text: of all, and of those that no operation
         # named so far.
         self._waiting: dict[int, _Entry] = {}
@@ -362,7 +366,7 @@ class Queue:
             for entry in [back] if back else [] if said else self._in_queue():
                 self._leave(entry)
                 self._settle(entry, HIDDEN, "taken-back")
-            self._reading.reason = "taken-back"
+            self._parser.reason = "taken-back"
             return HIDDEN
         return HIDDEN
 
@@ -443,31 +447,31 @@ class Queue:
 
     def _show(self, entry: _Entry, spot: _Spot) -> None:
         """Add the block of an entry, at its place among those that are there already."""
-        reading = self._reading
-        emitter, sink = reading.emitter, reading.emitter.sink
-        kept = emitter.first, emitter.count, reading.mark, reading.reason
-        emitter.first, emitter.count, reading.reason = DROPPED, 0, ""
+        parser = self._parser
+        emitter, sink = parser.emitter, parser.emitter.sink
+        kept = emitter.first, emitter.count, parser.mark, parser.reason
+        emitter.first, emitter.count, parser.reason = DROPPED, 0, ""
         self._showing = True
         value = entry.row.value
         if entry.text:  # whose form may be one of some versions, and the row does not say its own
-            value = {"version": reading.version, **value}
-        outcome = say(reading, value, entry.place, value.get("content"))
+            value = {"version": parser.version, **value}
+        outcome = say(parser, value, entry.place, value.get("content"))
         self._showing = False
         for handle in range(emitter.first, emitter.first + emitter.count):
             sink.move(handle, spot.position, spot.rank)
-        reading.tree.attach(spot.anchor, emitter.first, emitter.count)
-        reading.settle(entry.row, outcome)
-        emitter.first, emitter.count, reading.mark, reading.reason = kept
+        parser.tree.attach(spot.anchor, emitter.first, emitter.count)
+        parser.settle(entry.row, outcome)
+        emitter.first, emitter.count, parser.mark, parser.reason = kept
 
     def _settle(self, entry: _Entry, outcome: int, reason: str) -> None:
-        reading = self._reading
-        kept, reading.reason = reading.reason, reason
-        reading.settle(entry.row, outcome)
-        reading.reason = kept
+        parser = self._parser
+        kept, parser.reason = parser.reason, reason
+        parser.settle(entry.row, outcome)
+        parser.reason = kept
 
     def _here(self) -> _Spot:
         self._spots += 1
-        return _Spot(len(self._reading.emitter.sink), self._spots, self._reading.tree.newest)
+        return _Spot(len(self._parser.emitter.sink), self._spots, self._parser.tree.newest)
 
     def _leave(self, entry: _Entry) -> None:
         rank = entry.spot.rank

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import BlockSink
     from agentsdir.formats.source import Source
 
-    Reader = Callable[["Reading", dict[str, Any], "Place"], int]
+    RowReader = Callable[["Reading", dict[str, Any], "Place"], int]
 
 
 # `assistant` rows: one block for each content part of a model message.
@@ -58,15 +58,15 @@ _COMMAND_FIELDS = ("contextUsage", "commandRun")
 _ERROR_FIELDS = ("error", "apiError", "apiErrorStatus", "apiErrorType", "errorDetails")
 
 
-def read_assistant(reading: Reading, value: dict[str, Any], place: Place) -> int:
+def read_assistant(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
     """Turn an `assistant` row into blocks; return what became of it."""
     message = value.get("message")
     if type(message) is not dict:
         message = {}
     content = message.get("content")
     if message.get("model") == SYNTHETIC or value.get("isApiErrorMessage") is True:
-        return _synthetic(reading, value, place, content)
-    reading.mark = ANSWER
+        return _synthetic(parser, value, place, content)
+    parser.mark = ANSWER
     common: dict[str, Any] = {}
     message_id = message.get("id")
     if isinstance(message_id, str) and message_id:
@@ -78,23 +78,23 @@ def read_assistant(reading: Reading, value: dict[str, Any], place: Place) -> int
         if several:
             # As on stdout, where each part is a line of its own.
             named = place._replace(base=f"{place.base[:24]}{index:012x}")
-            handle = _part(reading, value, named, 0, part, message, common)
+            handle = _part(parser, value, named, 0, part, message, common)
         else:
-            handle = _part(reading, value, place, index, part, message, common)
+            handle = _part(parser, value, place, index, part, message, common)
         if handle != DROPPED:
             last = handle
     hidden = last == DROPPED
     if hidden:
         if not pieces:
-            reading.reason = "empty"
-            reading.emitter.log(place, 0, value)
-        last = reading.emitter.first  # a hidden one, if those are wanted: tokens stand somewhere
-    reading.tokens.note(place.conversation, value, message, last, visible=not hidden)
+            parser.reason = "empty"
+            parser.emitter.log(place, 0, value)
+        last = parser.emitter.first  # a hidden one, if those are wanted: tokens stand somewhere
+    parser.tokens.note(place.conversation, value, message, last, visible=not hidden)
     return HIDDEN if hidden else PARSED
 
 
 def _part(
-    reading: Reading,
+    parser: TranscriptParser,
     value: dict[str, Any],
     place: Place,
     index: int,
@@ -103,7 +103,7 @@ def _part(
     common: dict[str, Any],
 ) -> int:
     """Add the block of one content part; return its handle, `DROPPED` for a hidden one."""
-    emit = reading.emitter.emit
+    emit = parser.emitter.emit
     if type(part) is str:
         part = {"type": "text", "text": part}
     if type(part) is dict:
@@ -125,27 +125,27 @@ def _part(
             fields = {"content": "", **common, "signature": data, "redacted": True}
             return emit("thinking", place, index, fields)
         if isinstance(kind, str) and kind in CALLS:
-            return _call(reading, place, index, part, common)
+            return _call(parser, place, index, part, common)
         if isinstance(kind, str) and kind.endswith("_tool_result"):
-            return _server_result(reading, place, index, part, common)
-    reading.hide_part(place, index, value, part)
+            return _server_result(parser, place, index, part, common)
+    parser.hide_part(place, index, value, part)
     return DROPPED
 
 
 def _call(
-    reading: Reading, place: Place, index: int, part: dict[str, Any], common: dict[str, Any]
+    parser: TranscriptParser, place: Place, index: int, part: dict[str, Any], common: dict[str, Any]
 ) -> int:
     tool_use_id = text(part.get("id"))
     name = text(part.get("name"))
     given = part.get("input")
     if name in TOOLS and part["type"] == "tool_use":
-        call = reading.subagents.opened(place, tool_use_id, mapping(given))
+        call = parser.subagents.opened(place, tool_use_id, mapping(given))
         fields = {"input": call.prompt, "toolUseId": tool_use_id, **common}
         if call.name:
             fields["name"] = call.name
         if call.description:
             fields["description"] = call.description
-        call.handle = reading.emitter.emit("subagent", place, index, fields)
+        call.handle = parser.emitter.emit("subagent", place, index, fields)
         return call.handle
     fields = {
         "toolName": name,
@@ -153,13 +153,13 @@ def _call(
         "input": {} if given is None else given,
         **common,
     }
-    handle = reading.emitter.emit("tool_use", place, index, fields)
-    reading.calls.opened(place.conversation, tool_use_id, handle)
+    handle = parser.emitter.emit("tool_use", place, index, fields)
+    parser.calls.opened(place.conversation, tool_use_id, handle)
     return handle
 
 
 def _server_result(
-    reading: Reading, place: Place, index: int, part: dict[str, Any], common: dict[str, Any]
+    parser: TranscriptParser, place: Place, index: int, part: dict[str, Any], common: dict[str, Any]
 ) -> int:
     """Add the result of a tool that ran at the model's side: it stands among the parts."""
     output = part.get("content")
@@ -171,30 +171,30 @@ def _server_result(
         "isError": error,
         **common,
     }
-    handle = reading.emitter.emit("tool_result", place, index, fields)
-    reading.calls.answered(tool_use_id, "error" if error else "success", place)
+    handle = parser.emitter.emit("tool_result", place, index, fields)
+    parser.calls.answered(tool_use_id, "error" if error else "success", place)
     return handle
 
 
-def _synthetic(reading: Reading, value: dict[str, Any], place: Place, content: Any) -> int:
+def _synthetic(parser: TranscriptParser, value: dict[str, Any], place: Place, content: Any) -> int:
     """Show what the client wrote in the model's place: an error, a notice, what an Esc cut off."""
     words = all_text(content)
     if value.get("isApiErrorMessage") is not True and value.get("error") is None:
         if words == _FILLING or not words:
-            reading.mark = FILLER
-            reading.reason = "filler"
-            return reading.emitter.log(place, 0, value)
+            parser.mark = FILLER
+            parser.reason = "filler"
+            return parser.emitter.log(place, 0, value)
         if value.get("isApiErrorMessage") is False and "parentUuid" in value:
             # What the model had said before an Esc; the message is that of the rows above.
-            reading.mark = ANSWER
-            reading.emitter.emit("assistant_text", place, 0, {"content": words})
+            parser.mark = ANSWER
+            parser.emitter.emit("assistant_text", place, 0, {"content": words})
             return PARSED
         event = "client_notice"
         if "local_command_source" in value:  # stdout's way to show what a command printed
             event = "local_command_output"
         details = {name: value[name] for name in _COMMAND_FIELDS if name in value}
-        return reading.emitter.say(place, "status", words, {"event": event, **details})
-    reading.tokens.failed()
+        return parser.emitter.say(place, "status", words, {"event": event, **details})
+    parser.tokens.failed()
     metadata: dict[str, Any] = {"event": "api_error"}
     for name in _ERROR_FIELDS:
         if value.get(name) is not None:
@@ -202,7 +202,7 @@ def _synthetic(reading: Reading, value: dict[str, Any], place: Place, content: A
     request = identifier(value.get("requestId"))
     if request:
         metadata["requestId"] = request
-    return reading.emitter.say(place, "error", words or "API error", metadata)
+    return parser.emitter.say(place, "error", words or "API error", metadata)
 
 
 # `system`, `attachment` and `progress` rows: what happens around the conversation.
@@ -281,13 +281,13 @@ _ENVELOPE = frozenset(
 )
 
 
-def read_system(reading: Reading, value: dict[str, Any], place: Place) -> int:
+def read_system(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
     """Turn a `system` row into a block; return what became of it."""
     subtype = text(value.get("subtype"))
     if subtype == "init":
-        return _start(reading, value, place)
+        return _start(parser, value, place)
     if subtype.startswith("task_"):
-        return _task(reading, value, place, subtype)
+        return _task(parser, value, place, subtype)
     words = all_text(value.get("content"))
     note = _SYSTEM.get(subtype)
     if subtype in _HOOK_SUBTYPES and _hook_failed(value):
@@ -295,26 +295,28 @@ def read_system(reading: Reading, value: dict[str, Any], place: Place) -> int:
     elif not subtype and words:
         note = Note("status", "notice")
     if note is None:
-        _hide(reading, place, "subtype", subtype, shapes.SUBTYPES)
-        return reading.emitter.log(place, 0, value)
+        _hide(parser, place, "subtype", subtype, shapes.SUBTYPES)
+        return parser.emitter.log(place, 0, value)
     if note.event == "local_command_output":
         words = command_text(words)
     if subtype == "compact_boundary":
-        reading.tokens.set_aside()
+        parser.tokens.set_aside()
     message = words or _error_text(value) or text(value.get("message")) or note.message
     if not message:
-        reading.reason = "empty"
-        return reading.emitter.log(place, 0, value)
+        parser.reason = "empty"
+        return parser.emitter.log(place, 0, value)
     metadata = {"event": note.event, **_details(value)}
-    return reading.emitter.say(place, note.subtype, message, metadata)
+    return parser.emitter.say(place, note.subtype, message, metadata)
 
 
-def _hide(reading: Reading, place: Place, what: str, name: str, known: frozenset[str]) -> None:
+def _hide(
+    parser: TranscriptParser, place: Place, what: str, name: str, known: frozenset[str]
+) -> None:
     """Say why a row is hidden: it is of a kind that shows nothing, or of an unknown one."""
     if name in known:
-        reading.reason = _HIDDEN_AS[what]
+        parser.reason = _HIDDEN_AS[what]
     else:
-        reading.unknown(what, name, place.source)
+        parser.unknown(what, name, place.source)
 
 
 def _details(value: dict[str, Any]) -> dict[str, Any]:
@@ -339,47 +341,47 @@ def _hook_failed(value: dict[str, Any]) -> bool:
     )
 
 
-def _start(reading: Reading, value: dict[str, Any], place: Place) -> int:
+def _start(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
     """Show the first `init`; the client repeats it for every turn."""
     version = value.get("claude_code_version")
     if isinstance(version, str):
-        reading.written_by(version)
-    reading.tokens.begun()
-    if reading.started:
-        reading.reason = "repeated"
-        return reading.emitter.log(place, 0, value)
-    reading.started = True
+        parser.written_by(version)
+    parser.tokens.begun()
+    if parser.started:
+        parser.reason = "repeated"
+        return parser.emitter.log(place, 0, value)
+    parser.started = True
     metadata = {"event": "init", **_details(value)}
-    return reading.emitter.say(place, "session_start", "Session started", metadata)
+    return parser.emitter.say(place, "session_start", "Session started", metadata)
 
 
-def _task(reading: Reading, value: dict[str, Any], place: Place, subtype: str) -> int:
+def _task(parser: TranscriptParser, value: dict[str, Any], place: Place, subtype: str) -> int:
     """Take what stdout says about background tasks and subagents."""
     if subtype == "task_started":
-        stdout.task_started(reading, value)
+        stdout.task_started(parser, value)
     elif subtype == "task_updated":
-        stdout.task_updated(reading, value)
+        stdout.task_updated(parser, value)
     if subtype != "task_notification":
-        _hide(reading, place, "subtype", subtype, shapes.SUBTYPES)
-        return reading.emitter.log(place, 0, value)
+        _hide(parser, place, "subtype", subtype, shapes.SUBTYPES)
+        return parser.emitter.log(place, 0, value)
     notice = stdout.task_notice(value)
-    reading.subagents.notified(notice)
+    parser.subagents.notified(notice)
     metadata = {"event": NOTIFICATION.event, **_details(value)}
-    return reading.emitter.say(place, "status", notice.summary or "Background task ended", metadata)
+    return parser.emitter.say(place, "status", notice.summary or "Background task ended", metadata)
 
 
-def read_attachment(reading: Reading, value: dict[str, Any], place: Place) -> int:
+def read_attachment(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
     """Turn an `attachment` row into a block; return what became of it."""
     attachment = mapping(value.get("attachment"))
     kind = attachment.get("type")
     if kind == "queued_command":
-        return _queued(reading, value, place, attachment)
+        return _queued(parser, value, place, attachment)
     note = _ATTACHMENTS.get(kind) if isinstance(kind, str) else None
     if kind == "teammate_mailbox":
-        return _mail(reading, value, place, attachment)
+        return _mail(parser, value, place, attachment)
     if note is None:
-        _hide(reading, place, "attachment", text(kind), shapes.ATTACHMENTS)
-        return reading.emitter.log(place, 0, value)
+        _hide(parser, place, "attachment", text(kind), shapes.ATTACHMENTS)
+        return parser.emitter.log(place, 0, value)
     detail = next(
         (
             found
@@ -393,10 +395,12 @@ def read_attachment(reading: Reading, value: dict[str, Any], place: Place) -> in
         detail = text(blocked.get("blockingError")) or all_text(attachment.get("content"))
     message = f"{note.message}: {detail}" if detail else note.message
     metadata = {"event": note.event, "attachment": attachment}
-    return reading.emitter.say(place, note.subtype, message, metadata)
+    return parser.emitter.say(place, note.subtype, message, metadata)
 
 
-def _mail(reading: Reading, value: dict[str, Any], place: Place, attachment: dict[str, Any]) -> int:
+def _mail(
+    parser: TranscriptParser, value: dict[str, Any], place: Place, attachment: dict[str, Any]
+) -> int:
     """Show what teammates reported while a turn ran; what their clients say in JSON is hidden."""
     letters = attachment.get("messages")
     said = [
@@ -406,16 +410,16 @@ def _mail(reading: Reading, value: dict[str, Any], place: Place, attachment: dic
         if (words := text(mapping(letter).get("text")).strip()) and not words.startswith("{")
     ]
     if not said:
-        reading.reason = "attachment"
-        return reading.emitter.log(place, 0, value)
+        parser.reason = "attachment"
+        return parser.emitter.log(place, 0, value)
     message = "\n\n".join(said)
     for notice in teammate_notices(message):
-        reading.subagents.notified(notice)
-    return reading.emitter.say(place, PEER.subtype, message, {"event": PEER.event})
+        parser.subagents.notified(notice)
+    return parser.emitter.say(place, PEER.subtype, message, {"event": PEER.event})
 
 
 def _queued(
-    reading: Reading, value: dict[str, Any], place: Place, attachment: dict[str, Any]
+    parser: TranscriptParser, value: dict[str, Any], place: Place, attachment: dict[str, Any]
 ) -> int:
     """Show what was typed while a turn ran: the transcript has it nowhere else."""
     prompt = attachment.get("prompt")
@@ -427,20 +431,20 @@ def _queued(
         value = {**value, "origin": attachment["origin"], "promptSource": "queued"}
     elif attachment.get("commandMode") == "prompt":
         value = {**value, "promptSource": "queued"}
-    outcome = say(reading, value, place, prompt)
-    reading.mark = PLAIN  # it stands within a turn, so it opens no branch
+    outcome = say(parser, value, place, prompt)
+    parser.mark = PLAIN  # it stands within a turn, so it opens no branch
     return outcome
 
 
-def read_progress(reading: Reading, value: dict[str, Any], place: Place) -> int:
+def read_progress(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
     """Hide a progress row, but note which agent it shows at work."""
     data = mapping(value.get("data"))
     name = text(data.get("type"))
     if name == "agent_progress":
-        reading.subagents.names("progress", value.get("parentToolUseID"), data.get("agentId"))
-    _hide(reading, place, "progress", name, shapes.PROGRESS)
-    if reading.emitter.sink.wants_hidden:
-        return reading.emitter.log(place, 0, value, f"{label(value)}/{name}" if name else "")
+        parser.subagents.names("progress", value.get("parentToolUseID"), data.get("agentId"))
+    _hide(parser, place, "progress", name, shapes.PROGRESS)
+    if parser.emitter.sink.wants_hidden:
+        return parser.emitter.log(place, 0, value, f"{label(value)}/{name}" if name else "")
     return HIDDEN
 
 
@@ -450,14 +454,14 @@ def read_progress(reading: Reading, value: dict[str, Any], place: Place) -> int:
 # only the end tells, and `branches` may be asked for before.
 
 # Rows that stand in the chain of messages, and stdout lines that correspond to them.
-_CHAINED: dict[str, Reader] = {
+_CHAINED: dict[str, RowReader] = {
     "user": read_user,
     "assistant": read_assistant,
     "system": read_system,
     "attachment": read_attachment,
     "progress": read_progress,
 }
-_EVENTS: dict[str, Reader] = {
+_EVENTS: dict[str, RowReader] = {
     "result": stdout.read_result,
     "auth_status": stdout.read_auth_status,
     "rate_limit_event": stdout.read_rate_limit,
@@ -483,13 +487,13 @@ def _words(value: dict[str, Any], pieces: list[Any]) -> Iterator[tuple[str, str]
             yield "thinking", text(part.get("thinking"))
 
 
-def _read_unknown(reading: Reading, value: dict[str, Any], place: Place) -> int:
+def _read_unknown(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
     """Hide a row of a type that is not known, which stands in the chain."""
-    reading.unknown("row", value["type"], place.source)
-    return reading.emitter.log(place, 0, value)
+    parser.unknown("row", value["type"], place.source)
+    return parser.emitter.log(place, 0, value)
 
 
-class Reading:
+class TranscriptParser:
     """The state of reading one file of a session.
 
     Args:

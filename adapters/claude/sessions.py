@@ -9,7 +9,7 @@ import orjson
 
 from agentsdir.adapters.claude.discover import first_rows
 from agentsdir.adapters.claude.emit import Calls
-from agentsdir.adapters.claude.rows import Reading
+from agentsdir.adapters.claude.rows import TranscriptParser
 from agentsdir.adapters.claude.shapes import agent_id
 from agentsdir.adapters.claude.subagents import Subagents
 from agentsdir.formats.errors import AgentsdirError
@@ -29,7 +29,7 @@ _MAX_SIDECAR = 1024 * 1024
 def read_session(session: SessionFiles, sink: BlockSink) -> None:
     """Read the main transcript, then each subagent's, into `sink`."""
     calls, subagents = Calls(sink), Subagents(sink)
-    first: Reading | None = None
+    first: TranscriptParser | None = None
     for transcript in session.transcripts:
         source = transcript.source
         try:
@@ -46,7 +46,7 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
             sink.open_main()
         else:
             thread = thread_name(rows, source.name)
-        reading = Reading(
+        parser = TranscriptParser(
             sink,
             calls,
             subagents,
@@ -55,8 +55,8 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
             session=own_session(rows, source.name),
             meta=meta,
         )
-        reading.run(source)
-        first = first or reading
+        parser.run(source)
+        first = first or parser
     calls.finish()
     subagents.state()
     subagents.report()
@@ -112,11 +112,11 @@ class Growing:
         self._sink = sink
         self._calls = Calls(sink)
         self._subagents = Subagents(sink)
-        self._readings: list[Reading] = []
+        self._parsers: list[TranscriptParser] = []
 
     def open(
         self, file: str, *, thread: str | None = None, session: str = "", meta: Any = None
-    ) -> Reading:
+    ) -> TranscriptParser:
         """Begin a file: the main transcript, or stdout, where `thread` is None.
 
         Args:
@@ -127,7 +127,7 @@ class Growing:
         """
         if thread is None:
             self._sink.open_main()
-        reading = Reading(
+        parser = TranscriptParser(
             self._sink,
             self._calls,
             self._subagents,
@@ -136,8 +136,8 @@ class Growing:
             session=session,
             meta=meta or {},
         )
-        self._readings.append(reading)
-        return reading
+        self._parsers.append(parser)
+        return parser
 
     @property
     def is_out_of_order(self) -> bool:
@@ -146,16 +146,16 @@ class Growing:
 
     def settle(self) -> None:
         """State what the rows so far mean for blocks before them: links, statuses, branches."""
-        for reading in self._readings:
-            reading.branches()
+        for parser in self._parsers:
+            parser.branches()
         self._subagents.state()
 
     def finish(self) -> None:
         """State what only the end tells; no row may follow. Children end before their parents."""
-        for reading in reversed(self._readings):
-            reading.finish()
+        for parser in reversed(self._parsers):
+            parser.finish()
         self._calls.finish()
         self._subagents.state()
         self._subagents.report()
-        for reading in self._readings[:1]:
-            reading.compare()
+        for parser in self._parsers[:1]:
+            parser.compare()

@@ -15,7 +15,7 @@ from agentsdir.formats.blocks import MAIN
 
 if TYPE_CHECKING:
     from agentsdir.adapters.claude.emit import Place
-    from agentsdir.adapters.claude.rows import Reading
+    from agentsdir.adapters.claude.rows import TranscriptParser
 
 _SPELLINGS = {
     "session_id": "sessionId",
@@ -57,31 +57,31 @@ def _respelled(value: Any) -> Any:
     return value
 
 
-def conversation_of(reading: Reading, value: dict[str, Any]) -> str:
+def conversation_of(parser: TranscriptParser, value: dict[str, Any]) -> str:
     """Return the thread of a stdout line: the agent's if its id was told, else its call's."""
     parent = value.get("parentToolUseID")
     if not isinstance(parent, str):
         return MAIN
-    name = reading.stdout_agents.get(parent)
+    name = parser.stdout_agents.get(parent)
     if name is None:
-        name = reading.stdout_agents[parent] = agent_id(parent) or MAIN
-        reading.subagents.names("progress", parent, name)
+        name = parser.stdout_agents[parent] = agent_id(parent) or MAIN
+        parser.subagents.names("progress", parent, name)
     return name
 
 
-def task_started(reading: Reading, value: dict[str, Any]) -> None:
+def task_started(parser: TranscriptParser, value: dict[str, Any]) -> None:
     """Note which agent serves a call, before its first line."""
     tool_use_id, task = value.get("tool_use_id"), agent_id(value.get("task_id"))
     if isinstance(tool_use_id, str) and task and "agent" in text(value.get("task_type")):
-        reading.stdout_agents.setdefault(tool_use_id, task)
-        reading.subagents.names("progress", tool_use_id, task)
+        parser.stdout_agents.setdefault(tool_use_id, task)
+        parser.subagents.names("progress", tool_use_id, task)
 
 
-def task_updated(reading: Reading, value: dict[str, Any]) -> None:
+def task_updated(parser: TranscriptParser, value: dict[str, Any]) -> None:
     """Note that a task is over, if that is what changed."""
     patch = mapping(value.get("patch"))
     if text(patch.get("status")) in _OVER:
-        reading.subagents.notified(
+        parser.subagents.notified(
             Notice(
                 task_id=text(value.get("task_id")),
                 tool_use_id=text(value.get("tool_use_id")),
@@ -105,32 +105,32 @@ def task_notice(value: dict[str, Any]) -> Notice:
     )
 
 
-def read_result(reading: Reading, value: dict[str, Any], place: Place) -> int:
+def read_result(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
     """Turn a `result` line into the end of a turn, with its cost in the metadata."""
     outcome = read_outcome(value)
-    reading.tokens.note_result(value, final=not outcome.failed)
-    if outcome.text and not outcome.failed and not reading.answers:
+    parser.tokens.note_result(value, final=not outcome.failed)
+    if outcome.text and not outcome.failed and not parser.answers:
         # `--output-format json` prints nothing but this line.
-        reading.emitter.emit("assistant_text", place, 1, {"content": outcome.text})
+        parser.emitter.emit("assistant_text", place, 1, {"content": outcome.text})
     metadata = {"event": "result"}
     metadata.update((name, item) for name, item in value.items() if name not in _STDOUT_ENVELOPE)
     subtype = "error" if outcome.failed else "session_end"
-    return reading.emitter.say(place, subtype, outcome.reason or "result", metadata)
+    return parser.emitter.say(place, subtype, outcome.reason or "result", metadata)
 
 
-def read_auth_status(reading: Reading, value: dict[str, Any], place: Place) -> int:
+def read_auth_status(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
     """Show that the client logs in, or failed to."""
     message = text(value.get("error")) or "Authentication"
     metadata = {name: item for name, item in value.items() if name not in _STDOUT_ENVELOPE}
-    return reading.emitter.say(place, "auth_status", message, metadata)
+    return parser.emitter.say(place, "auth_status", message, metadata)
 
 
-def read_rate_limit(reading: Reading, value: dict[str, Any], place: Place) -> int:
+def read_rate_limit(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
     """Show that a rate limit is near or was reached; that all is well is hidden."""
     status = text(mapping(value.get("rate_limit_info")).get("status"))
     if status in ("", "allowed"):
-        reading.reason = "rate-limit"
-        return reading.emitter.log(place, 0, value)
+        parser.reason = "rate-limit"
+        return parser.emitter.log(place, 0, value)
     metadata = {"event": "rate_limit", **mapping(value.get("rate_limit_info"))}
     subtype = "error" if status == "rejected" else "status"
-    return reading.emitter.say(place, subtype, f"Rate limit: {status}", metadata)
+    return parser.emitter.say(place, subtype, f"Rate limit: {status}", metadata)

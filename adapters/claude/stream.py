@@ -220,7 +220,7 @@ class StdoutTranslator:
         self._partials = Partials()
         self._sink = _Sink(hidden=hidden, begun_as=self._partials.claim)
         self._growing = Growing(self._sink)
-        self._reading = self._growing.open(_FILE)
+        self._parser = self._growing.open(_FILE)
         self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding, is_record=is_row)
         self._spent = Spent()
         self._cost = 0.0
@@ -244,7 +244,7 @@ class StdoutTranslator:
             kind = text(value.get("type"))
             if kind in self._takers:
                 self._takers[kind](value)
-            self._reading.take(row)
+            self._parser.take(row)
             if kind == "result":
                 self._result(value)
         self._growing.settle()
@@ -294,7 +294,7 @@ class StdoutTranslator:
             self._spent.note(text(message.get("id")), message_usage(raw, final=final))
         replaced = value.get("supersedes")
         if isinstance(replaced, list):
-            self._reading.tree.replace(uuid for uuid in replaced if isinstance(uuid, str))
+            self._parser.tree.replace(uuid for uuid in replaced if isinstance(uuid, str))
 
     def _user(self, value: dict[str, Any]) -> None:
         if value.get("parent_tool_use_id") is None:
