@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PARSED, HIDDEN, FOLDED, LATER = range(4)
 
 
-class Place(NamedTuple):
+class RowContext(NamedTuple):
     """What all blocks of one row share. `base` is the part of their ids before the index."""
 
     base: str
@@ -44,9 +44,9 @@ class Emitter:
         self.first = DROPPED
         self.count = 0
 
-    def emit(self, kind: str, place: Place, index: int, fields: dict[str, Any]) -> int:
+    def emit(self, kind: str, context: RowContext, index: int, fields: dict[str, Any]) -> int:
         """Add one block of a row; return its handle. `index` is its place in the content."""
-        base, conversation, session, timestamp, source, lossy = place
+        base, conversation, session, timestamp, source, lossy = context
         # Spelled out, for this runs once per block: `make_block` would copy `fields` twice.
         block = {
             "type": kind,
@@ -66,31 +66,36 @@ class Emitter:
             self.count += 1
         return handle
 
-    def say(self, place: Place, subtype: str, message: str, metadata: dict[str, Any]) -> int:
+    def say(self, context: RowContext, subtype: str, message: str, metadata: dict[str, Any]) -> int:
         """Add a row's one visible system block; return `PARSED`."""
         fields = {"subtype": subtype, "message": message, "metadata": metadata}
-        self.emit("system", place, 0, fields)
+        self.emit("system", context, 0, fields)
         return PARSED
 
-    def log(self, place: Place, index: int, value: dict[str, Any], message: str = "") -> int:
+    def log(self, context: RowContext, index: int, value: dict[str, Any], message: str = "") -> int:
         """Keep a row that is no part of the conversation as a hidden block; return `HIDDEN`."""
         if self.sink.wants_hidden:
-            self._log(place, index, message or label(value), {"row": value}, value)
+            self._log(context, index, message or label(value), {"row": value}, value)
         return HIDDEN
 
-    def log_part(self, place: Place, index: int, value: dict[str, Any], part: Any) -> int:
+    def log_part(self, context: RowContext, index: int, value: dict[str, Any], part: Any) -> int:
         """Keep one part of a row's content as a hidden block; return `HIDDEN`."""
         if self.sink.wants_hidden:
             name = text(part.get("type")) if isinstance(part, dict) else type(part).__name__
-            self._log(place, index, f"{label(value)}: {name}", {"part": part}, value)
+            self._log(context, index, f"{label(value)}: {name}", {"part": part}, value)
         return HIDDEN
 
     def _log(
-        self, place: Place, index: int, message: str, what: dict[str, Any], value: dict[str, Any]
+        self,
+        context: RowContext,
+        index: int,
+        message: str,
+        what: dict[str, Any],
+        value: dict[str, Any],
     ) -> None:
         metadata = {"rowType": value.get("type"), **what}
         fields = {"subtype": "log", "message": message, "hidden": True, "metadata": metadata}
-        self.emit("system", place, index, fields)
+        self.emit("system", context, index, fields)
 
 
 def label(value: dict[str, Any]) -> str:
@@ -113,7 +118,7 @@ class _Orphan(NamedTuple):
     conversation: str
     tool_use_id: str
     status: str
-    place: Place
+    context: RowContext
 
 
 class Calls:
@@ -135,12 +140,12 @@ class Calls:
             self._sink.amend(earlier, status="pending")
         self._open[key] = handle
 
-    def answered(self, tool_use_id: str, status: str, place: Place) -> None:
+    def answered(self, tool_use_id: str, status: str, context: RowContext) -> None:
         """Note a result, which settles the status of its call."""
-        key = (place.conversation, tool_use_id)
+        key = (context.conversation, tool_use_id)
         handle = self._open.get(key)
         if handle is None:
-            self._orphans.append(_Orphan(place.conversation, tool_use_id, status, place))
+            self._orphans.append(_Orphan(context.conversation, tool_use_id, status, context))
         elif handle != _ANSWERED:
             self._sink.amend(handle, status=status)
             self._open[key] = _ANSWERED
@@ -151,7 +156,7 @@ class Calls:
             key = (orphan.conversation, orphan.tool_use_id)
             handle = self._open.get(key)
             if handle is None:
-                source = orphan.place.source
+                source = orphan.context.source
                 message = f"no call {orphan.tool_use_id} in conversation {orphan.conversation}"
                 self._sink.finding(
                     Finding(

@@ -30,7 +30,7 @@ from agentsdir.formats.findings import Finding
 from agentsdir.formats.sink import DROPPED
 
 if TYPE_CHECKING:
-    from agentsdir.adapters.claude.emit import Place
+    from agentsdir.adapters.claude.emit import RowContext
     from agentsdir.adapters.claude.rows import TranscriptParser
     from agentsdir.adapters.claude.speakers import Voice
     from agentsdir.formats.rows import Row
@@ -43,7 +43,7 @@ _DURATIONS = {"durationMs": 1, "totalDurationMs": 1, "durationSeconds": 1000}
 _ATTACHED = frozenset({"image", "document", "search_result"})
 
 
-def read_user(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
+def read_user(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Turn a `user` row into blocks; return what became of it."""
     content = mapping(value.get("message")).get("content")
     if content is None:
@@ -52,11 +52,11 @@ def read_user(parser: TranscriptParser, value: dict[str, Any], place: Place) -> 
     if type(content) is list:
         for part in content:
             if type(part) is dict and part.get("type") == "tool_result":
-                return _results(parser, value, place, content)
-    return say(parser, value, place, content)
+                return _results(parser, value, context, content)
+    return say(parser, value, context, content)
 
 
-def say(parser: TranscriptParser, value: dict[str, Any], place: Place, content: Any) -> int:
+def say(parser: TranscriptParser, value: dict[str, Any], context: RowContext, content: Any) -> int:
     """Turn prompt content into a `user_message`, or what stands in its place."""
     pieces = parts(content)
     texts = [piece for piece in map(part_text, pieces) if piece is not None]
@@ -67,9 +67,9 @@ def say(parser: TranscriptParser, value: dict[str, Any], place: Place, content: 
     if not voice.is_person:
         spelled = command_text(whole) if voice is COMMAND else whole
         parser.queue.deliver(whole, spelled, mid_turn=mid_turn)
-        return _speak_for(parser, value, place, voice, texts)
+        return _speak_for(parser, value, context, voice, texts)
     if voice.doubt:
-        _doubt(parser, place, voice.doubt)
+        _doubt(parser, context, voice.doubt)
     spoken = iter(divided)
     kept: list[tuple[int, Any]] = []
     logged = False
@@ -77,7 +77,7 @@ def say(parser: TranscriptParser, value: dict[str, Any], place: Place, content: 
         if part_text(part) is not None:
             before, typed = next(spoken)
             if before:
-                parser.emitter.log_part(place, index + len(pieces), value, before)
+                parser.emitter.log_part(context, index + len(pieces), value, before)
                 parser.reason = "injected"
                 logged = True
             if typed:
@@ -85,33 +85,33 @@ def say(parser: TranscriptParser, value: dict[str, Any], place: Place, content: 
         elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
             kept.append((index, _attached(part)))
         else:
-            parser.hide_part(place, index, value, part)
+            parser.hide_part(context, index, value, part)
             logged = True
     if kept:
         said = "\n".join(item for _, item in kept if isinstance(item, str))
         typed_at = parser.queue.deliver(whole, said, mid_turn=mid_turn)
         if typed_at is not None:
-            place = place._replace(timestamp=typed_at)
+            context = context._replace(timestamp=typed_at)
         index = kept[0][0]
         if len(kept) == 1 and isinstance(kept[0][1], str):
-            parser.emitter.emit("user_message", place, index, {"content": kept[0][1]})
+            parser.emitter.emit("user_message", context, index, {"content": kept[0][1]})
         else:
             content = [
                 {"type": "text", "text": item} if isinstance(item, str) else item
                 for _, item in kept
             ]
-            parser.emitter.emit("user_message", place, index, {"content": content})
+            parser.emitter.emit("user_message", context, index, {"content": content})
         parser.mark = PROMPT
         return PARSED
     if not logged:
         parser.reason = "empty"
-        parser.emitter.log(place, 0, value)
+        parser.emitter.log(context, 0, value)
     return HIDDEN
 
 
-def _doubt(parser: TranscriptParser, place: Place, why: str) -> None:
+def _doubt(parser: TranscriptParser, context: RowContext, why: str) -> None:
     """Remark on a prompt that may be the client's: a lost word would be worse."""
-    source = place.source
+    source = context.source
     finding = Finding(
         "doubtful-prompt", source["file"], source["line"], source["offset"], source["length"],
         f"shown as a prompt: {why}",
@@ -129,14 +129,18 @@ def _attached(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _speak_for(
-    parser: TranscriptParser, value: dict[str, Any], place: Place, voice: Voice, texts: list[str]
+    parser: TranscriptParser,
+    value: dict[str, Any],
+    context: RowContext,
+    voice: Voice,
+    texts: list[str],
 ) -> int:
     whole = "\n".join(texts)
     if not voice.visible:
         if voice is META and is_caveat(whole):
-            parser.caveat = place.base
+            parser.caveat = context.base
         parser.reason = voice.event
-        return parser.emitter.log(place, 0, value)
+        return parser.emitter.log(context, 0, value)
     metadata: dict[str, Any] = {"event": voice.event}
     message = whole
     if voice is NOTIFICATION:
@@ -159,35 +163,35 @@ def _speak_for(
         parser.mark = PROMPT
         message, _, words = whole.partition(FEEDBACK_ON_A_PLAN)
         if words:
-            parser.emitter.say(place, voice.subtype, message, metadata)
-            parser.emitter.emit("user_message", place, 1, {"content": words})
+            parser.emitter.say(context, voice.subtype, message, metadata)
+            parser.emitter.emit("user_message", context, 1, {"content": words})
             return PARSED
     if not message:
         parser.reason = "empty"
-        return parser.emitter.log(place, 0, value)
-    return parser.emitter.say(place, voice.subtype, message, metadata)
+        return parser.emitter.log(context, 0, value)
+    return parser.emitter.say(context, voice.subtype, message, metadata)
 
 
 def _results(
-    parser: TranscriptParser, value: dict[str, Any], place: Place, content: list[Any]
+    parser: TranscriptParser, value: dict[str, Any], context: RowContext, content: list[Any]
 ) -> int:
     """Turn a row of tool results into blocks. Text beside results was typed beside an answer."""
     native = value.get("toolUseResult")
     if len(content) == 1:
-        return _result(parser, value, place, 0, content[0], native)
+        return _result(parser, value, context, 0, content[0], native)
     outcomes: set[int] = set()
     for index, part in enumerate(content):
         if isinstance(part, dict) and part.get("type") == "tool_result":
-            became = _result(parser, value, place, index, part, native)
+            became = _result(parser, value, context, index, part, native)
         else:
-            became = _beside(parser, value, place, index, part)
+            became = _beside(parser, value, context, index, part)
         outcomes.add(became)
     # One visible block makes the row parsed; without any, one folded part makes it folded.
     return next(outcome for outcome in (PARSED, FOLDED, HIDDEN) if outcome in outcomes)
 
 
 def _beside(
-    parser: TranscriptParser, value: dict[str, Any], place: Place, index: int, part: Any
+    parser: TranscriptParser, value: dict[str, Any], context: RowContext, index: int, part: Any
 ) -> int:
     """Show the words, or the image, that a person put beside the answer to a permission dialog."""
     said = part_text(part)
@@ -198,26 +202,26 @@ def _beside(
         if voice is INTERRUPT:
             metadata = {"event": voice.event}
             fields = {"subtype": voice.subtype, "message": said.strip("[]"), "metadata": metadata}
-            parser.emitter.emit("system", place, index, fields)
+            parser.emitter.emit("system", context, index, fields)
             return PARSED
         if shown and voice.doubt:
-            _doubt(parser, place, voice.doubt)
+            _doubt(parser, context, voice.doubt)
     elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
         shown = [_attached(part)]
     if not shown:
         if said is None:
-            return parser.hide_part(place, index, value, part)
+            return parser.hide_part(context, index, value, part)
         parser.reason = "injected" if said else "empty"
-        return parser.emitter.log_part(place, index, value, part)
+        return parser.emitter.log_part(context, index, value, part)
     # It stands within a turn, as what is typed while one runs, so it opens no branch.
-    parser.emitter.emit("user_message", place, index, {"content": shown})
+    parser.emitter.emit("user_message", context, index, {"content": shown})
     return PARSED
 
 
 def _result(
     parser: TranscriptParser,
     value: dict[str, Any],
-    place: Place,
+    context: RowContext,
     index: int,
     part: dict[str, Any],
     native: Any,
@@ -230,7 +234,7 @@ def _result(
         or value.get("toolDenialKind") is not None
     )
     output = part.get("content")
-    if parser.subagents.result(place.conversation, tool_use_id, output, error, native):
+    if parser.subagents.result(context.conversation, tool_use_id, output, error, native):
         parser.reason = "subagent-result"
         return FOLDED
     fields: dict[str, Any] = {
@@ -241,8 +245,8 @@ def _result(
     duration = _duration(details)
     if duration is not None:
         fields["durationMs"] = duration
-    parser.emitter.emit("tool_result", place, index, fields)
-    parser.calls.answered(tool_use_id, "error" if error else "success", place)
+    parser.emitter.emit("tool_result", context, index, fields)
+    parser.calls.answered(tool_use_id, "error" if error else "success", context)
     return PARSED
 
 
@@ -282,7 +286,7 @@ class _Entry:
     """A prompt that waits, and where it was enqueued."""
 
     row: Row
-    place: Place
+    context: RowContext
     text: str
     spot: _Spot
 
@@ -338,12 +342,12 @@ class Queue:
         self._spots = 0
         self._showing = False
 
-    def take(self, row: Row, value: dict[str, Any], place: Place) -> int:
+    def take(self, row: Row, value: dict[str, Any], context: RowContext) -> int:
         """Follow one operation; return what became of its row."""
         operation = value.get("operation")
         said = all_text(value.get("content")).strip()
         if operation == "enqueue":
-            entry = _Entry(row, place, said, self._here())
+            entry = _Entry(row, context, said, self._here())
             self._waiting[entry.spot.rank] = entry
             self._ranks.setdefault(said, []).append(entry.spot.rank)
             self._unnamed.setdefault(said, []).append(entry.spot.rank)
@@ -354,7 +358,7 @@ class Queue:
                 self._owed -= bool(self._owed)
                 return FOLDED
             is_removal = operation == "remove"
-            leaving = _Exit(self._spots, named, place.timestamp if is_removal else None)
+            leaving = _Exit(self._spots, named, context.timestamp if is_removal else None)
             if named is not None:
                 self._unnamed[said].remove(named.spot.rank)
             if named or self._leaving() < len(self._waiting):
@@ -389,9 +393,9 @@ class Queue:
                 self._owed += 1
             self._leave(entry)
             self._settle(entry, FOLDED, "queue")
-        return found[0].place.timestamp if found else None
+        return found[0].context.timestamp if found else None
 
-    def before(self, kind: str, value: dict[str, Any], place: Place) -> None:
+    def before(self, kind: str, value: dict[str, Any], context: RowContext) -> None:
         """Show, before a row of the conversation, what the turn took in without a row for it.
 
         Rows of the client's memory are written later than the operations, so the results of the
@@ -399,7 +403,7 @@ class Queue:
         """
         if kind == "attachment" or kind == "progress" or _has_result(value):
             return
-        waits = [one for one in self.removed if not _is_later(place.timestamp, one.timestamp)]
+        waits = [one for one in self.removed if not _is_later(context.timestamp, one.timestamp)]
         self._place_removed([one for one in self.removed if one not in waits])
         self.removed = waits
         if kind == "user" and self._matching([all_text(_content(value)).strip()], mid_turn=False):
@@ -455,7 +459,7 @@ class Queue:
         value = entry.row.value
         if entry.text:  # whose form may be one of some versions, and the row does not say its own
             value = {"version": parser.version, **value}
-        outcome = say(parser, value, entry.place, value.get("content"))
+        outcome = say(parser, value, entry.context, value.get("content"))
         self._showing = False
         for handle in range(emitter.first, emitter.first + emitter.count):
             sink.move(handle, spot.position, spot.rank)

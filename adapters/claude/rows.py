@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.claude import shapes, stdout
-from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED, Emitter, Place, label
+from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED, Emitter, RowContext, label
 from agentsdir.adapters.claude.prompts import Queue, read_user, say
 from agentsdir.adapters.claude.shapes import (
     SYNTHETIC,
@@ -58,14 +58,14 @@ _COMMAND_FIELDS = ("contextUsage", "commandRun")
 _ERROR_FIELDS = ("error", "apiError", "apiErrorStatus", "apiErrorType", "errorDetails")
 
 
-def read_assistant(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
+def read_assistant(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Turn an `assistant` row into blocks; return what became of it."""
     message = value.get("message")
     if type(message) is not dict:
         message = {}
     content = message.get("content")
     if message.get("model") == SYNTHETIC or value.get("isApiErrorMessage") is True:
-        return _synthetic(parser, value, place, content)
+        return _synthetic(parser, value, context, content)
     parser.mark = ANSWER
     common: dict[str, Any] = {}
     message_id = message.get("id")
@@ -73,30 +73,30 @@ def read_assistant(parser: TranscriptParser, value: dict[str, Any], place: Place
         common["messageId"] = message_id
     last = DROPPED
     pieces = content if type(content) is list else parts(content)
-    several = len(pieces) > 1 and _UUID.fullmatch(place.base)
+    several = len(pieces) > 1 and _UUID.fullmatch(context.base)
     for index, part in enumerate(pieces):
         if several:
             # As on stdout, where each part is a line of its own.
-            named = place._replace(base=f"{place.base[:24]}{index:012x}")
+            named = context._replace(base=f"{place.base[:24]}{index:012x}")
             handle = _part(parser, value, named, 0, part, message, common)
         else:
-            handle = _part(parser, value, place, index, part, message, common)
+            handle = _part(parser, value, context, index, part, message, common)
         if handle != DROPPED:
             last = handle
     hidden = last == DROPPED
     if hidden:
         if not pieces:
             parser.reason = "empty"
-            parser.emitter.log(place, 0, value)
+            parser.emitter.log(context, 0, value)
         last = parser.emitter.first  # a hidden one, if those are wanted: tokens stand somewhere
-    parser.tokens.note(place.conversation, value, message, last, visible=not hidden)
+    parser.tokens.note(context.conversation, value, message, last, visible=not hidden)
     return HIDDEN if hidden else PARSED
 
 
 def _part(
     parser: TranscriptParser,
     value: dict[str, Any],
-    place: Place,
+    context: RowContext,
     index: int,
     part: Any,
     message: dict[str, Any],
@@ -113,39 +113,43 @@ def _part(
             model = message.get("model")
             if isinstance(model, str):
                 fields["model"] = model
-            return emit("assistant_text", place, index, fields)
+            return emit("assistant_text", context, index, fields)
         if kind == "thinking":
             fields = {"content": text(part.get("thinking")), **common}
             signature = part.get("signature")
             if isinstance(signature, str):
                 fields["signature"] = signature
-            return emit("thinking", place, index, fields)
+            return emit("thinking", context, index, fields)
         if kind == "redacted_thinking":
             data = text(part.get("data"))
             fields = {"content": "", **common, "signature": data, "redacted": True}
-            return emit("thinking", place, index, fields)
+            return emit("thinking", context, index, fields)
         if isinstance(kind, str) and kind in CALLS:
-            return _call(parser, place, index, part, common)
+            return _call(parser, context, index, part, common)
         if isinstance(kind, str) and kind.endswith("_tool_result"):
-            return _server_result(parser, place, index, part, common)
-    parser.hide_part(place, index, value, part)
+            return _server_result(parser, context, index, part, common)
+    parser.hide_part(context, index, value, part)
     return DROPPED
 
 
 def _call(
-    parser: TranscriptParser, place: Place, index: int, part: dict[str, Any], common: dict[str, Any]
+    parser: TranscriptParser,
+    context: RowContext,
+    index: int,
+    part: dict[str, Any],
+    common: dict[str, Any],
 ) -> int:
     tool_use_id = text(part.get("id"))
     name = text(part.get("name"))
     given = part.get("input")
     if name in TOOLS and part["type"] == "tool_use":
-        call = parser.subagents.opened(place, tool_use_id, mapping(given))
+        call = parser.subagents.opened(context, tool_use_id, mapping(given))
         fields = {"input": call.prompt, "toolUseId": tool_use_id, **common}
         if call.name:
             fields["name"] = call.name
         if call.description:
             fields["description"] = call.description
-        call.handle = parser.emitter.emit("subagent", place, index, fields)
+        call.handle = parser.emitter.emit("subagent", context, index, fields)
         return call.handle
     fields = {
         "toolName": name,
@@ -153,13 +157,17 @@ def _call(
         "input": {} if given is None else given,
         **common,
     }
-    handle = parser.emitter.emit("tool_use", place, index, fields)
-    parser.calls.opened(place.conversation, tool_use_id, handle)
+    handle = parser.emitter.emit("tool_use", context, index, fields)
+    parser.calls.opened(context.conversation, tool_use_id, handle)
     return handle
 
 
 def _server_result(
-    parser: TranscriptParser, place: Place, index: int, part: dict[str, Any], common: dict[str, Any]
+    parser: TranscriptParser,
+    context: RowContext,
+    index: int,
+    part: dict[str, Any],
+    common: dict[str, Any],
 ) -> int:
     """Add the result of a tool that ran at the model's side: it stands among the parts."""
     output = part.get("content")
@@ -171,29 +179,31 @@ def _server_result(
         "isError": error,
         **common,
     }
-    handle = parser.emitter.emit("tool_result", place, index, fields)
-    parser.calls.answered(tool_use_id, "error" if error else "success", place)
+    handle = parser.emitter.emit("tool_result", context, index, fields)
+    parser.calls.answered(tool_use_id, "error" if error else "success", context)
     return handle
 
 
-def _synthetic(parser: TranscriptParser, value: dict[str, Any], place: Place, content: Any) -> int:
+def _synthetic(
+    parser: TranscriptParser, value: dict[str, Any], context: RowContext, content: Any
+) -> int:
     """Show what the client wrote in the model's place: an error, a notice, what an Esc cut off."""
     words = all_text(content)
     if value.get("isApiErrorMessage") is not True and value.get("error") is None:
         if words == _FILLING or not words:
             parser.mark = FILLER
             parser.reason = "filler"
-            return parser.emitter.log(place, 0, value)
+            return parser.emitter.log(context, 0, value)
         if value.get("isApiErrorMessage") is False and "parentUuid" in value:
             # What the model had said before an Esc; the message is that of the rows above.
             parser.mark = ANSWER
-            parser.emitter.emit("assistant_text", place, 0, {"content": words})
+            parser.emitter.emit("assistant_text", context, 0, {"content": words})
             return PARSED
         event = "client_notice"
         if "local_command_source" in value:  # stdout's way to show what a command printed
             event = "local_command_output"
         details = {name: value[name] for name in _COMMAND_FIELDS if name in value}
-        return parser.emitter.say(place, "status", words, {"event": event, **details})
+        return parser.emitter.say(context, "status", words, {"event": event, **details})
     parser.tokens.failed()
     metadata: dict[str, Any] = {"event": "api_error"}
     for name in _ERROR_FIELDS:
@@ -202,7 +212,7 @@ def _synthetic(parser: TranscriptParser, value: dict[str, Any], place: Place, co
     request = identifier(value.get("requestId"))
     if request:
         metadata["requestId"] = request
-    return parser.emitter.say(place, "error", words or "API error", metadata)
+    return parser.emitter.say(context, "error", words or "API error", metadata)
 
 
 # `system`, `attachment` and `progress` rows: what happens around the conversation.
@@ -281,13 +291,13 @@ _ENVELOPE = frozenset(
 )
 
 
-def read_system(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
+def read_system(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Turn a `system` row into a block; return what became of it."""
     subtype = text(value.get("subtype"))
     if subtype == "init":
-        return _start(parser, value, place)
+        return _start(parser, value, context)
     if subtype.startswith("task_"):
-        return _task(parser, value, place, subtype)
+        return _task(parser, value, context, subtype)
     words = all_text(value.get("content"))
     note = _SYSTEM.get(subtype)
     if subtype in _HOOK_SUBTYPES and _hook_failed(value):
@@ -295,8 +305,8 @@ def read_system(parser: TranscriptParser, value: dict[str, Any], place: Place) -
     elif not subtype and words:
         note = Note("status", "notice")
     if note is None:
-        _hide(parser, place, "subtype", subtype, shapes.SUBTYPES)
-        return parser.emitter.log(place, 0, value)
+        _hide(parser, context, "subtype", subtype, shapes.SUBTYPES)
+        return parser.emitter.log(context, 0, value)
     if note.event == "local_command_output":
         words = command_text(words)
     if subtype == "compact_boundary":
@@ -304,19 +314,19 @@ def read_system(parser: TranscriptParser, value: dict[str, Any], place: Place) -
     message = words or _error_text(value) or text(value.get("message")) or note.message
     if not message:
         parser.reason = "empty"
-        return parser.emitter.log(place, 0, value)
+        return parser.emitter.log(context, 0, value)
     metadata = {"event": note.event, **_details(value)}
-    return parser.emitter.say(place, note.subtype, message, metadata)
+    return parser.emitter.say(context, note.subtype, message, metadata)
 
 
 def _hide(
-    parser: TranscriptParser, place: Place, what: str, name: str, known: frozenset[str]
+    parser: TranscriptParser, context: RowContext, what: str, name: str, known: frozenset[str]
 ) -> None:
     """Say why a row is hidden: it is of a kind that shows nothing, or of an unknown one."""
     if name in known:
         parser.reason = _HIDDEN_AS[what]
     else:
-        parser.unknown(what, name, place.source)
+        parser.unknown(what, name, context.source)
 
 
 def _details(value: dict[str, Any]) -> dict[str, Any]:
@@ -341,7 +351,7 @@ def _hook_failed(value: dict[str, Any]) -> bool:
     )
 
 
-def _start(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
+def _start(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Show the first `init`; the client repeats it for every turn."""
     version = value.get("claude_code_version")
     if isinstance(version, str):
@@ -349,39 +359,43 @@ def _start(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int
     parser.tokens.begun()
     if parser.started:
         parser.reason = "repeated"
-        return parser.emitter.log(place, 0, value)
+        return parser.emitter.log(context, 0, value)
     parser.started = True
     metadata = {"event": "init", **_details(value)}
-    return parser.emitter.say(place, "session_start", "Session started", metadata)
+    return parser.emitter.say(context, "session_start", "Session started", metadata)
 
 
-def _task(parser: TranscriptParser, value: dict[str, Any], place: Place, subtype: str) -> int:
+def _task(
+    parser: TranscriptParser, value: dict[str, Any], context: RowContext, subtype: str
+) -> int:
     """Take what stdout says about background tasks and subagents."""
     if subtype == "task_started":
         stdout.task_started(parser, value)
     elif subtype == "task_updated":
         stdout.task_updated(parser, value)
     if subtype != "task_notification":
-        _hide(parser, place, "subtype", subtype, shapes.SUBTYPES)
-        return parser.emitter.log(place, 0, value)
+        _hide(parser, context, "subtype", subtype, shapes.SUBTYPES)
+        return parser.emitter.log(context, 0, value)
     notice = stdout.task_notice(value)
     parser.subagents.notified(notice)
     metadata = {"event": NOTIFICATION.event, **_details(value)}
-    return parser.emitter.say(place, "status", notice.summary or "Background task ended", metadata)
+    return parser.emitter.say(
+        context, "status", notice.summary or "Background task ended", metadata
+    )
 
 
-def read_attachment(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
+def read_attachment(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Turn an `attachment` row into a block; return what became of it."""
     attachment = mapping(value.get("attachment"))
     kind = attachment.get("type")
     if kind == "queued_command":
-        return _queued(parser, value, place, attachment)
+        return _queued(parser, value, context, attachment)
     note = _ATTACHMENTS.get(kind) if isinstance(kind, str) else None
     if kind == "teammate_mailbox":
-        return _mail(parser, value, place, attachment)
+        return _mail(parser, value, context, attachment)
     if note is None:
-        _hide(parser, place, "attachment", text(kind), shapes.ATTACHMENTS)
-        return parser.emitter.log(place, 0, value)
+        _hide(parser, context, "attachment", text(kind), shapes.ATTACHMENTS)
+        return parser.emitter.log(context, 0, value)
     detail = next(
         (
             found
@@ -395,11 +409,11 @@ def read_attachment(parser: TranscriptParser, value: dict[str, Any], place: Plac
         detail = text(blocked.get("blockingError")) or all_text(attachment.get("content"))
     message = f"{note.message}: {detail}" if detail else note.message
     metadata = {"event": note.event, "attachment": attachment}
-    return parser.emitter.say(place, note.subtype, message, metadata)
+    return parser.emitter.say(context, note.subtype, message, metadata)
 
 
 def _mail(
-    parser: TranscriptParser, value: dict[str, Any], place: Place, attachment: dict[str, Any]
+    parser: TranscriptParser, value: dict[str, Any], context: RowContext, attachment: dict[str, Any]
 ) -> int:
     """Show what teammates reported while a turn ran; what their clients say in JSON is hidden."""
     letters = attachment.get("messages")
@@ -411,15 +425,15 @@ def _mail(
     ]
     if not said:
         parser.reason = "attachment"
-        return parser.emitter.log(place, 0, value)
+        return parser.emitter.log(context, 0, value)
     message = "\n\n".join(said)
     for notice in teammate_notices(message):
         parser.subagents.notified(notice)
-    return parser.emitter.say(place, PEER.subtype, message, {"event": PEER.event})
+    return parser.emitter.say(context, PEER.subtype, message, {"event": PEER.event})
 
 
 def _queued(
-    parser: TranscriptParser, value: dict[str, Any], place: Place, attachment: dict[str, Any]
+    parser: TranscriptParser, value: dict[str, Any], context: RowContext, attachment: dict[str, Any]
 ) -> int:
     """Show what was typed while a turn ran: the transcript has it nowhere else."""
     prompt = attachment.get("prompt")
@@ -431,20 +445,20 @@ def _queued(
         value = {**value, "origin": attachment["origin"], "promptSource": "queued"}
     elif attachment.get("commandMode") == "prompt":
         value = {**value, "promptSource": "queued"}
-    outcome = say(parser, value, place, prompt)
+    outcome = say(parser, value, context, prompt)
     parser.mark = PLAIN  # it stands within a turn, so it opens no branch
     return outcome
 
 
-def read_progress(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
+def read_progress(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Hide a progress row, but note which agent it shows at work."""
     data = mapping(value.get("data"))
     name = text(data.get("type"))
     if name == "agent_progress":
         parser.subagents.names("progress", value.get("parentToolUseID"), data.get("agentId"))
-    _hide(parser, place, "progress", name, shapes.PROGRESS)
+    _hide(parser, context, "progress", name, shapes.PROGRESS)
     if parser.emitter.sink.wants_hidden:
-        return parser.emitter.log(place, 0, value, f"{label(value)}/{name}" if name else "")
+        return parser.emitter.log(context, 0, value, f"{label(value)}/{name}" if name else "")
     return HIDDEN
 
 
@@ -487,10 +501,10 @@ def _words(value: dict[str, Any], pieces: list[Any]) -> Iterator[tuple[str, str]
             yield "thinking", text(part.get("thinking"))
 
 
-def _read_unknown(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
+def _read_unknown(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Hide a row of a type that is not known, which stands in the chain."""
-    parser.unknown("row", value["type"], place.source)
-    return parser.emitter.log(place, 0, value)
+    parser.unknown("row", value["type"], context.source)
+    return parser.emitter.log(context, 0, value)
 
 
 class TranscriptParser:
@@ -633,14 +647,14 @@ class TranscriptParser:
         self.reason = "unknown"
         self._sink.drifts.note(what, name or "without type", source, self.version)
 
-    def hide_part(self, place: Place, index: int, value: dict[str, Any], part: Any) -> int:
+    def hide_part(self, context: RowContext, index: int, value: dict[str, Any], part: Any) -> int:
         """Log a part of a row's content that shows nothing; return `HIDDEN`."""
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
         if isinstance(kind, str) and kind in shapes.PARTS:
             self.reason = "part"
         else:
-            self.unknown("part", text(kind), place.source)
-        return self.emitter.log_part(place, index, value, part)
+            self.unknown("part", text(kind), context.source)
+        return self.emitter.log_part(context, index, value, part)
 
     def _read(self, row: Row) -> int:
         value = row.value
@@ -666,7 +680,7 @@ class TranscriptParser:
         if uuid is not None and uuid in tree.numbers:
             if thread is not None:
                 tree.begin_again(uuid)
-            self.emitter.log(self._place(row, value, None, thread or MAIN), 0, row.value)
+            self.emitter.log(self._context(row, value, None, thread or MAIN), 0, row.value)
             if self._reword(value, tree.blocks_of(uuid)):
                 self.reason = "rewritten"
             return FOLDED
@@ -683,25 +697,25 @@ class TranscriptParser:
                 thread = stdout.conversation_of(self, value)
             else:
                 thread = MAIN
-        place = self._place(row, value, uuid, thread)
-        if place.session != self._home:
-            self._note_session(row, place.session)
+        context = self._context(row, value, uuid, thread)
+        if context.session != self._home:
+            self._note_session(row, context.session)
         emitter = self.emitter
         queue = self.queue
         if (queue.removed or queue.taken_in) and (thread is MAIN or self._thread is not None):
-            queue.before(kind, value, place)
+            queue.before(kind, value, context)
         if thread is not MAIN:
-            self._open(thread, place, kind, value)
+            self._open(thread, context, kind, value)
         emitter.first, emitter.count = DROPPED, 0
         self.mark = PLAIN
-        outcome = reader(self, value, place)
+        outcome = reader(self, value, context)
         if self.mark == PROMPT:
             self.tokens.asked()
         elif self.mark == PLAIN and kind != "user":
             self.mark = NOTED
         if thread is MAIN:
             self.answers = self.answers or (outcome == PARSED and kind == "assistant")
-            tree.add(uuid, row, self.mark, place.session, emitter.first, emitter.count)
+            tree.add(uuid, row, self.mark, context.session, emitter.first, emitter.count)
         else:
             tree.add_aside(uuid, emitter.first, emitter.count)
         return outcome
@@ -725,20 +739,20 @@ class TranscriptParser:
     def _bookkeep(self, row: Row, value: dict[str, Any], kind: str) -> int:
         """Take a row outside the chain: queue, titles, snapshots, and all that is unknown."""
         if kind == "queue-operation":
-            place = self._place(row, value, identifier(value.get("uuid")), self._thread or MAIN)
+            context = self._context(row, value, identifier(value.get("uuid")), self._thread or MAIN)
             self.reason = "queue"
-            outcome = self.queue.take(row, value, place)
+            outcome = self.queue.take(row, value, context)
             operation = text(value.get("operation"))
             if operation not in shapes.QUEUE_OPERATIONS:
-                self.unknown("queue operation", operation, place.source)
+                self.unknown("queue operation", operation, context.source)
             # An entry that is shown later has the first ids of the row for its blocks.
             index = 2 * max(1, len(parts(value.get("content")))) if outcome == LATER else 0
-            self.emitter.log(place, index, row.value)
+            self.emitter.log(context, index, row.value)
             return outcome
         event = _EVENTS.get(kind)
         if event is not None and isinstance(value.get("sessionId"), str):
-            place = self._place(row, value, identifier(value.get("uuid")), MAIN)
-            return event(self, row.value, place)
+            context = self._context(row, value, identifier(value.get("uuid")), MAIN)
+            return event(self, row.value, context)
         if kind == "last-prompt":
             leaf = value.get("leafUuid")
             if isinstance(leaf, str):
@@ -762,11 +776,13 @@ class TranscriptParser:
             }
             self.unknown("row", kind or "without type", source)
         if self._sink.wants_hidden:
-            place = self._place(row, value, None, self._thread or MAIN)
-            self.emitter.log(place, 0, row.value)
+            context = self._context(row, value, None, self._thread or MAIN)
+            self.emitter.log(context, 0, row.value)
         return HIDDEN
 
-    def _place(self, row: Row, value: dict[str, Any], uuid: str | None, conversation: str) -> Place:
+    def _context(
+        self, row: Row, value: dict[str, Any], uuid: str | None, conversation: str
+    ) -> RowContext:
         session = value.get("sessionId")
         if type(session) is str and session:
             self._session = session
@@ -776,8 +792,8 @@ class TranscriptParser:
         source = {"file": self._file, "line": line, "offset": offset, "length": length}
         base = self._hash(row) if uuid is None else uuid
         timestamp = times.native(value.get("timestamp"))
-        # What `Place(…)` does, without the Python call around it: this runs once per row.
-        return tuple.__new__(Place, (base, conversation, session, timestamp, source, lossy))
+        # What `RowContext(…)` does, without the Python call around it: this runs once per row.
+        return tuple.__new__(RowContext, (base, conversation, session, timestamp, source, lossy))
 
     def _note_session(self, row: Row, session: str) -> None:
         """Remark once on a message of another session: two clients, or a copy, mixed them."""
@@ -812,8 +828,8 @@ class TranscriptParser:
         self._last_sidechain = thread
         return thread
 
-    def _open(self, name: str, place: Place, kind: str, value: dict[str, Any]) -> None:
-        thread = self.subagents.open(name, place, self._file, self._meta)
+    def _open(self, name: str, context: RowContext, kind: str, value: dict[str, Any]) -> None:
+        thread = self.subagents.open(name, context, self._file, self._meta)
         if thread.prompt is None and kind == "user":
             message = value.get("message")
             content = message.get("content") if isinstance(message, dict) else None

@@ -14,7 +14,7 @@ from agentsdir.adapters.claude.tokens import read_outcome
 from agentsdir.formats.blocks import MAIN
 
 if TYPE_CHECKING:
-    from agentsdir.adapters.claude.emit import Place
+    from agentsdir.adapters.claude.emit import RowContext
     from agentsdir.adapters.claude.rows import TranscriptParser
 
 _SPELLINGS = {
@@ -105,32 +105,32 @@ def task_notice(value: dict[str, Any]) -> Notice:
     )
 
 
-def read_result(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
+def read_result(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Turn a `result` line into the end of a turn, with its cost in the metadata."""
     outcome = read_outcome(value)
     parser.tokens.note_result(value, final=not outcome.failed)
     if outcome.text and not outcome.failed and not parser.answers:
         # `--output-format json` prints nothing but this line.
-        parser.emitter.emit("assistant_text", place, 1, {"content": outcome.text})
+        parser.emitter.emit("assistant_text", context, 1, {"content": outcome.text})
     metadata = {"event": "result"}
     metadata.update((name, item) for name, item in value.items() if name not in _STDOUT_ENVELOPE)
     subtype = "error" if outcome.failed else "session_end"
-    return parser.emitter.say(place, subtype, outcome.reason or "result", metadata)
+    return parser.emitter.say(context, subtype, outcome.reason or "result", metadata)
 
 
-def read_auth_status(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
+def read_auth_status(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Show that the client logs in, or failed to."""
     message = text(value.get("error")) or "Authentication"
     metadata = {name: item for name, item in value.items() if name not in _STDOUT_ENVELOPE}
-    return parser.emitter.say(place, "auth_status", message, metadata)
+    return parser.emitter.say(context, "auth_status", message, metadata)
 
 
-def read_rate_limit(parser: TranscriptParser, value: dict[str, Any], place: Place) -> int:
+def read_rate_limit(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Show that a rate limit is near or was reached; that all is well is hidden."""
     status = text(mapping(value.get("rate_limit_info")).get("status"))
     if status in ("", "allowed"):
         parser.reason = "rate-limit"
-        return parser.emitter.log(place, 0, value)
+        return parser.emitter.log(context, 0, value)
     metadata = {"event": "rate_limit", **mapping(value.get("rate_limit_info"))}
     subtype = "error" if status == "rejected" else "status"
-    return parser.emitter.say(place, subtype, f"Rate limit: {status}", metadata)
+    return parser.emitter.say(context, subtype, f"Rate limit: {status}", metadata)

@@ -14,7 +14,7 @@ from agentsdir.formats.sink import Link
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from agentsdir.adapters.claude.emit import Place
+    from agentsdir.adapters.claude.emit import RowContext
     from agentsdir.adapters.claude.speakers import Notice
     from agentsdir.formats.sink import BlockSink
 
@@ -217,11 +217,11 @@ class Subagents:
         """Tell whether a row of a subagent's file stands in another file of the session, too."""
         return uuid in self.main_rows or self.rows.setdefault(uuid, file) != file
 
-    def opened(self, place: Place, tool_use_id: str, given: dict[str, Any]) -> Call:
+    def opened(self, context: RowContext, tool_use_id: str, given: dict[str, Any]) -> Call:
         """Note a call of the agent tool; the caller sets its handle."""
         self.changed = True
-        call = Call(place.conversation, tool_use_id, given)
-        self._calls[place.conversation, tool_use_id] = call
+        call = Call(context.conversation, tool_use_id, given)
+        self._calls[context.conversation, tool_use_id] = call
         self._all.append(call)
         return call
 
@@ -269,16 +269,16 @@ class Subagents:
         self.changed = True
         self._notices.append(notice)
 
-    def open(self, name: str, place: Place, file: str, meta: dict[str, Any]) -> Thread:
+    def open(self, name: str, context: RowContext, file: str, meta: dict[str, Any]) -> Thread:
         """Return the thread `name`, opening it with its first block at its first row."""
         thread = self.threads.get(name)
         if thread is None:
             self.changed = True
             thread = self.threads[name] = Thread(name, file, meta)
-            thread.session = place.session
-            thread.start = self._mark(thread, "start", "session_start", place.timestamp)
-        if place.timestamp is not None:
-            thread.timestamp = place.timestamp
+            thread.session = context.session
+            thread.start = self._mark(thread, "start", "session_start", context.timestamp)
+        if context.timestamp is not None:
+            thread.timestamp = context.timestamp
         return thread
 
     def close(self, file: str) -> None:
