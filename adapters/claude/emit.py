@@ -30,7 +30,7 @@ class RowContext(NamedTuple):
     lossy: tuple[str, ...]
 
 
-class Emitter:
+class BlockEmitter:
     """Adds blocks to the sink, and knows which ones the current row gave.
 
     `first` and `count` tell the run of handles of one row, whose reader sets them back before it;
@@ -121,7 +121,7 @@ class _Orphan(NamedTuple):
     context: RowContext
 
 
-class Calls:
+class OpenCalls:
     """Which calls of a session are open.
 
     A repeated id (a retry, a copy) means the nearest call before the result.

@@ -53,7 +53,7 @@ _STEP = timedelta(milliseconds=1)
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
-class _Calls:
+class _UnansweredCalls:
     """The calls of the model's last message that are still open, and what a row needs to say."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ def answers(source: Source, now: str) -> Iterator[bytes]:
     Args:
         now: an RFC 3339 time; the rows' times are later than it and all others, and increase.
     """
-    calls = _Calls()
+    calls = _UnansweredCalls()
     with source.open() as stream:
         for row in read_rows(stream, source.name, Tally(), lambda _finding: None):
             calls.take(row.value)

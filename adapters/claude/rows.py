@@ -6,7 +6,15 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.claude import shapes, stdout
-from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED, Emitter, RowContext, label
+from agentsdir.adapters.claude.emit import (
+    FOLDED,
+    HIDDEN,
+    LATER,
+    PARSED,
+    BlockEmitter,
+    RowContext,
+    label,
+)
 from agentsdir.adapters.claude.prompts import Queue, read_user, say
 from agentsdir.adapters.claude.shapes import (
     SYNTHETIC,
@@ -39,7 +47,7 @@ from agentsdir.formats.sink import DROPPED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agentsdir.adapters.claude.emit import Calls
+    from agentsdir.adapters.claude.emit import OpenCalls
     from agentsdir.adapters.claude.subagents import Subagents
     from agentsdir.formats.blocks import BlockSource
     from agentsdir.formats.rows import Row
@@ -523,7 +531,7 @@ class TranscriptParser:
     def __init__(
         self,
         sink: BlockSink,
-        calls: Calls,
+        calls: OpenCalls,
         subagents: Subagents,
         file: str,
         *,
@@ -531,7 +539,7 @@ class TranscriptParser:
         session: str,
         meta: dict[str, Any],
     ) -> None:
-        self.emitter = Emitter(sink)
+        self.emitter = BlockEmitter(sink)
         self.calls = calls
         self.subagents = subagents
         self.tokens = Ledger()

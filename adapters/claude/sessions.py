@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agentsdir.adapters.claude.discover import first_rows
-from agentsdir.adapters.claude.emit import Calls
+from agentsdir.adapters.claude.emit import OpenCalls
 from agentsdir.adapters.claude.rows import TranscriptParser
 from agentsdir.adapters.claude.shapes import agent_id
 from agentsdir.adapters.claude.subagents import Subagents
@@ -28,7 +28,7 @@ _MAX_SIDECAR = 1024 * 1024
 
 def read_session(session: SessionFiles, sink: BlockSink) -> None:
     """Read the main transcript, then each subagent's, into `sink`."""
-    calls, subagents = Calls(sink), Subagents(sink)
+    calls, subagents = OpenCalls(sink), Subagents(sink)
     first: TranscriptParser | None = None
     for transcript in session.transcripts:
         source = transcript.source
@@ -110,7 +110,7 @@ class Growing:
 
     def __init__(self, sink: BlockSink) -> None:
         self._sink = sink
-        self._calls = Calls(sink)
+        self._calls = OpenCalls(sink)
         self._subagents = Subagents(sink)
         self._parsers: list[TranscriptParser] = []
 
