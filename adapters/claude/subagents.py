@@ -40,7 +40,7 @@ _WARM_UP = "Warmup"
 _WORKFLOWS = "/workflows/"
 
 
-class Answer(NamedTuple):
+class CallResult(NamedTuple):
     """What a call's own result says, before anybody else is heard."""
 
     status: str = "pending"
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
     duration: int | None = None
 
 
-class Call:
+class AgentCall:
     """One call of the agent tool, and what is known of its outcome."""
 
     __slots__ = (
@@ -66,13 +66,13 @@ class Call:
         self.teammate = as_text(given.get("name"))
         self.kind = ""
         self.handle = -1
-        self.answer = Answer()
+        self.answer = CallResult()
         self.status, self.output, self.duration = self.answer
         # Link method → agent id, as the rows about this call give it.
         self.ids: dict[str, str] = {}
 
 
-class Thread:
+class SubagentThread:
     """One subagent's conversation, as far as its rows were read."""
 
     __slots__ = (
@@ -90,7 +90,7 @@ class Thread:
         self.timestamp: str | None = None
         self.start = self.end = -1
         self.closed = False
-        self.call: Call | None = None
+        self.call: AgentCall | None = None
         self.link = NO_LINK
 
 
@@ -105,7 +105,7 @@ def _purpose(name: str, file: str) -> str:
     return next((why for begin, why in _OWN.items() if name.startswith(begin)), "")
 
 
-def tie(threads: Sequence[Thread], calls: Sequence[Call]) -> None:
+def link_threads(threads: Sequence[SubagentThread], calls: Sequence[AgentCall]) -> None:
     """Tie each thread to its call, by the surest means there is for it."""
     for thread in threads:
         thread.call, thread.link, thread.own = None, NO_LINK, _purpose(thread.name, thread.file)
@@ -130,7 +130,7 @@ def tie(threads: Sequence[Thread], calls: Sequence[Call]) -> None:
     _by_text(threads, calls, lambda t: t.prompt or "", lambda c: c.prompt, sure, guess)
 
 
-def _by_id(thread: Thread, calls: Sequence[Call]) -> None:
+def _by_id(thread: SubagentThread, calls: Sequence[AgentCall]) -> None:
     wanted = as_text(thread.meta.get("toolUseId"))
     for call in calls:
         if wanted and call.tool_use_id == wanted:
@@ -144,10 +144,10 @@ def _by_id(thread: Thread, calls: Sequence[Call]) -> None:
 
 
 def _by_text(
-    threads: Sequence[Thread],
-    calls: Sequence[Call],
-    of_thread: Callable[[Thread], str],
-    of_call: Callable[[Call], str],
+    threads: Sequence[SubagentThread],
+    calls: Sequence[AgentCall],
+    of_thread: Callable[[SubagentThread], str],
+    of_call: Callable[[AgentCall], str],
     sure: Link,
     guess: Link | None = None,
 ) -> None:
@@ -157,11 +157,11 @@ def _by_text(
     stand in the order in which they began, and `guess`, if given, says so.
     """
     taken = {id(thread.call) for thread in threads if thread.call}
-    open_threads: dict[str, list[Thread]] = {}
+    open_threads: dict[str, list[SubagentThread]] = {}
     for thread in threads:
         if thread.call is None and not thread.own:
             open_threads.setdefault(of_thread(thread), []).append(thread)
-    open_calls: dict[str, list[Call]] = {}
+    open_calls: dict[str, list[AgentCall]] = {}
     for call in calls:
         # A call whose agent is known by id belongs to that agent, read or not.
         if id(call) not in taken and not call.ids:
@@ -197,7 +197,7 @@ class Subagents:
 
     def __init__(self, sink: BlockSink) -> None:
         self._sink = sink
-        self.threads: dict[str, Thread] = {}
+        self.threads: dict[str, SubagentThread] = {}
         # Whether something came that may change what was stated last.
         self.changed = False
         # The rows of the main transcript by uuid, and the file of each row of a subagent's.
@@ -205,8 +205,8 @@ class Subagents:
         self.rows: dict[str, str] = {}
         # Whether the main transcript had a row after a subagent's file that copied it.
         self.copied_early = False
-        self._calls: dict[tuple[str, str], Call] = {}
-        self._all: list[Call] = []
+        self._calls: dict[tuple[str, str], AgentCall] = {}
+        self._all: list[AgentCall] = []
         # By the run of a workflow: the conversation and the id of the call that started it.
         self._runs: dict[str, tuple[str, str]] = {}
         # Tool use id → agent id, from rows that name both and stand before or after the call.
@@ -217,10 +217,10 @@ class Subagents:
         """Tell whether a row of a subagent's file stands in another file of the session, too."""
         return uuid in self.main_rows or self.rows.setdefault(uuid, file) != file
 
-    def opened(self, context: RowContext, tool_use_id: str, given: dict[str, Any]) -> Call:
+    def opened(self, context: RowContext, tool_use_id: str, given: dict[str, Any]) -> AgentCall:
         """Note a call of the agent tool; the caller sets its handle."""
         self.changed = True
-        call = Call(context.conversation, tool_use_id, given)
+        call = AgentCall(context.conversation, tool_use_id, given)
         self._calls[context.conversation, tool_use_id] = call
         self._all.append(call)
         return call
@@ -251,9 +251,9 @@ class Subagents:
         status = _RESULT_STATUS.get(as_text(details.get("status")), "success")
         if error or status != "running":
             spent = count(details.get("totalDurationMs")) or None
-            call.answer = Answer("error" if error else status, "\n".join(texts), spent)
+            call.answer = CallResult("error" if error else status, "\n".join(texts), spent)
         else:
-            call.answer = Answer(status, call.answer.output, call.answer.duration)
+            call.answer = CallResult(status, call.answer.output, call.answer.duration)
         return True
 
     def names(self, method: str, tool_use_id: Any, agent: Any) -> None:
@@ -269,12 +269,14 @@ class Subagents:
         self.changed = True
         self._notices.append(notice)
 
-    def open(self, name: str, context: RowContext, file: str, meta: dict[str, Any]) -> Thread:
+    def open(
+        self, name: str, context: RowContext, file: str, meta: dict[str, Any]
+    ) -> SubagentThread:
         """Return the thread `name`, opening it with its first block at its first row."""
         thread = self.threads.get(name)
         if thread is None:
             self.changed = True
-            thread = self.threads[name] = Thread(name, file, meta)
+            thread = self.threads[name] = SubagentThread(name, file, meta)
             thread.session = context.session
             thread.start = self._mark(thread, "start", "session_start", context.timestamp)
         if context.timestamp is not None:
@@ -288,7 +290,7 @@ class Subagents:
                 thread.closed = self.changed = True
                 thread.end = self._mark(thread, "end", "session_end", thread.timestamp)
 
-    def _mark(self, thread: Thread, word: str, subtype: str, timestamp: str | None) -> int:
+    def _mark(self, thread: SubagentThread, word: str, subtype: str, timestamp: str | None) -> int:
         nowhere = {"file": thread.file, "line": None, "offset": None, "length": None}
         return self._sink.add(
             make_block(
@@ -311,7 +313,7 @@ class Subagents:
             return
         self.changed = False
         self._spread()
-        tie(list(self.threads.values()), self._all)
+        link_threads(list(self.threads.values()), self._all)
         for thread in self.threads.values():
             self._state_thread(thread)
         linked = {id(thread.call): thread for thread in self.threads.values() if thread.call}
@@ -351,7 +353,7 @@ class Subagents:
                 told.output = notice.result or told.output or notice.summary or None
                 told.duration = notice.duration or told.duration
 
-    def _state_thread(self, thread: Thread) -> None:
+    def _state_thread(self, thread: SubagentThread) -> None:
         call = thread.call
         parent = call.conversation if call else agent_id(thread.meta.get("parentAgentId"))
         started_by = ""
@@ -381,7 +383,7 @@ class Subagents:
                 thread.end, message=ending, metadata={**metadata, "status": call.status}
             )
 
-    def _state_call(self, call: Call, thread: Thread | None) -> None:
+    def _state_call(self, call: AgentCall, thread: SubagentThread | None) -> None:
         link = thread.link if thread else NO_LINK
         agent = thread.name if thread else None
         if agent is None:
