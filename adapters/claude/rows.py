@@ -35,7 +35,7 @@ from agentsdir.adapters.claude.speakers import (
     teammate_notices,
 )
 from agentsdir.adapters.claude.subagents import TOOLS
-from agentsdir.adapters.claude.tokens import Ledger, compare
+from agentsdir.adapters.claude.tokens import FileUsage, compare
 from agentsdir.adapters.claude.tree import ANSWER, FILLER, NOTED, PLAIN, PROMPT, Tree
 from agentsdir.formats import times
 from agentsdir.formats.blocks import MAIN
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import BlockSink
     from agentsdir.formats.source import Source
 
-    RowReader = Callable[["Reading", dict[str, Any], "Place"], int]
+    RowReader = Callable[["TranscriptParser", dict[str, Any], RowContext], int]
 
 
 # `assistant` rows: one block for each content part of a model message.
@@ -85,7 +85,7 @@ def read_assistant(parser: TranscriptParser, value: dict[str, Any], context: Row
     for index, part in enumerate(pieces):
         if several:
             # As on stdout, where each part is a line of its own.
-            named = context._replace(base=f"{place.base[:24]}{index:012x}")
+            named = context._replace(base=f"{context.base[:24]}{index:012x}")
             handle = _part(parser, value, named, 0, part, message, common)
         else:
             handle = _part(parser, value, context, index, part, message, common)
@@ -542,7 +542,7 @@ class TranscriptParser:
         self.emitter = BlockEmitter(sink)
         self.calls = calls
         self.subagents = subagents
-        self.tokens = Ledger()
+        self.tokens = FileUsage()
         self.queue = Queue(self)
         self.tree = Tree()
         self.version: str | None = None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
     from pathlib import Path
 
-    from agentsdir.adapters.claude.tokens import Outcome
+    from agentsdir.adapters.claude.tokens import ClaudeResult
     from agentsdir.adapters.protocol import Content, NativeFile, Process, Profile, SessionSpec
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.findings import Finding
@@ -95,7 +95,7 @@ _TOLD = 2000
 
 def is_settled(told: StdoutTranslator) -> bool:
     """Tell whether the client has answered and nothing runs on in its background."""
-    return bool(told.outcomes) and not told.outcomes[-1].queued and not told.has_tasks
+    return bool(told.results) and not told.results[-1].queued and not told.has_tasks
 
 
 def failure(told: StdoutTranslator, code: int | None, errors: str) -> ProviderError | None:
@@ -106,27 +106,27 @@ def failure(told: StdoutTranslator, code: int | None, errors: str) -> ProviderEr
         code: its exit code, None when it had to be ended.
         errors: the end of its standard error.
     """
-    if not told.outcomes:
+    if not told.results:
         return _unfinished(code, errors)
-    outcome = told.outcomes[-1]
+    result = told.results[-1]
     # Who set a limit takes what was said before it for the answer.
-    if not outcome.failed or outcome.subtype in LIMITS:
+    if not result.failed or result.subtype in LIMITS:
         return None
-    return _error(_kind(outcome, told.error), outcome.reason)
+    return _error(_kind(result, told.error), result.reason)
 
 
-def _kind(outcome: Outcome, error: str) -> str:
-    message, reason = outcome.reason, outcome.terminal_reason
+def _kind(result: ClaudeResult, error: str) -> str:
+    message, reason = result.reason, result.terminal_reason
     if message.startswith("No conversation found"):
         return "no-conversation"
     if reason == "prompt_too_long" or message.startswith("Prompt is too long"):
         return "prompt-too-long"
-    if outcome.stop_reason == "refusal":
+    if result.stop_reason == "refusal":
         return "refused"
     if reason.startswith("aborted"):
         return "aborted"
     found = _STATUS.search(message)
-    status = str(outcome.api_error_status or (found[1] if found else ""))
+    status = str(result.api_error_status or (found[1] if found else ""))
     return _KINDS.get(error) or _KINDS.get(status) or "api-error"
 
 

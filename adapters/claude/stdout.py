@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude.shapes import agent_id, count, mapping, text
 from agentsdir.adapters.claude.speakers import Notice
-from agentsdir.adapters.claude.tokens import read_outcome
+from agentsdir.adapters.claude.tokens import parse_result
 from agentsdir.formats.blocks import MAIN
 
 if TYPE_CHECKING:
@@ -107,15 +107,15 @@ def task_notice(value: dict[str, Any]) -> Notice:
 
 def read_result(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Turn a `result` line into the end of a turn, with its cost in the metadata."""
-    outcome = read_outcome(value)
-    parser.tokens.note_result(value, final=not outcome.failed)
-    if outcome.text and not outcome.failed and not parser.answers:
+    result = parse_result(value)
+    parser.tokens.note_result(value, final=not result.failed)
+    if result.text and not result.failed and not parser.answers:
         # `--output-format json` prints nothing but this line.
-        parser.emitter.emit("assistant_text", context, 1, {"content": outcome.text})
+        parser.emitter.emit("assistant_text", context, 1, {"content": result.text})
     metadata = {"event": "result"}
     metadata.update((name, item) for name, item in value.items() if name not in _STDOUT_ENVELOPE)
-    subtype = "error" if outcome.failed else "session_end"
-    return parser.emitter.say(context, subtype, outcome.reason or "result", metadata)
+    subtype = "error" if result.failed else "session_end"
+    return parser.emitter.say(context, subtype, result.reason or "result", metadata)
 
 
 def read_auth_status(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:

@@ -9,7 +9,7 @@ from agentsdir.adapters.claude.rows import CALLS
 from agentsdir.adapters.claude.sessions import Growing
 from agentsdir.adapters.claude.shapes import SYNTHETIC, identifier, is_row, mapping, text
 from agentsdir.adapters.claude.subagents import TOOLS
-from agentsdir.adapters.claude.tokens import Spent, message_usage, read_outcome, total_cost
+from agentsdir.adapters.claude.tokens import RunUsage, message_usage, parse_result, total_cost
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import MAIN, Deltas, make_block
 from agentsdir.formats.rows import LineFeed
@@ -18,7 +18,7 @@ from agentsdir.formats.sink import StdoutSink, encodable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agentsdir.adapters.claude.tokens import Outcome
+    from agentsdir.adapters.claude.tokens import ClaudeResult
     from agentsdir.formats.blocks import Block, StreamEvent, Usage
     from agentsdir.formats.findings import Finding
 
@@ -203,7 +203,7 @@ class _Sink(StdoutSink):
 class StdoutTranslator:
     """Translates ``claude -p --output-format stream-json --verbose``, with any of its options.
 
-    `outcomes` hold what each `result` said. `error` is the client's word for what kept the model
+    `results` hold what each `result` said. `error` is the client's word for what kept the model
     from answering last, and `has_tasks` whether the client says that something runs on in the
     background; `tasks` are those that began and were not told to have ended, which older clients
     tell only.
@@ -213,7 +213,7 @@ class StdoutTranslator:
     """
 
     def __init__(self, *, hidden: bool = False) -> None:
-        self.outcomes: list[Outcome] = []
+        self.results: list[ClaudeResult] = []
         self.error = ""
         self.has_tasks = False
         self.tasks: set[str] = set()
@@ -222,7 +222,7 @@ class StdoutTranslator:
         self._growing = Growing(self._sink)
         self._parser = self._growing.open(_FILE)
         self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding, is_record=is_row)
-        self._spent = Spent()
+        self._spent = RunUsage()
         self._cost = 0.0
         self._total = 0.0
         self._takers = {
@@ -313,14 +313,14 @@ class StdoutTranslator:
 
     def _result(self, value: dict[str, Any]) -> None:
         self._tell(self._partials.abandon())
-        outcome = read_outcome(value, self._total)
-        self.outcomes.append(outcome)
+        result = parse_result(value, self._total)
+        self.results.append(result)
         self._total = total_cost(value) or self._total
-        self._cost += outcome.cost or 0.0
-        self._spent.settle(outcome.usage)
+        self._cost += result.cost or 0.0
+        self._spent.settle(result.usage)
         self._update(
             usage=self._spent.so_far(),
-            costUSD=None if outcome.cost is None else self._cost,
-            stopReason=outcome.stop_reason,
-            terminalReason=outcome.terminal_reason,
+            costUSD=None if result.cost is None else self._cost,
+            stopReason=result.stop_reason,
+            terminalReason=result.terminal_reason,
         )

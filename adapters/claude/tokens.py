@@ -79,7 +79,7 @@ class _Sum:
         return usage(self.sent, self.got, self.read, self.wrote, self.thought, exact=self.final)
 
 
-class Ledger:
+class FileUsage:
     """Collects usage while a file is read, and states it at the end.
 
     Until about 2.1.86 the client often wrote a message before its counts were final: then no
@@ -247,7 +247,7 @@ def _by_model(models: dict[str, Any], *, final: bool) -> Usage:
     return total.usage()
 
 
-class Spent:
+class RunUsage:
     """What the main thread of one run has spent so far: results, and messages since the last."""
 
     def __init__(self) -> None:
@@ -316,7 +316,7 @@ LIMITS = {"error_max_turns": "max_turns", "error_max_budget_usd": "max_budget"}
 """Ends that the user had asked for, and the reasons to stop that they are."""
 
 
-class Outcome(NamedTuple):
+class ClaudeResult(NamedTuple):
     """A `result` line.
 
     `failed` is the client's `is_error`, or an error's subtype: it calls an API error a success
@@ -341,7 +341,7 @@ class Outcome(NamedTuple):
         return "\n".join(self.errors) or (self.text if self.failed else "") or self.subtype
 
 
-def read_outcome(value: dict[str, Any], spent: float = 0.0) -> Outcome:
+def parse_result(value: dict[str, Any], spent: float = 0.0) -> ClaudeResult:
     """Read a `result` line.
 
     Args:
@@ -352,7 +352,7 @@ def read_outcome(value: dict[str, Any], spent: float = 0.0) -> Outcome:
     errors = value.get("errors")
     status = value.get("api_error_status")
     raw = value.get("usage")
-    return Outcome(
+    return ClaudeResult(
         failed=failed,
         subtype=subtype,
         terminal_reason=text(value.get("terminal_reason")),

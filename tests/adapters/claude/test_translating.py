@@ -316,7 +316,7 @@ def test_the_results_tell_what_the_run_spent_so_far() -> None:
     assert [one.get("costUSD") for one in told] == [None, 0.5, 0.75]
     assert [one.get("stopReason") for one in told] == ["end_turn", "end_turn", None]
     assert told[2]["terminalReason"] == "completed"
-    assert [outcome.cost for outcome in translator.outcomes] == [0.5, 0.25]
+    assert [outcome.cost for outcome in translator.results] == [0.5, 0.25]
 
 
 def test_a_run_without_a_result_tells_at_least_what_it_spent() -> None:
@@ -334,7 +334,7 @@ def test_outcomes_say_how_a_turn_went() -> None:
     init = _system("init", model="m")
     failed = _result(result="API Error: 429", api_error_status=429)
     translator, events = _translate(lines(init, {**failed, "is_error": True}))
-    (outcome,) = translator.outcomes
+    (outcome,) = translator.results
     assert (outcome.failed, outcome.api_error_status) == (True, 429)
     assert outcome.reason == "API Error: 429"
     assert {"model": "m"} in [event.get("metadata") for event in events]
