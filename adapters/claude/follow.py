@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude import store
 from agentsdir.adapters.claude.discover import first_rows, is_child, is_child_of
-from agentsdir.adapters.claude.sessions import Growing, own_session, sidecar, thread_name
+from agentsdir.adapters.claude.sessions import SessionParser, own_session, sidecar, thread_name
 from agentsdir.adapters.claude.shapes import is_row
 from agentsdir.formats.diff import Retelling
 from agentsdir.formats.errors import AgentsdirError
@@ -74,10 +74,10 @@ class _File:
         changed, self.meta = meta != self.meta, meta
         return changed
 
-    def begin(self, growing: Growing, sink: LiveSink) -> None:
+    def begin(self, parser: SessionParser, sink: LiveSink) -> None:
         """Read the file from its start, as a part of a session that is read from its start."""
         session, thread = self.opening
-        self.parser = growing.open(self.name, thread=thread, session=session, meta=self.meta)
+        self.parser = parser.open(self.name, thread=thread, session=session, meta=self.meta)
         self.feed = LineFeed(self.name, sink.tally, sink.finding, is_record=is_row)
         self.tail.rewind()
 
@@ -107,7 +107,7 @@ class SessionFollower:
         self._alone = alone
         self._told = Retelling()
         self._sink = LiveSink(hidden=hidden)
-        self._growing = Growing(self._sink)
+        self._session = SessionParser(self._sink)
         # What the session is called, and files beside it that are none of its own as far as
         # their beginnings tell, with the size of those.
         self._names: set[str] = set()
@@ -139,7 +139,7 @@ class SessionFollower:
             if file.parser is not None:
                 file.parser.describe(file.meta)
         if grown or described:
-            self._growing.settle()
+            self._session.settle()
             yield from self._told.tell(self._sink.drain())
         yield from self._told.settle()
 
@@ -156,14 +156,14 @@ class SessionFollower:
             rest = file.tail.rest()
             if rest and file.parser is not None:
                 file.take(rest)
-        self._growing.finish()
+        self._session.finish()
         yield from self._told.tell(self._sink.drain())
         yield from self._told.settle()
 
     def _read(self, files: Sequence[_File]) -> Iterator[StreamEvent]:
         for file in files:
             if file.parser is None:
-                file.begin(self._growing, self._sink)
+                file.begin(self._session, self._sink)
             for number, line in enumerate(file.tail.lines()):
                 file.take(line)
                 if number % _BATCH == 0:
@@ -171,7 +171,7 @@ class SessionFollower:
 
     def _read_in_order(self) -> Iterator[StreamEvent]:
         """Read all anew where a subagent's file had rows before the main transcript had them."""
-        if self._growing.is_out_of_order:
+        if self._session.is_out_of_order:
             self._begin_again()
             yield from self._read(self._files)
 
@@ -179,7 +179,7 @@ class SessionFollower:
         """Start the whole session anew, with what was told kept to compare with."""
         self._told.again()
         self._sink = LiveSink(hidden=self._hidden)
-        self._growing = Growing(self._sink)
+        self._session = SessionParser(self._sink)
         for file in self._files:
             file.parser = None
             file.head = b""

@@ -101,7 +101,7 @@ def sidecar(source: Source | None) -> dict[str, Any]:
 # the files; `settle` then states what they changed elsewhere, and `finish` what only the end tells.
 
 
-class Growing:
+class SessionParser:
     """The readings of one session.
 
     Args:

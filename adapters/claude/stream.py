@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude.rows import CALLS
-from agentsdir.adapters.claude.sessions import Growing
+from agentsdir.adapters.claude.sessions import SessionParser
 from agentsdir.adapters.claude.shapes import SYNTHETIC, identifier, is_row, mapping, text
 from agentsdir.adapters.claude.subagents import TOOLS
 from agentsdir.adapters.claude.tokens import RunUsage, message_usage, parse_result, total_cost
@@ -219,8 +219,8 @@ class StdoutTranslator:
         self.tasks: set[str] = set()
         self._partials = Partials()
         self._sink = _Sink(hidden=hidden, begun_as=self._partials.claim)
-        self._growing = Growing(self._sink)
-        self._parser = self._growing.open(_FILE)
+        self._session = SessionParser(self._sink)
+        self._parser = self._session.open(_FILE)
         self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding, is_record=is_row)
         self._spent = RunUsage()
         self._cost = 0.0
@@ -247,13 +247,13 @@ class StdoutTranslator:
             self._parser.take(row)
             if kind == "result":
                 self._result(value)
-        self._growing.settle()
+        self._session.settle()
         return iter(self._sink.drain())
 
     def end(self) -> Iterator[StreamEvent]:
         """Yield what is left: blocks that began and will not be whole are superseded."""
         self._tell(self._partials.abandon())
-        self._growing.finish()
+        self._session.finish()
         if self._spent.unsettled:
             self._update(usage=self._spent.so_far())
         return iter(self._sink.drain())

@@ -19,7 +19,7 @@ from claude_support import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.adapters.claude.sessions import Growing
+from agentsdir.adapters.claude.sessions import SessionParser
 from agentsdir.formats.blocks import Reducer
 from agentsdir.formats.diff import BlockBook
 from agentsdir.formats.rows import LineFeed
@@ -338,7 +338,7 @@ def test_whatever_the_queue_does_no_prompt_is_lost_and_following_equals_parsing(
             assert any(block.get("content") == text for block in shown)
     for hidden in (True, False):
         live, reducer = LiveSink(hidden=hidden), Reducer()
-        growing = Growing(live)
+        growing = SessionParser(live)
         reading, feed = growing.open("0.jsonl"), LineFeed("0.jsonl", live.tally, live.finding)
         book = BlockBook()
         for line in lines(*rows).splitlines(keepends=True):

@@ -11,7 +11,7 @@ import pytest
 from claude_support import FIXTURES, SESSION, SINGLE, call, lines, reader, result, said, user
 
 from agentsdir.adapters.claude.discover import head_rows
-from agentsdir.adapters.claude.sessions import Growing, sidecar, thread_name
+from agentsdir.adapters.claude.sessions import SessionParser, sidecar, thread_name
 from agentsdir.formats.blocks import Reducer
 from agentsdir.formats.rows import LineFeed, Tally
 from agentsdir.formats.sink import LiveSink, ParseSink
@@ -30,7 +30,7 @@ def _folded(events: list[dict[str, Any]]) -> Reducer:
 def _grow(*rows: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the events while the rows of one file came, and those of its end."""
     sink = LiveSink()
-    growing = Growing(sink)
+    growing = SessionParser(sink)
     reading = growing.open("s.jsonl")
     feed = LineFeed("s.jsonl", sink.tally, sink.finding)
     events = []
@@ -58,7 +58,7 @@ def test_row_by_row_gives_the_blocks_of_the_whole(path: Path) -> None:
     reader().parse_transcripts(files, whole)
 
     sink = LiveSink(hidden=True)
-    growing = Growing(sink)
+    growing = SessionParser(sink)
     waiting = []
     for transcript in files.transcripts:
         source = transcript.source
