@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _BATCH = 256
 
 
-class _File:
+class _ClaudeTail:
     """One transcript that is followed: where it was read to, and what reads its rows."""
 
     def __init__(self, path: Path, *, is_main: bool) -> None:
@@ -92,7 +92,7 @@ class _File:
             self.parser.take(row)
 
 
-class SessionFollower:
+class ClaudeFollower:
     """Follows the session whose main transcript is, or will be, at `main`.
 
     Args:
@@ -101,7 +101,7 @@ class SessionFollower:
     """
 
     def __init__(self, main: Path, *, hidden: bool, alone: bool = False) -> None:
-        self._main = _File(main, is_main=True)
+        self._main = _ClaudeTail(main, is_main=True)
         self._files = [self._main]
         self._hidden = hidden
         self._alone = alone
@@ -160,7 +160,7 @@ class SessionFollower:
         yield from self._told.tell(self._sink.drain())
         yield from self._told.settle()
 
-    def _read(self, files: Sequence[_File]) -> Iterator[StreamEvent]:
+    def _read(self, files: Sequence[_ClaudeTail]) -> Iterator[StreamEvent]:
         for file in files:
             if file.parser is None:
                 file.begin(self._session, self._sink)
@@ -200,7 +200,7 @@ class SessionFollower:
             return
         yield from others
 
-    def _new_children(self, *, complete: bool) -> Iterator[_File]:
+    def _new_children(self, *, complete: bool) -> Iterator[_ClaudeTail]:
         """Yield the files of subagents that were not there before; find those that moved along.
 
         A file whose first line is still being written is left for later, unless `complete`.
@@ -229,6 +229,6 @@ class SessionFollower:
                 moved.tail.path = path
             elif is_begun:
                 if is_child_of(main.parent, names, source):
-                    yield _File(path, is_main=False)
+                    yield _ClaudeTail(path, is_main=False)
                 else:
                     self._strangers[path] = min(status.st_size, HEAD)

@@ -89,12 +89,12 @@ class ClaudeReader:
 
     def follow(self, main: Path, *, hidden: bool = False, alone: bool = False) -> Follower:
         """Return a follower of one session."""
-        from agentsdir.adapters.claude.follow import SessionFollower
+        from agentsdir.adapters.claude.follow import ClaudeFollower
 
-        return SessionFollower(main, hidden=hidden, alone=alone)
+        return ClaudeFollower(main, hidden=hidden, alone=alone)
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""
-        from agentsdir.adapters.claude.stream import StdoutTranslator
+        from agentsdir.adapters.claude.stream import ClaudeTranslator
 
-        return StdoutTranslator()
+        return ClaudeTranslator()

@@ -15,7 +15,7 @@ from agentsdir.adapters import processes
 from agentsdir.adapters.claude import control
 from agentsdir.adapters.claude.moving import place, session_files
 from agentsdir.adapters.claude.store import host_paths
-from agentsdir.adapters.claude.stream import StdoutTranslator
+from agentsdir.adapters.claude.stream import ClaudeTranslator
 from agentsdir.adapters.claude.tokens import LIMITS
 from agentsdir.adapters.processes import Program, command_of, environment_of
 from agentsdir.adapters.protocol import deny_all
@@ -93,12 +93,12 @@ _STATUS = re.compile(r"API Error: (\d{3})\b")
 _TOLD = 2000
 
 
-def is_settled(told: StdoutTranslator) -> bool:
+def is_settled(told: ClaudeTranslator) -> bool:
     """Tell whether the client has answered and nothing runs on in its background."""
     return bool(told.results) and not told.results[-1].queued and not told.has_tasks
 
 
-def failure(told: StdoutTranslator, code: int | None, errors: str) -> ProviderError | None:
+def failure(told: ClaudeTranslator, code: int | None, errors: str) -> ProviderError | None:
     """Return why a run failed, None where it did not: its last result says so.
 
     Args:
@@ -245,7 +245,7 @@ class ClaudeSession:
         self._patience = spec.host.patience
         self._opening = opening
         self._program: Program | None = None
-        self._translator = StdoutTranslator()
+        self._translator = ClaudeTranslator()
         self._confirm = spec.host.confirm
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
@@ -270,7 +270,7 @@ class ClaudeSession:
         if failed is not None and failed.kind == "no-conversation" and place(spec, here=True):
             # An older client looks in the folder of its working directory alone.
             self.stop()
-            self._translator = StdoutTranslator()
+            self._translator = ClaudeTranslator()
             failed = yield from self._run(prompt, again=True)
         if failed is not None:
             raise failed

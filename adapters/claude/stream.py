@@ -35,7 +35,7 @@ _DELTAS = {"text_delta": "text", "thinking_delta": "thinking"}
 _MOST_BLOCKS = 10_000  # no message has that many
 
 
-class _Partial:
+class _PartialBlock:
     """One block that began."""
 
     __slots__ = ("block", "deltas", "gone", "handle", "pieces")
@@ -48,14 +48,14 @@ class _Partial:
         self.pieces: list[str] = []  # of a call's input
 
 
-class Partials:
+class PartialMessage:
     """The message that streams now. Only the main thread's ever does."""
 
     def __init__(self) -> None:
         self.message = ""
         # What its start says was spent; the end says only what changed.
         self.usage: dict[str, Any] = {}
-        self._began: dict[int, _Partial] = {}
+        self._began: dict[int, _PartialBlock] = {}
         # Its whole blocks, by index, while they may yet be replaced: their handles.
         self._whole: dict[int, str] = {}
 
@@ -138,7 +138,7 @@ class Partials:
         handle = f"{MAIN}/{self.message}/{index}"
         fields["messageId"] = self.message
         block = encodable(make_block(kind, handle, MAIN, session, None, None, **fields))
-        self._began[index] = _Partial(handle, block)
+        self._began[index] = _PartialBlock(handle, block)
         return [blocks.block_start(handle, block)]
 
 
@@ -160,7 +160,7 @@ def _begun(part: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "", {}
 
 
-def _more(partial: _Partial, delta: dict[str, Any]) -> list[StreamEvent]:
+def _more(partial: _PartialBlock, delta: dict[str, Any]) -> list[StreamEvent]:
     kind = text(delta.get("type"))
     if kind == "input_json_delta":
         partial.pieces.append(text(delta.get("partial_json")))
@@ -170,7 +170,7 @@ def _more(partial: _Partial, delta: dict[str, Any]) -> list[StreamEvent]:
     return [blocks.text_delta(partial.handle, more, MAIN)] if more else []
 
 
-def _input(partial: _Partial) -> Any:
+def _input(partial: _PartialBlock) -> Any:
     """Return what is there of a call's input: the prompt of an agent's is text in any case."""
     whole = "".join(partial.pieces)
     if partial.block["type"] == "subagent":
@@ -189,7 +189,7 @@ def _input(partial: _Partial) -> Any:
 _FILE = "stdout"
 
 
-class _Sink(StdoutSink):
+class _ClaudeStdoutSink(StdoutSink):
     """Events of a run, whose count is told in another way."""
 
     def use(self, conversation: str, usage: Usage) -> None:
@@ -200,7 +200,7 @@ class _Sink(StdoutSink):
             self.conversation(MAIN).usage = usage
 
 
-class StdoutTranslator:
+class ClaudeTranslator:
     """Translates ``claude -p --output-format stream-json --verbose``, with any of its options.
 
     `results` hold what each `result` said. `error` is the client's word for what kept the model
@@ -217,8 +217,8 @@ class StdoutTranslator:
         self.error = ""
         self.has_tasks = False
         self.tasks: set[str] = set()
-        self._partials = Partials()
-        self._sink = _Sink(hidden=hidden, begun_as=self._partials.claim)
+        self._partial_message = PartialMessage()
+        self._sink = _ClaudeStdoutSink(hidden=hidden, begun_as=self._partial_message.claim)
         self._session = SessionParser(self._sink)
         self._parser = self._session.open(_FILE)
         self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding, is_record=is_row)
@@ -252,7 +252,7 @@ class StdoutTranslator:
 
     def end(self) -> Iterator[StreamEvent]:
         """Yield what is left: blocks that began and will not be whole are superseded."""
-        self._tell(self._partials.abandon())
+        self._tell(self._partial_message.abandon())
         self._session.finish()
         if self._spent.unsettled:
             self._update(usage=self._spent.so_far())
@@ -268,13 +268,13 @@ class StdoutTranslator:
             self._sink.tell(blocks.metadata_update(said, MAIN))
 
     def _stream_event(self, value: dict[str, Any]) -> None:
-        self._tell(self._partials.take(value))
+        self._tell(self._partial_message.take(value))
         event = mapping(value.get("event"))
         raw = event.get("usage")
         if event.get("type") == "message_delta" and isinstance(raw, dict):
             said = {name: count for name, count in raw.items() if count is not None}
-            counts = message_usage({**self._partials.usage, **said}, final=True)
-            self._spent.note(self._partials.message, counts)
+            counts = message_usage({**self._partial_message.usage, **said}, final=True)
+            self._spent.note(self._partial_message.message, counts)
             reason = text(mapping(event.get("delta")).get("stop_reason"))
             self._update(usage=self._spent.so_far(), stopReason=reason)
 
@@ -285,9 +285,9 @@ class StdoutTranslator:
         self.error = text(value.get("error"))
         if message.get("model") == SYNTHETIC:
             # The client's own words, which may stand beside what the model said.
-            self._tell(self._partials.abandon())
+            self._tell(self._partial_message.abandon())
             return
-        self._tell(self._partials.line_of(message.get("id")))
+        self._tell(self._partial_message.line_of(message.get("id")))
         raw = message.get("usage")
         if isinstance(raw, dict):
             final = message.get("stop_reason") is not None
@@ -298,7 +298,7 @@ class StdoutTranslator:
 
     def _user(self, value: dict[str, Any]) -> None:
         if value.get("parent_tool_use_id") is None:
-            self._partials.answered()
+            self._partial_message.answered()
 
     def _system(self, value: dict[str, Any]) -> None:
         subtype, task = value.get("subtype"), text(value.get("task_id"))
@@ -312,7 +312,7 @@ class StdoutTranslator:
             self.tasks.discard(task)
 
     def _result(self, value: dict[str, Any]) -> None:
-        self._tell(self._partials.abandon())
+        self._tell(self._partial_message.abandon())
         result = parse_result(value, self._total)
         self.results.append(result)
         self._total = total_cost(value) or self._total

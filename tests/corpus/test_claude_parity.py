@@ -13,7 +13,7 @@ import pytest
 from claude_differences import COMPARED, RULES, Difference, Run, rule_for
 
 from agentsdir.adapters.claude.reader import ClaudeReader
-from agentsdir.adapters.claude.stream import StdoutTranslator
+from agentsdir.adapters.claude.stream import ClaudeTranslator
 from agentsdir.formats.blocks import MAIN, Block, Reducer
 from agentsdir.formats.sink import ParseSink
 from agentsdir.formats.source import Source
@@ -54,8 +54,8 @@ def _content(path: Path) -> bytes:
     return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
-def _translate(data: bytes) -> tuple[StdoutTranslator, list[dict[str, Any]]]:
-    translator = StdoutTranslator()
+def _translate(data: bytes) -> tuple[ClaudeTranslator, list[dict[str, Any]]]:
+    translator = ClaudeTranslator()
     events = []
     for line in data.split(b"\n"):
         events += translator.line(line + b"\n")

@@ -12,7 +12,7 @@ from claude_support import FIXTURES, call, lines, parse, result, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.adapters.claude.stream import StdoutTranslator
+from agentsdir.adapters.claude.stream import ClaudeTranslator
 from agentsdir.formats.blocks import Reducer
 from agentsdir.schemas.accept import accepts
 
@@ -27,8 +27,8 @@ _RECORDED = sorted(
 every_recording = pytest.mark.parametrize("path", _RECORDED, ids=lambda path: path.stem)
 
 
-def _translate(data: bytes) -> tuple[StdoutTranslator, list[dict[str, Any]]]:
-    translator = StdoutTranslator()
+def _translate(data: bytes) -> tuple[ClaudeTranslator, list[dict[str, Any]]]:
+    translator = ClaudeTranslator()
     events = []
     for line in data.split(b"\n"):
         events += translator.line(line)
@@ -388,12 +388,12 @@ def test_control_lines_and_statuses_say_nothing() -> None:
         _system("status", status="requesting"),
     ]
     assert _events(*rows) == []
-    assert len(list(StdoutTranslator(hidden=True).line(lines(rows[-1])))) == 1
+    assert len(list(ClaudeTranslator(hidden=True).line(lines(rows[-1])))) == 1
 
 
 def test_noise_is_a_finding_and_the_rest_is_read() -> None:
     """Programs around the client print on its stdout, too."""
-    translator = StdoutTranslator()
+    translator = ClaudeTranslator()
     said = lines(_said("u1", "m1", _text("x")))
     events = [*translator.line(b"npm notice\n"), *translator.line(said)]
     assert [event["type"] for event in events] == ["block_complete"]

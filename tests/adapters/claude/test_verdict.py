@@ -8,14 +8,14 @@ import orjson
 import pytest
 
 from agentsdir.adapters.claude.run import failure, is_settled
-from agentsdir.adapters.claude.stream import StdoutTranslator
+from agentsdir.adapters.claude.stream import ClaudeTranslator
 
 OK = {"type": "result", "subtype": "success", "is_error": False, "result": "Fine."}
 
 
-def told(*lines: dict[str, Any]) -> StdoutTranslator:
+def told(*lines: dict[str, Any]) -> ClaudeTranslator:
     """Return what is known after some lines."""
-    translator = StdoutTranslator()
+    translator = ClaudeTranslator()
     for line in lines:
         list(translator.line(orjson.dumps(line) + b"\n"))
     list(translator.end())
