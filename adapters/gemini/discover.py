@@ -590,7 +590,7 @@ def _some(names: Iterable[str]) -> str:
 _LAST_RESORTS = (PROMPTS, CHECKPOINT)
 
 
-class _File(NamedTuple):
+class _Candidate(NamedTuple):
     source: Source
     head: Head
     size: int
@@ -613,12 +613,12 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
     """
     every = [_look_at(one) for one in sources if OUTPUTS not in PurePath(one.name).parts]
     files = [one for one in every if one.head.family not in _LAST_RESORTS]
-    mains: dict[tuple[PurePath, str], list[_File]] = {}
+    mains: dict[tuple[PurePath, str], list[_Candidate]] = {}
     for file in files:
         if file.head.kind != "subagent":
             mains.setdefault((file.folder, file.head.session_id), []).append(file)
     remarks = shared_ids((one.source.name, one.head.session_id) for one in files if one.is_main)
-    children: dict[int, list[_File]] = {}
+    children: dict[int, list[_Candidate]] = {}
     taken: set[int] = set()
     for file in files:
         owner = _owner(file, mains)
@@ -639,7 +639,7 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
     return _with_last_resorts(sessions, every) if len(files) < len(every) else sessions
 
 
-def _with_last_resorts(sessions: list[SessionFiles], files: list[_File]) -> list[SessionFiles]:
+def _with_last_resorts(sessions: list[SessionFiles], files: list[_Candidate]) -> list[SessionFiles]:
     # Few folders have any: who has none need not pay for this.
 
     known: dict[PurePath, set[str]] = {}
@@ -657,12 +657,14 @@ def _with_last_resorts(sessions: list[SessionFiles], files: list[_File]) -> list
     return [first._replace(remarks=first.remarks + passed), *rest]
 
 
-def _look_at(source: Source) -> _File:
+def _look_at(source: Source) -> _Candidate:
     ends = read_ends(source)
-    return _File(source, look_at(ends), ends.size)
+    return _Candidate(source, look_at(ends), ends.size)
 
 
-def _owner(file: _File, mains: dict[tuple[PurePath, str], list[_File]]) -> _File | None:
+def _owner(
+    file: _Candidate, mains: dict[tuple[PurePath, str], list[_Candidate]]
+) -> _Candidate | None:
     """Return the main file of a subagent's file: by folder, or by session id in the same folder.
 
     Of several with that id, the largest: the others are stubs, or older twins.
@@ -670,7 +672,7 @@ def _owner(file: _File, mains: dict[tuple[PurePath, str], list[_File]]) -> _File
     head = file.head
     if not head.may_be_child:
         return None
-    found: list[_File] = []
+    found: list[_Candidate] = []
     if head.kind == "subagent":
         found = mains.get((file.folder.parent, file.folder.name), [])
     if not found and head.session_id:

@@ -457,7 +457,7 @@ _BATCH_LINES = 256
 _BATCH_BYTES = 1024 * 1024
 
 
-class _File:
+class _GeminiTail:
     """One transcript that is followed: where it was read to, and what was told of it."""
 
     def __init__(self, path: Path, *, is_main: bool) -> None:
@@ -496,7 +496,7 @@ class _File:
         return not self.is_main or group([source])[0].transcripts[0].role == "subagent"
 
 
-class SessionFollower:
+class GeminiFollower:
     """Follows the session whose main transcript is, or will be, at `main`.
 
     Args:
@@ -505,7 +505,7 @@ class SessionFollower:
     """
 
     def __init__(self, main: Path, *, hidden: bool, alone: bool = False) -> None:
-        self._main = _File(main, is_main=True)
+        self._main = _GeminiTail(main, is_main=True)
         self._files = [self._main]
         self._hidden = hidden
         self._alone = alone
@@ -545,7 +545,7 @@ class SessionFollower:
         if self._main.snapshots is not None:
             yield from self._main.snapshots.finish()
 
-    def _threads(self) -> list[tuple[_File, GrowingThread]]:
+    def _threads(self) -> list[tuple[_GeminiTail, GrowingThread]]:
         return [(file, file.thread) for file in self._files if file.thread is not None]
 
     def _poll(self, *, final: bool) -> Iterator[StreamEvent]:
@@ -559,7 +559,7 @@ class SessionFollower:
         if news:
             yield from self._link()
 
-    def _all_files(self, *, complete: bool) -> Iterator[_File]:
+    def _all_files(self, *, complete: bool) -> Iterator[_GeminiTail]:
         yield from list(self._files)
         for file in self._new_children(complete=complete):
             self._files.append(file)
@@ -577,7 +577,7 @@ class SessionFollower:
         self._main.tail, self._main.head = tail, b""
         return True
 
-    def _read(self, file: _File, *, final: bool, whole: bool) -> Iterator[StreamEvent]:
+    def _read(self, file: _GeminiTail, *, final: bool, whole: bool) -> Iterator[StreamEvent]:
         look = file.tail.look()
         if look is Look.ABSENT and file is self._main and file.tail.find(self._near()):
             look = file.tail.look()
@@ -600,7 +600,7 @@ class SessionFollower:
                 file.thread.take(rest)
             yield from self._tell(file, file.thread, final=final)
 
-    def _read_document(self, file: _File, *, whole: bool) -> Iterator[StreamEvent]:
+    def _read_document(self, file: _GeminiTail, *, whole: bool) -> Iterator[StreamEvent]:
         data = file.tail.whole()
         thread = self._begin(file, data)
         thread.take_document(data)
@@ -610,13 +610,13 @@ class SessionFollower:
         # Whoever writes a document anew begins with an empty file: what is not there yet may come.
         yield from file.told.settle(whole=whole and not thread.is_half)
 
-    def _read_anew(self, file: _File) -> Iterator[StreamEvent]:
+    def _read_anew(self, file: _GeminiTail) -> Iterator[StreamEvent]:
         if file.snapshots is None:
             file.thread = None
             file.snapshots = Snapshots(file.tail.path, hidden=self._hidden, told=file.told)
         yield from file.snapshots.read(file.tail.whole())
 
-    def _read_log(self, file: _File, *, again: bool, whole: bool) -> Iterator[StreamEvent]:
+    def _read_log(self, file: _GeminiTail, *, again: bool, whole: bool) -> Iterator[StreamEvent]:
         thread = file.thread
         again = again or thread is None or thread.is_document
         if again or thread is None:
@@ -632,7 +632,7 @@ class SessionFollower:
         yield from file.told.settle(whole=whole)
 
     def _read_lines(
-        self, file: _File, thread: GrowingThread, *, settled: bool
+        self, file: _GeminiTail, thread: GrowingThread, *, settled: bool
     ) -> Iterator[StreamEvent]:
         count = size = 0
         for line in file.tail.lines():
@@ -643,7 +643,7 @@ class SessionFollower:
                 yield from self._tell(file, thread, settled=False)
         yield from self._tell(file, thread, settled=settled)
 
-    def _begin(self, file: _File, data: bytes) -> GrowingThread:
+    def _begin(self, file: _GeminiTail, data: bytes) -> GrowingThread:
         """Start to read a file from its beginning; what was told of it is kept to compare with."""
         if file.thread is not None or file.snapshots is not None:
             file.told.again()
@@ -662,7 +662,7 @@ class SessionFollower:
 
     def _tell(
         self,
-        file: _File,
+        file: _GeminiTail,
         thread: GrowingThread,
         document: BytesIO | None = None,
         *,
@@ -692,17 +692,17 @@ class SessionFollower:
         if took_over:
             yield from file.told.settle()
 
-    def _name(self, file: _File, thread: GrowingThread) -> None:
+    def _name(self, file: _GeminiTail, thread: GrowingThread) -> None:
         """Give a file the id of its conversation."""
         file.own_id = file.conversation = thread.own_id()
         file.leads = file.leads and self._leader(file) is None
 
-    def _leader(self, file: _File) -> _File | None:
+    def _leader(self, file: _GeminiTail) -> _GeminiTail | None:
         """Return the other file that tells the conversation that this one is, too."""
         others = (one for one in self._files if one.leads and one.own_id == file.own_id)
         return next((one for one in others if one is not file), None)
 
-    def _take_the_lead(self, file: _File, thread: GrowingThread) -> bool:
+    def _take_the_lead(self, file: _GeminiTail, thread: GrowingThread) -> bool:
         """Let a file tell its conversation unless a fuller copy does.
 
         Return whether another copy told it so far.
@@ -795,7 +795,7 @@ class SessionFollower:
         for project in projects:
             yield project / chats.name
 
-    def _new_children(self, *, complete: bool) -> Iterator[_File]:
+    def _new_children(self, *, complete: bool) -> Iterator[_GeminiTail]:
         """Yield the files of subagents that were not there before; find those that moved along."""
         if self._alone:
             return
@@ -810,17 +810,17 @@ class SessionFollower:
                 continue
             moved = next((file for file in self._files if file.tail.is_at(child)), None)
             if moved is None:
-                yield _File(child, is_main=False)
+                yield _GeminiTail(child, is_main=False)
             else:
                 moved.tail.path = child
 
-    def _is_child(self, file: _File) -> bool:
+    def _is_child(self, file: _GeminiTail) -> bool:
         try:
             return is_child(self._main.tail.path, file.tail.path)
         except AgentsdirError:  # one of them is gone, which says nothing
             return True
 
-    def _drop(self, file: _File) -> Iterator[StreamEvent]:
+    def _drop(self, file: _GeminiTail) -> Iterator[StreamEvent]:
         """Follow a file no more that is not a subagent's of this session any longer."""
         file.told.again()
         yield from file.told.settle()

@@ -90,12 +90,12 @@ class GeminiReader:
 
     def follow(self, main: Path, *, hidden: bool = False, alone: bool = False) -> Follower:
         """Return a follower of one session."""
-        from agentsdir.adapters.gemini.follow import SessionFollower
+        from agentsdir.adapters.gemini.follow import GeminiFollower
 
-        return SessionFollower(main, hidden=hidden, alone=alone)
+        return GeminiFollower(main, hidden=hidden, alone=alone)
 
     def translate_stream(self) -> Translator:
         """Return a translator for the standard output of one run."""
-        from agentsdir.adapters.gemini.stream import StdoutTranslator
+        from agentsdir.adapters.gemini.stream import GeminiTranslator
 
-        return StdoutTranslator()
+        return GeminiTranslator()

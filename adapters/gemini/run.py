@@ -22,7 +22,7 @@ from agentsdir.adapters.gemini.moving import main_file, session_files
 from agentsdir.adapters.gemini.projects import CHATS, host_storage, project_folder, storage_in
 from agentsdir.adapters.gemini.read import read_session
 from agentsdir.adapters.gemini.store import ID
-from agentsdir.adapters.gemini.stream import AwaitedFollower, JoinedTurn, StdoutTranslator
+from agentsdir.adapters.gemini.stream import AwaitedFollower, GeminiTranslator, JoinedTurn
 from agentsdir.adapters.processes import Program, command_of, environment_of
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import MAIN, make_block
@@ -389,7 +389,7 @@ class GeminiSession:
         if self._is_known:
             follower.pass_over()
         self._follower = follower
-        turn = self._turn = JoinedTurn(StdoutTranslator(), follower)
+        turn = self._turn = JoinedTurn(GeminiTranslator(), follower)
         program = self._program = Program(
             command, cwd=self._spec.cwd, environment=self._instructed(environment)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.adapters.gemini.follow import GeminiFollower
 from agentsdir.adapters.gemini.shapes import dict_of, stream_usage, text_of
 from agentsdir.adapters.gemini.speakers import COMMAND
 from agentsdir.adapters.gemini.stdout import FAILED, StreamReader
@@ -257,7 +257,7 @@ class JoinedTurn:
     from it. Without one, all comes from stdout.
     """
 
-    def __init__(self, translator: StdoutTranslator, follower: Follower | None = None) -> None:
+    def __init__(self, translator: GeminiTranslator, follower: Follower | None = None) -> None:
         self._follower = follower
         self._stdout = translator
         # Begins the handles of stdout's blocks, and the ids of those that the file never has.
@@ -451,7 +451,7 @@ def read_outcome(value: dict[str, Any], said: str) -> Outcome:
 _FILE = "stdout"
 
 
-class _Sink(StdoutSink):
+class _GeminiStdoutSink(StdoutSink):
     """Events of a run, whose count is told in another way."""
 
     def use(self, conversation: str, usage: Usage) -> None:
@@ -459,7 +459,7 @@ class _Sink(StdoutSink):
         self.conversation(conversation).usage = usage
 
 
-class StdoutTranslator:
+class GeminiTranslator:
     """Translates ``gemini -p --output-format stream-json``.
 
     `outcome` is what the last `result` said, None as long as there is none: a client that was
@@ -471,7 +471,7 @@ class StdoutTranslator:
 
     def __init__(self, *, hidden: bool = False) -> None:
         self.outcome: Outcome | None = None
-        self._sink = _Sink(hidden=hidden, begun_as=self._close)
+        self._sink = _GeminiStdoutSink(hidden=hidden, begun_as=self._close)
         self._sink.open_main()
         self._reader = StreamReader(_FILE, self._sink, self._hear)
         self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding)
@@ -547,7 +547,7 @@ class AwaitedFollower:
     def __init__(self, find: Callable[[], Path | None]) -> None:
         self._find = find
         self._main: Path | None = None
-        self._found: SessionFollower | None = None
+        self._found: GeminiFollower | None = None
         # What was there before: by conversation and handle.
         self._old: set[tuple[str, str]] = set()
 
@@ -572,7 +572,7 @@ class AwaitedFollower:
             self._main = self._find()
             if self._main is None:
                 return
-            self._found = SessionFollower(self._main, hidden=False)
+            self._found = GeminiFollower(self._main, hidden=False)
         yield from filter(self._is_new, self._found.poll())
 
     def end(self) -> Iterator[StreamEvent]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.adapters.gemini.follow import GeminiFollower
 from agentsdir.adapters.gemini.reader import GeminiReader
 from agentsdir.formats.blocks import Reducer, no_usage
 from agentsdir.formats.sink import ParseSink
@@ -100,7 +100,7 @@ def test_every_recording_can_be_followed(recorded: Path, tmp_path: Path) -> None
     expected = _parsed(folder)
     shutil.rmtree(folder)
 
-    followers = {main: (SessionFollower(main, hidden=True), Reducer()) for main in expected}
+    followers = {main: (GeminiFollower(main, hidden=True), Reducer()) for main in expected}
     waiting = {name: _states(data, chance) for name, data in contents.items()}
     order = [name for name, states in waiting.items() for _ in states]
     chance.shuffle(order)

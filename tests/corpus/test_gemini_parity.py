@@ -11,8 +11,8 @@ import pytest
 from gemini_differences import RULES, differences, named_alike, rule_for
 from gemini_runs import parts
 
-from agentsdir.adapters.gemini.follow import SessionFollower
-from agentsdir.adapters.gemini.stream import JoinedTurn, StdoutTranslator
+from agentsdir.adapters.gemini.follow import GeminiFollower
+from agentsdir.adapters.gemini.stream import GeminiTranslator, JoinedTurn
 from agentsdir.formats.blocks import MAIN, Reducer
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def _reduced(events: Iterable[dict[str, Any]]) -> list[Block]:
 
 def _joined(part: Part, looks: str, folder: Path) -> Iterator[dict[str, Any]]:
     part.tree.lay(folder, part.start)
-    follower = SessionFollower(folder / part.tree.main(part.run.session), hidden=False)
+    follower = GeminiFollower(folder / part.tree.main(part.run.session), hidden=False)
     assert all(event["type"] for event in follower.poll())  # what was there before the turn
-    turn = JoinedTurn(StdoutTranslator(), follower)
+    turn = JoinedTurn(GeminiTranslator(), follower)
     if looks == "early":
         part.tree.lay(folder, part.end)
         yield from turn.poll()
@@ -75,7 +75,7 @@ def _joined(part: Part, looks: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _alone(part: Part) -> Iterator[dict[str, Any]]:
-    translator = StdoutTranslator()
+    translator = GeminiTranslator()
     for line in part.run.lines:
         yield from translator.line(line)
     yield from translator.end()

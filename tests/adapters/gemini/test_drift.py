@@ -9,7 +9,7 @@ import pytest
 from gemini_files import answer, context, document, header, log, message, prompt
 from gemini_reading import Reading, is_record, read_bytes
 
-from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.adapters.gemini.follow import GeminiFollower
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,7 @@ def test_follow_names_the_same_kinds(name: str, tmp_path: Path) -> None:
     data, kind = UNKNOWN[name]
     path = tmp_path / ("made.json" if name.startswith("document") else "made.jsonl")
     path.write_bytes(data)
-    follower = SessionFollower(path, hidden=True)
+    follower = GeminiFollower(path, hidden=True)
     list(follower.poll())
     list(follower.end())
     found = [one.message for one in follower.findings if one.id == "drift"]

@@ -9,7 +9,7 @@ from gemini_streaming import LINES, UNHURRIED, reduced, returned, row, said, use
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.adapters.gemini.stream import JoinedTurn, StdoutTranslator
+from agentsdir.adapters.gemini.stream import GeminiTranslator, JoinedTurn
 from agentsdir.formats.blocks import (
     MAIN,
     block_complete,
@@ -75,7 +75,7 @@ DONE = row("result", status="success", stats={})
 def _play(*steps: Any) -> list[dict[str, Any]]:
     """Return the events of a turn: bytes are lines of stdout, events what the file then shows."""
     file = _File()
-    turn = JoinedTurn(StdoutTranslator(), file)
+    turn = JoinedTurn(GeminiTranslator(), file)
     events: list[dict[str, Any]] = []
     for step in steps:
         if isinstance(step, bytes):
@@ -176,7 +176,7 @@ def test_what_the_file_never_shows_is_completed_from_stdout() -> None:
 
 def test_without_a_file_all_comes_from_stdout() -> None:
     """As for a client that does not write any, or one whose file is not found."""
-    turn = JoinedTurn(StdoutTranslator())
+    turn = JoinedTurn(GeminiTranslator())
     events = [e for line in (ASKED, said("Yes."), DONE) for e in turn.line(line)]
     events += [*turn.poll(), *turn.end()]
     kinds = [(b["type"], b["content"]) for b in reduced(events).blocks()]

@@ -12,7 +12,7 @@ import pytest
 from gemini_files import header, log
 from gemini_reading import read_bytes
 
-from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.adapters.gemini.follow import GeminiFollower
 from agentsdir.formats.blocks import Reducer
 
 TOKENS = {"input": 10, "output": 2, "cached": 4, "thoughts": 1, "tool": 0, "total": 13}
@@ -65,7 +65,7 @@ def prompts(rows: list[dict[str, Any]], view: Any = "all") -> list[tuple[Any, st
 
 def followed(rows: list[dict[str, Any]], path: Path, *, pause: bool = False) -> list[Any]:
     """Return what a follower has at the end that looked after each row, or twice."""
-    follower, reducer = SessionFollower(path, hidden=False), Reducer()
+    follower, reducer = GeminiFollower(path, hidden=False), Reducer()
     for row in rows:
         with path.open("ab") as stream:
             stream.write(log(row))

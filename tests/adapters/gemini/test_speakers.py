@@ -12,7 +12,7 @@ from gemini_files import answer, header, log, prompt
 from gemini_reading import read_bytes
 
 from agentsdir.adapters.gemini import qwen
-from agentsdir.adapters.gemini.follow import SessionFollower
+from agentsdir.adapters.gemini.follow import GeminiFollower
 from agentsdir.adapters.gemini.speakers import speaker_of
 
 TABLE = re.compile(r"<!-- gemini-speakers: begin -->(.*?)<!-- gemini-speakers: end -->", re.DOTALL)
@@ -277,7 +277,7 @@ def test_a_text_that_only_begins_like_the_clients_is_remarked_on(text: str, tmp_
     assert read_bytes(rows + log(prompt(text))).findings == ["doubtful-prompt"]
     path = tmp_path / "session-1.jsonl"
     path.write_bytes(rows)
-    follower = SessionFollower(path, hidden=False)
+    follower = GeminiFollower(path, hidden=False)
     assert [*follower.poll(), *follower.end()]
     assert [finding.id for finding in follower.findings] == ["doubtful-prompt"]
     saved = json.dumps([{"role": "user", "parts": [{"text": text}]}]).encode()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.adapters.gemini.reader import GeminiReader
-from agentsdir.adapters.gemini.stream import StdoutTranslator
+from agentsdir.adapters.gemini.stream import GeminiTranslator
 from agentsdir.adapters.protocol import SessionFiles, Transcript
 from agentsdir.formats.sink import ParseSink
 from agentsdir.formats.source import Source
@@ -24,9 +24,9 @@ _RECORDED = sorted(FIXTURES.glob("stream-*.stdout")) + sorted(
 )
 
 
-def translate(lines: list[bytes]) -> tuple[StdoutTranslator, list[dict[str, Any]]]:
+def translate(lines: list[bytes]) -> tuple[GeminiTranslator, list[dict[str, Any]]]:
     """Return a translator that took the lines, and its events."""
-    translator = StdoutTranslator()
+    translator = GeminiTranslator()
     events = []
     for line in lines:
         events += translator.line(line + b"\n")
@@ -51,7 +51,7 @@ def test_recorded_output_gives_the_blocks_that_its_recording_gives(path: Any) ->
 
 def test_an_answer_begins_grows_and_is_completed_by_the_next_line() -> None:
     """A call is pending until its result comes."""
-    translator = StdoutTranslator()
+    translator = GeminiTranslator()
     lines = (said("hel"), said("lo"), used("c1"), returned("c1", output="x"))
     shapes = [[(e["type"], e["blockId"]) for e in translator.line(line)] for line in lines]
     answer = shapes[0][0][1]

@@ -8,14 +8,14 @@ import orjson
 import pytest
 
 from agentsdir.adapters.gemini.run import failure, is_settled
-from agentsdir.adapters.gemini.stream import JoinedTurn, StdoutTranslator
+from agentsdir.adapters.gemini.stream import GeminiTranslator, JoinedTurn
 
 OK = {"type": "result", "status": "success", "stats": {}}
 
 
 def told(*lines: dict[str, Any]) -> JoinedTurn:
     """Return what is known after some lines."""
-    turn = JoinedTurn(StdoutTranslator())
+    turn = JoinedTurn(GeminiTranslator())
     for line in lines:
         list(turn.line(orjson.dumps(line) + b"\n"))
     list(turn.end())
