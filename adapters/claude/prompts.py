@@ -270,7 +270,7 @@ def _duration(details: dict[str, Any]) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spot:
+class _InsertionPoint:
     """A place between blocks: before the block of a handle, the spots there by `rank`.
 
     `anchor` is the row before it, whose branch is its own.
@@ -282,13 +282,13 @@ class _Spot:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Entry:
+class _QueuedPrompt:
     """A prompt that waits, and where it was enqueued."""
 
     row: Row
     context: RowContext
     text: str
-    spot: _Spot
+    point: _InsertionPoint
 
     @property
     def is_command(self) -> bool:
@@ -296,28 +296,28 @@ class _Entry:
 
 
 @dataclass(eq=False, slots=True)
-class _Exit:
+class _QueueExit:
     """Entries that leave the queue: `count` of those that waited at `rank`.
 
-    `named` is the one entry that the row names. `spot` is where a running turn took them in.
+    `named` is the one entry that the row names. `point` is where a running turn took them in.
     """
 
     rank: int
-    named: _Entry | None = None
+    named: _QueuedPrompt | None = None
     timestamp: str | None = None
     count: int = 1
-    spot: _Spot | None = None
+    point: _InsertionPoint | None = None
 
     @property
     def moment(self) -> int | str | None:
         """What tells it from others: the position, as soon as that is known, else the time."""
-        return self.timestamp if self.spot is None else self.spot.position
+        return self.timestamp if self.point is None else self.point.position
 
-    def may_be(self, entry: _Entry) -> bool:
+    def may_be(self, entry: _QueuedPrompt) -> bool:
         """Tell whether an entry can be one of those that leave."""
         if self.named is not None:
             return self.named is entry
-        return self.count > 0 and entry.spot.rank <= self.rank
+        return self.count > 0 and entry.point.rank <= self.rank
 
 
 class Queue:
@@ -327,19 +327,19 @@ class Queue:
         self._parser = parser
         # By rank, which is by age, and the ranks by text: of all, and of those that no operation
         # named so far.
-        self._waiting: dict[int, _Entry] = {}
+        self._waiting: dict[int, _QueuedPrompt] = {}
         self._ranks: dict[str, list[int]] = {}
         self._unnamed: dict[str, list[int]] = {}
         # Operations whose entries the rows so far have not delivered. The next row of the
         # conversation may say what a `remove` took out.
-        self._dequeued: list[_Exit] = []
-        self.removed: list[_Exit] = []
+        self._dequeued: list[_QueueExit] = []
+        self.removed: list[_QueueExit] = []
         # Removals that rows stand below, but which may mean several entries: later rows may
         # deliver the others.
-        self.taken_in: list[_Exit] = []
+        self.taken_in: list[_QueueExit] = []
         # Entries that were delivered before the row that takes them out was read.
         self._owed = 0
-        self._spots = 0
+        self._points = 0
         self._showing = False
 
     def take(self, row: Row, value: dict[str, Any], context: RowContext) -> int:
@@ -347,10 +347,10 @@ class Queue:
         operation = value.get("operation")
         said = all_text(value.get("content")).strip()
         if operation == "enqueue":
-            entry = _Entry(row, context, said, self._here())
-            self._waiting[entry.spot.rank] = entry
-            self._ranks.setdefault(said, []).append(entry.spot.rank)
-            self._unnamed.setdefault(said, []).append(entry.spot.rank)
+            entry = _QueuedPrompt(row, context, said, self._here())
+            self._waiting[entry.point.rank] = entry
+            self._ranks.setdefault(said, []).append(entry.point.rank)
+            self._unnamed.setdefault(said, []).append(entry.point.rank)
             return LATER
         if operation in ("dequeue", "remove"):
             named = self._oldest(self._unnamed, said) if said else None
@@ -358,9 +358,9 @@ class Queue:
                 self._owed -= bool(self._owed)
                 return FOLDED
             is_removal = operation == "remove"
-            leaving = _Exit(self._spots, named, context.timestamp if is_removal else None)
+            leaving = _QueueExit(self._points, named, context.timestamp if is_removal else None)
             if named is not None:
-                self._unnamed[said].remove(named.spot.rank)
+                self._unnamed[said].remove(named.point.rank)
             if named or self._leaving() < len(self._waiting):
                 _add(self.removed if is_removal else self._dequeued, leaving)
             return FOLDED
@@ -420,21 +420,21 @@ class Queue:
         for one in list(self._dequeued):
             for entry in [one.named] if one.named else islice(others, one.count):
                 # Commands that begin another file, as `/clear` does, leave no row in this one.
-                if entry.spot.rank in self._waiting and (entry.is_command or not entry.text):
+                if entry.point.rank in self._waiting and (entry.is_command or not entry.text):
                     self._leave(entry)
                     self._settle(entry, HIDDEN if entry.text else FOLDED, "queue")
         for entry in list(self._waiting.values()):
             self._leave(entry)
-            self._show(entry, entry.spot)
+            self._show(entry, entry.point)
 
-    def _place_removed(self, exits: list[_Exit]) -> None:
+    def _place_removed(self, exits: list[_QueueExit]) -> None:
         for one in exits:
-            one.spot = self._here()
+            one.point = self._here()
             _add(self.taken_in, one)
 
     def _show_taken_in(self, *, at_end: bool) -> None:
         for one in self.taken_in:
-            assert one.spot is not None
+            assert one.point is not None
             found = filter(one.may_be, self._waiting.values())
             left = list(found if at_end else islice(found, one.count + 1))
             if len(left) > one.count:
@@ -442,14 +442,14 @@ class Queue:
                     continue  # a later row may deliver the others
                 # Commands wait for the end of the turn.
                 left = sorted(left, key=lambda entry: entry.is_command)[: one.count]
-                left.sort(key=lambda entry: entry.spot.rank)
+                left.sort(key=lambda entry: entry.point.rank)
             one.count = 0
             for entry in left:
                 self._leave(entry)
-                self._show(entry, one.spot)
+                self._show(entry, one.point)
         self.taken_in = [one for one in self.taken_in if one.count]
 
-    def _show(self, entry: _Entry, spot: _Spot) -> None:
+    def _show(self, entry: _QueuedPrompt, point: _InsertionPoint) -> None:
         """Add the block of an entry, at its place among those that are there already."""
         parser = self._parser
         emitter, sink = parser.emitter, parser.emitter.sink
@@ -462,23 +462,25 @@ class Queue:
         outcome = say(parser, value, entry.context, value.get("content"))
         self._showing = False
         for handle in range(emitter.first, emitter.first + emitter.count):
-            sink.move(handle, spot.position, spot.rank)
-        parser.tree.attach(spot.anchor, emitter.first, emitter.count)
+            sink.move(handle, point.position, point.rank)
+        parser.tree.attach(point.anchor, emitter.first, emitter.count)
         parser.settle(entry.row, outcome)
         emitter.first, emitter.count, parser.mark, parser.reason = kept
 
-    def _settle(self, entry: _Entry, outcome: int, reason: str) -> None:
+    def _settle(self, entry: _QueuedPrompt, outcome: int, reason: str) -> None:
         parser = self._parser
         kept, parser.reason = parser.reason, reason
         parser.settle(entry.row, outcome)
         parser.reason = kept
 
-    def _here(self) -> _Spot:
-        self._spots += 1
-        return _Spot(len(self._parser.emitter.sink), self._spots, self._parser.tree.newest)
+    def _here(self) -> _InsertionPoint:
+        self._points += 1
+        return _InsertionPoint(
+            len(self._parser.emitter.sink), self._points, self._parser.tree.newest
+        )
 
-    def _leave(self, entry: _Entry) -> None:
-        rank = entry.spot.rank
+    def _leave(self, entry: _QueuedPrompt) -> None:
+        rank = entry.point.rank
         del self._waiting[rank]
         self._ranks[entry.text].remove(rank)
         if rank in self._unnamed[entry.text]:
@@ -489,11 +491,11 @@ class Queue:
     def _leaving(self) -> int:
         return sum(one.count for one in self._exits())
 
-    def _oldest(self, among: dict[str, list[int]], text: str) -> _Entry | None:
+    def _oldest(self, among: dict[str, list[int]], text: str) -> _QueuedPrompt | None:
         ranks = among.get(text)
         return self._waiting[ranks[0]] if ranks else None
 
-    def _in_queue(self) -> list[_Entry]:
+    def _in_queue(self) -> list[_QueuedPrompt]:
         """Return the entries that no operation so far took out, as far as that is known.
 
         Of those that an operation without a text may mean, the oldest that are no commands left.
@@ -506,13 +508,13 @@ class Queue:
                     filter(one.may_be, left.values()), key=lambda entry: entry.is_command
                 )
                 for entry in fitting[: one.count]:
-                    del left[entry.spot.rank]
+                    del left[entry.point.rank]
         return list(left.values())
 
-    def _exits(self) -> list[_Exit]:
+    def _exits(self) -> list[_QueueExit]:
         return [*self._dequeued, *self.removed, *self.taken_in]
 
-    def _matching(self, texts: list[str], mid_turn: bool) -> list[_Entry]:
+    def _matching(self, texts: list[str], mid_turn: bool) -> list[_QueuedPrompt]:
         """Return the entries that a row of these texts delivers, several if it joins them."""
         for said in texts:
             entry = self._oldest(self._ranks, said) if said else None
@@ -520,7 +522,7 @@ class Queue:
                 return [entry]
         # Clients before 2.1 send all that waits as one prompt.
         for said in texts:
-            joined, several = "", list[_Entry]()
+            joined, several = "", list[_QueuedPrompt]()
             for entry in self._waiting.values():
                 joined = f"{joined}\n{entry.text}" if several else entry.text
                 several.append(entry)
@@ -533,7 +535,7 @@ class Queue:
         return [bare] if bare is not None and self._dequeued[0].may_be(bare) else []
 
 
-def _add(exits: list[_Exit], one: _Exit) -> None:
+def _add(exits: list[_QueueExit], one: _QueueExit) -> None:
     """Add an exit; no row tells apart several that leave together, which are one."""
     last = exits[-1] if exits else None
     if last is None or last.named or one.named or last.moment != one.moment:

@@ -31,7 +31,7 @@ _OPENING = (PROMPT, COMMAND)
 _NONE = -1
 
 
-class _Dangling(NamedTuple):
+class _MissingParent(NamedTuple):
     """A row whose parent had not been read when it was."""
 
     row: int
@@ -64,7 +64,7 @@ class Tree:
         self._roots: list[tuple[int, int, str]] = []
         self._loose = False
         self._fillers: list[int] = []
-        self._dangling: list[_Dangling] = []
+        self._missing_parents: list[_MissingParent] = []
         self._leaf: tuple[str, int] | None = None
         self._replaced: list[str] = []
         self._broken = range(0)
@@ -113,8 +113,8 @@ class Tree:
         if isinstance(named, str):
             known = self.numbers.get(named)
             if known is None or named == uuid:
-                place = _Dangling(len(self._kinds), named, row.line, row.offset, row.length)
-                self._dangling.append(place)
+                place = _MissingParent(len(self._kinds), named, row.line, row.offset, row.length)
+                self._missing_parents.append(place)
             elif self._kinds[known] != ASIDE:
                 parent = known
         elif bridge != _NONE and "parentUuid" in value:
@@ -202,8 +202,8 @@ class Tree:
 
     def findings(self, file: str) -> Iterator[Finding]:
         """Yield what is wrong with the parents that rows name."""
-        ahead: list[_Dangling] = []
-        for entry in self._dangling:
+        ahead: list[_MissingParent] = []
+        for entry in self._missing_parents:
             if entry.parent in self.numbers:
                 ahead.append(entry)
                 continue
