@@ -338,18 +338,18 @@ def test_whatever_the_queue_does_no_prompt_is_lost_and_following_equals_parsing(
             assert any(block.get("content") == text for block in shown)
     for hidden in (True, False):
         live, reducer = LiveSink(hidden=hidden), Reducer()
-        growing = SessionParser(live)
-        reading, feed = growing.open("0.jsonl"), LineFeed("0.jsonl", live.tally, live.finding)
+        parser = SessionParser(live)
+        rows, feed = parser.open("0.jsonl"), LineFeed("0.jsonl", live.tally, live.finding)
         book = BlockBook()
         for line in lines(*rows).splitlines(keepends=True):
             for one in feed.rows(line):
-                reading.take(one)
+                rows.take(one)
             if data.draw(st.booleans()):
-                growing.settle()
+                parser.settle()
             for event in live.drain():
                 reducer.apply(event)
                 book.apply(event)
-        growing.finish()
+        parser.finish()
         for event in live.drain():
             reducer.apply(event)
             book.apply(event)

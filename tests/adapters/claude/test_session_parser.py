@@ -30,16 +30,16 @@ def _folded(events: list[dict[str, Any]]) -> Reducer:
 def _grow(*rows: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the events while the rows of one file came, and those of its end."""
     sink = LiveSink()
-    growing = SessionParser(sink)
-    reading = growing.open("s.jsonl")
+    parser = SessionParser(sink)
+    rows = parser.open("s.jsonl")
     feed = LineFeed("s.jsonl", sink.tally, sink.finding)
     events = []
     for data in lines(*rows).splitlines(keepends=True):
         for row in feed.rows(data):
-            reading.take(row)
-        growing.settle()
+            rows.take(row)
+        parser.settle()
         events += sink.drain()
-    growing.finish()
+    parser.finish()
     return events, sink.drain()
 
 
@@ -58,27 +58,27 @@ def test_row_by_row_gives_the_blocks_of_the_whole(path: Path) -> None:
     reader().parse_transcripts(files, whole)
 
     sink = LiveSink(hidden=True)
-    growing = SessionParser(sink)
+    parser = SessionParser(sink)
     waiting = []
     for transcript in files.transcripts:
         source = transcript.source
         heads = list(head_rows(source.head()))
         thread = thread_name(heads, source.name) if transcript.role == "subagent" else None
         session = next((head["sessionId"] for head in heads if "sessionId" in head), "")
-        reading = growing.open(
+        rows = parser.open(
             source.name, thread=thread, session=session, meta=sidecar(transcript.sidecar)
         )
         feed = LineFeed(source.name, sink.tally, sink.finding)
-        waiting.append((reading, feed, io.BytesIO(source.read()).readlines()))
+        waiting.append((rows, feed, io.BytesIO(source.read()).readlines()))
     chosen = random.Random(path.name)
     events: list[dict[str, Any]] = []
     while waiting := [entry for entry in waiting if entry[2]]:
-        reading, feed, left = chosen.choice(waiting)
+        rows, feed, left = chosen.choice(waiting)
         for row in feed.rows(left.pop(0)):
-            reading.take(row)
-        growing.settle()
+            rows.take(row)
+        parser.settle()
         events += sink.drain()
-    growing.finish()
+    parser.finish()
     events += sink.drain()
 
     expected: dict[str, list[dict[str, Any]]] = {}
