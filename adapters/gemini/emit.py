@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from agentsdir.adapters.gemini.fold import Fold, Shelf
+    from agentsdir.adapters.gemini.fold import Fold, RowCache
     from agentsdir.adapters.gemini.shapes import Call, Message, Piece, Place
     from agentsdir.formats.blocks import Block, BlockSource, Usage
     from agentsdir.formats.sink import BlockSink
@@ -225,9 +225,9 @@ _BODY_LIMIT = 2048
 class CallRecord:
     """One call with its richest result, as its rows are read back."""
 
-    def __init__(self, call: Call, shelf: Shelf) -> None:
+    def __init__(self, call: Call, row_cache: RowCache) -> None:
         field, at = call.spot
-        message = shelf.message(call.place)
+        message = row_cache.message(call.place)
         if field == "toolCalls":
             entries = entries_of(message.get("toolCalls"))
             record = dict_of(entries[at]) if at < len(entries) else {}
@@ -239,7 +239,7 @@ class CallRecord:
         self.record = record
         self.place = call.place
         self.answer_place = call.answer
-        self.result: Any = _result(call, shelf) if call.answer else None
+        self.result: Any = _result(call, row_cache) if call.answer else None
         # When the call was complete, where its record says so.
         self.ended = times.native(record.get("timestamp"))
         self.status = CALL_STATUSES.get(text_of(record.get("status")), "pending")
@@ -266,12 +266,12 @@ class CallRecord:
             fields["description"] = record["description"]
         return fields
 
-    def result_fields(self, outputs: Outputs, shelf: Shelf) -> dict[str, Any]:
+    def result_fields(self, outputs: Outputs, row_cache: RowCache) -> dict[str, Any]:
         """Return the fields of a tool_result block."""
         output = result_output(self.result) if self.answer_place else None
         whole = None
         if is_cut(output):
-            whole = outputs.whole(output, shelf.source(self.answer_place or self.place))
+            whole = outputs.whole(output, row_cache.source(self.answer_place or self.place))
             if whole is not None and whole.output is not None:
                 output = whole.output
         fields: dict[str, Any] = {
@@ -315,10 +315,10 @@ class CallRecord:
         return as_text(result_output(self.result)) if self.answer_place else None
 
 
-def _result(call: Call, shelf: Shelf) -> Any:
+def _result(call: Call, row_cache: RowCache) -> Any:
     assert call.answer is not None
     field, at = call.answer_spot
-    message = shelf.message(call.answer)
+    message = row_cache.message(call.answer)
     if field == "toolCalls":
         entries = entries_of(message.get("toolCalls"))
         record = dict_of(entries[at]) if at < len(entries) else {}
@@ -381,7 +381,7 @@ class Emitter:
     def __init__(
         self,
         fold: Fold,
-        shelf: Shelf,
+        row_cache: RowCache,
         sink: BlockSink,
         conversation: str,
         children: Mapping[tuple[str, str], tuple[str, int | None]] | None,
@@ -391,7 +391,7 @@ class Emitter:
     ) -> None:
         self._fold = fold
         self._lossy = fold.index.lossy
-        self._shelf = shelf
+        self._row_cache = row_cache
         self._sink = sink
         self.conversation = conversation
         self.children = children
@@ -444,9 +444,9 @@ class Emitter:
             self._record(message)
         else:
             own = message.id if message.role == "unknown" else f"{message.id}:l"
-            self._log(own, message, message.place, self._shelf.entry(message.place))
+            self._log(own, message, message.place, self._row_cache.entry(message.place))
         for place, field, at in message.extras.values() if message.extras else ():
-            value = self._shelf.message(place)
+            value = self._row_cache.message(place)
             entries = entries_of(value.get(field))
             part = part_at(content_of(value), at) if field == "content" else entries[at]
             self._log(f"{message.id}:l{content_id(part)[1:]}", message, place, part)
@@ -508,7 +508,7 @@ class Emitter:
             "sessionId": self._fold.session_id,
             "timestamp": moment if timestamp == given else times.native(timestamp),
             **fields,
-            "source": self._shelf.source(place),
+            "source": self._row_cache.source(place),
         }
         if replaced:
             self._replaced.append(len(self._blocks))
@@ -533,7 +533,7 @@ class Emitter:
 
     def _record(self, message: Message) -> None:
         """Write a row that gives no block but this one; its line is counted as folded."""
-        value = dict_of(self._shelf.entry(message.place))
+        value = dict_of(self._row_cache.entry(message.place))
         key = next((key for key in ("$set", "$rewindTo") if key in value), "header")
         kind = {"$set": "metadata", "$rewindTo": "rewind"}.get(key, key)
         fields = {
@@ -548,12 +548,12 @@ class Emitter:
     def _user(self, message: Message) -> None:
         live = message.text
         for sign, (_, place) in message.texts.items():
-            value = self._shelf.message(place)
+            value = self._row_cache.message(place)
             variant = "" if sign == live else "~" + content_id(content_of(value))[1:9]
             for piece in prompt_pieces(value, continues=message.continues):
                 self._piece(message, piece, place, variant)
         for bare, (place, at) in (message.orphans or {}).items() if self._settled else ():
-            result = answer_parts(content_of(self._shelf.message(place)), at)
+            result = answer_parts(content_of(self._row_cache.message(place)), at)
             if result:
                 self._orphan(message, bare, place, result)
 
@@ -567,7 +567,7 @@ class Emitter:
         if self.children is None:
             raise Later  # the call may be in a file that is read later
         response = dict_of(result[0].get("functionResponse"))
-        source = self._shelf.source(place)
+        source = self._row_cache.source(place)
         fields = {
             "toolUseId": text_of(response.get("id")),
             "output": result_output(result),
@@ -591,7 +591,7 @@ class Emitter:
     def _notice(self, message: Message) -> None:
         live = message.text
         for sign, (_, place) in message.texts.items():
-            value = self._shelf.message(place)
+            value = self._row_cache.message(place)
             variant = "" if sign == live else "~" + content_id(content_of(value))[1:9]
             text = plain_text(content_of(value))
             rest = [part for part in parts_of(content_of(value)) if part_kind(part) != "text"]
@@ -610,7 +610,7 @@ class Emitter:
     def _model(self, message: Message) -> None:
         alone = len(message.texts) + len(message.thoughts) == 1 and not message.calls
         if message.continues and alone:
-            parts = parts_of(content_of(self._shelf.message(message.place)))
+            parts = parts_of(content_of(self._row_cache.message(message.place)))
             said = "".join(text_of(part.get("text")) for part in parts)
             given: dict[str, Any] = {"subtype": "status", "message": said, "hidden": True}
             self._add(
@@ -624,14 +624,14 @@ class Emitter:
         whole = ""
         if live is not None:
             place = message.texts[live][1]
-            whole = plain_text(content_of(self._shelf.message(place)))
+            whole = plain_text(content_of(self._row_cache.message(place)))
             fields: dict[str, Any] = {"content": whole}
             if message.model is not None:
                 fields["model"] = message.model
             fields["messageId"] = message.id
             self._add("assistant_text", f"{message.id}:x", place, message.timestamp, fields)
         for sign, (_, place) in message.texts.items() if len(message.texts) > 1 else ():
-            text = "" if sign == live else plain_text(content_of(self._shelf.message(place)))
+            text = "" if sign == live else plain_text(content_of(self._row_cache.message(place)))
             # A text that merely grew is no other text.
             if text and not whole.startswith(text.strip()):
                 self._add(
@@ -644,7 +644,7 @@ class Emitter:
     def _thoughts(self, message: Message) -> None:
         found = []
         for place, field, at in message.thoughts.values():
-            value = self._shelf.message(place)
+            value = self._row_cache.message(place)
             if field == "thoughts":
                 entries = entries_of(value.get("thoughts"))
                 entry = dict_of(entries[at]) if at < len(entries) else {}
@@ -670,7 +670,7 @@ class Emitter:
             number += 1
 
     def _call(self, message: Message, bare: str, call: Call) -> None:
-        record = CallRecord(call, self._shelf)
+        record = CallRecord(call, self._row_cache)
         key = call_key(bare)
         if call.spawn is not None:
             if self.children is None:
@@ -701,7 +701,7 @@ class Emitter:
         self._add("tool_use", f"{message.id}:c{key}", record.place, message.timestamp, fields)
         if record.has_result:
             place = record.answer_place or record.place
-            fields = record.result_fields(self.outputs, self._shelf)
+            fields = record.result_fields(self.outputs, self._row_cache)
             fields["messageId"] = message.id
             ended = record.ended or message.timestamp
             self._add("tool_result", f"{message.id}:r{key}", place, ended, fields)

@@ -457,15 +457,15 @@ def _numbered(record: dict[str, Any], call_id: str, used: dict[str, int]) -> str
 # The way back from blocks to rows: by place, the long ones kept decoded.
 
 # How many rows that were read again stay decoded, and how many bytes they have.
-ROWS = 8
-ROOM = 32 * 1024 * 1024
+MAX_CACHED_ROWS = 8
+MAX_CACHED_BYTES = 32 * 1024 * 1024
 
 
 class Later(Exception):
     """What a block needs is not at hand while the transcript is being read."""
 
 
-class Shelf:
+class RowCache:
     """Rows of one transcript by number: the ones last read are at hand, all others are read again.
 
     Args:
@@ -520,7 +520,9 @@ class Shelf:
     def _make_room(self, number: int) -> None:
         """Let go of rows, the shortest first, which are the cheapest to read again."""
         kept, length = self._kept, self._index.length
-        while len(kept) > 1 and (len(kept) > ROWS or sum(length[one] for one in kept) > ROOM):
+        while len(kept) > 1 and (
+            len(kept) > MAX_CACHED_ROWS or sum(length[one] for one in kept) > MAX_CACHED_BYTES
+        ):
             del kept[min((one for one in kept if one != number), key=length.__getitem__)]
 
     def entry(self, place: Place) -> Any:

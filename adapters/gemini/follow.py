@@ -21,7 +21,7 @@ from agentsdir.adapters.gemini.discover import (
 )
 from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import Emitter, Outputs, call_key
-from agentsdir.adapters.gemini.fold import Shelf, only_restates
+from agentsdir.adapters.gemini.fold import RowCache, only_restates
 from agentsdir.adapters.gemini.read import (
     Thread,
     fullness,
@@ -100,7 +100,7 @@ class _Gathering(LiveSink):
         super().use(conversation, usage)
 
 
-class _FreshShelf(Shelf):
+class _RecentRowCache(RowCache):
     """A shelf on which the rows that came last still lie decoded."""
 
     def __init__(self, rows: BinaryIO, file: str, index: Index, fresh: dict[int, Any]) -> None:
@@ -223,11 +223,11 @@ class GrowingThread(Thread):
             for one in index.orphaned:
                 if one.orphans:
                     index.touch(one.id)
-        shelf = _FreshShelf(rows, self.file, index, self._fresh)
+        row_cache = _RecentRowCache(rows, self.file, index, self._fresh)
         outputs = Outputs(Path(self.file), self.fold.session_id, sink.finding)
         emitter = Emitter(
             self.fold,
-            shelf,
+            row_cache,
             sink,
             self.conversation,
             self.children,

@@ -18,7 +18,7 @@ from agentsdir.adapters.gemini.discover import (
 )
 from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import Emitter, Outputs, in_order
-from agentsdir.adapters.gemini.fold import Echoes, Fold, Later, Shelf
+from agentsdir.adapters.gemini.fold import Echoes, Fold, Later, RowCache
 from agentsdir.adapters.gemini.shapes import doubtful, moment_of, text_of, total_usage
 from agentsdir.formats import times
 from agentsdir.formats.blocks import MAIN, make_block, usage
@@ -337,9 +337,9 @@ class ReadThread(Thread):
             child = transcript.role == "subagent"
             hidden = sink.wants_hidden
             super().__init__(source.name, child=child, is_document=is_document, hidden=hidden)
-            self._shelf = Shelf(None, self.file, self.fold.index)
+            self._row_cache = RowCache(None, self.file, self.fold.index)
             outputs = _OutputsLater(None, "", sink.finding)
-            self._emitter = Emitter(self.fold, self._shelf, sink, "", None, outputs)
+            self._emitter = Emitter(self.fold, self._row_cache, sink, "", None, outputs)
             # By message number: the handle and the mark that its blocks begin with.
             self._handles, self._marks = array("q"), array("q")
             self._stale: set[str] = set()
@@ -358,14 +358,14 @@ class ReadThread(Thread):
                     stream, self.file, sink.tally, sink.finding, loads=loads, unread="metadata"
                 )
                 take = self.fold.take
-            begun, shelf, held = self.fold.index.begun, self._shelf, 0
+            begun, row_cache, held = self.fold.index.begun, self._row_cache, 0
             for row in rows:
                 take(row)
-                shelf.hold(row.value)
+                row_cache.hold(row.value)
                 held += row.length
                 if len(begun) > TOGETHER or held > HELD:
                     self._settle(len(begun) - 1)
-                    shelf.release()
+                    row_cache.release()
                     held = row.length
         self.fold.index.settle_orphans()
         self._settle(len(self.fold.index.begun))
@@ -410,7 +410,7 @@ class ReadThread(Thread):
         for message in index.dropped:
             self._void(message.number)
         with self._source.open() as stream:
-            self._shelf.read_from(stream)
+            self._row_cache.read_from(stream)
             runs: list[range] = []
             if self.child:
                 runs.append(_run(sink.add(self.bound("start"))))
