@@ -571,7 +571,7 @@ _TIME = re.compile(rb'\{"\$set":\{"lastUpdated":"[0-9T:.Z-]*"\}\}\n').fullmatch
 _TIME_LENGTH = 64
 
 
-class Echoes:
+class RowDecoder:
     """Decodes the rows of a log, in their order.
 
     Args:

@@ -18,7 +18,7 @@ from agentsdir.adapters.gemini.discover import (
 )
 from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import Emitter, Outputs, in_order
-from agentsdir.adapters.gemini.fold import Echoes, Fold, Later, RowCache
+from agentsdir.adapters.gemini.fold import Fold, Later, RowCache, RowDecoder
 from agentsdir.adapters.gemini.shapes import doubtful, moment_of, text_of, total_usage
 from agentsdir.formats import times
 from agentsdir.formats.blocks import MAIN, make_block, usage
@@ -353,7 +353,7 @@ class ReadThread(Thread):
                 rows = document_rows(data, self.file, sink.tally, sink.finding)
                 take = self.fold.take_record
             else:
-                loads = Echoes(skips=not hidden).decode
+                loads = RowDecoder(skips=not hidden).decode
                 rows = read_rows(
                     stream, self.file, sink.tally, sink.finding, loads=loads, unread="metadata"
                 )

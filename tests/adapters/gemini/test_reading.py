@@ -10,7 +10,7 @@ import pytest
 from gemini_reading import Reading, read_bytes
 
 from agentsdir.adapters.gemini import read as module
-from agentsdir.adapters.gemini.fold import Echoes
+from agentsdir.adapters.gemini.fold import RowDecoder
 
 HEADER = {"sessionId": "s", "projectHash": "h", "startTime": "2026-01-01T00:00:00Z"}
 
@@ -95,7 +95,7 @@ def test_what_is_told_again_is_taken_only_from_the_same_bytes(spoil: Any, end: b
     parts = [part for call in calls for part in call["result"]]
     first = _log(_model("a", "", toolCalls=calls))
     again = spoil(orjson.dumps({"id": "u", "type": "user", "content": parts})) + end
-    echoes = Echoes()
+    echoes = RowDecoder()
     assert echoes.decode(first) == orjson.loads(first)
     try:
         expected = orjson.loads(again)
