@@ -339,11 +339,11 @@ def test_whatever_the_queue_does_no_prompt_is_lost_and_following_equals_parsing(
     for hidden in (True, False):
         live, reducer = LiveSink(hidden=hidden), Reducer()
         parser = SessionParser(live)
-        rows, feed = parser.open("0.jsonl"), LineFeed("0.jsonl", live.tally, live.finding)
+        main, feed = parser.open("0.jsonl"), LineFeed("0.jsonl", live.tally, live.finding)
         book = BlockBook()
         for line in lines(*rows).splitlines(keepends=True):
             for one in feed.rows(line):
-                rows.take(one)
+                main.take(one)
             if data.draw(st.booleans()):
                 parser.settle()
             for event in live.drain():

@@ -31,12 +31,12 @@ def _grow(*rows: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, A
     """Return the events while the rows of one file came, and those of its end."""
     sink = LiveSink()
     parser = SessionParser(sink)
-    rows = parser.open("s.jsonl")
+    main = parser.open("s.jsonl")
     feed = LineFeed("s.jsonl", sink.tally, sink.finding)
     events = []
     for data in lines(*rows).splitlines(keepends=True):
         for row in feed.rows(data):
-            rows.take(row)
+            main.take(row)
         parser.settle()
         events += sink.drain()
     parser.finish()
@@ -65,17 +65,17 @@ def test_row_by_row_gives_the_blocks_of_the_whole(path: Path) -> None:
         heads = list(head_rows(source.head()))
         thread = thread_name(heads, source.name) if transcript.role == "subagent" else None
         session = next((head["sessionId"] for head in heads if "sessionId" in head), "")
-        rows = parser.open(
+        main = parser.open(
             source.name, thread=thread, session=session, meta=sidecar(transcript.sidecar)
         )
         feed = LineFeed(source.name, sink.tally, sink.finding)
-        waiting.append((rows, feed, io.BytesIO(source.read()).readlines()))
+        waiting.append((main, feed, io.BytesIO(source.read()).readlines()))
     chosen = random.Random(path.name)
     events: list[dict[str, Any]] = []
     while waiting := [entry for entry in waiting if entry[2]]:
-        rows, feed, left = chosen.choice(waiting)
+        main, feed, left = chosen.choice(waiting)
         for row in feed.rows(left.pop(0)):
-            rows.take(row)
+            main.take(row)
         parser.settle()
         events += sink.drain()
     parser.finish()

@@ -95,15 +95,15 @@ def test_what_is_told_again_is_taken_only_from_the_same_bytes(spoil: Any, end: b
     parts = [part for call in calls for part in call["result"]]
     first = _log(_model("a", "", toolCalls=calls))
     again = spoil(orjson.dumps({"id": "u", "type": "user", "content": parts})) + end
-    echoes = RowDecoder()
-    assert echoes.decode(first) == orjson.loads(first)
+    decoder = RowDecoder()
+    assert decoder.decode(first) == orjson.loads(first)
     try:
         expected = orjson.loads(again)
     except orjson.JSONDecodeError:
         with pytest.raises(orjson.JSONDecodeError):
-            echoes.decode(again)
+            decoder.decode(again)
     else:
-        assert echoes.decode(again) == expected
+        assert decoder.decode(again) == expected
 
 
 @pytest.mark.parametrize("indent", [2, None, 1, 4])
