@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.adapters.gemini.fold import Fold, RowCache
-    from agentsdir.adapters.gemini.shapes import Call, Message, Piece, Place
+    from agentsdir.adapters.gemini.shapes import Call, ChatMessage, Piece, Place
     from agentsdir.formats.blocks import Block, BlockSource, Usage
     from agentsdir.formats.sink import BlockSink
 
@@ -341,7 +341,7 @@ def elide_bodies(display: Any) -> Any:
 # Messages to blocks, each from its richest version, in the order of the fold.
 
 
-def in_order(fold: Fold) -> Iterable[Message]:
+def in_order(fold: Fold) -> Iterable[ChatMessage]:
     """Return all messages so that the live ones stand as a resume loads them.
 
     What is no longer live keeps its place behind the message that it followed.
@@ -351,7 +351,7 @@ def in_order(fold: Fold) -> Iterable[Message]:
     numbers = [messages[message_id].number for message_id in live]
     if numbers == sorted(numbers):
         return messages.values()
-    followers: dict[str | None, list[Message]] = {}
+    followers: dict[str | None, list[ChatMessage]] = {}
     last = None
     for message_id, message in messages.items():
         if message_id in live:
@@ -414,7 +414,7 @@ class Emitter:
         """Whether any block so far is one to be seen."""
         return any(mark >= 0 for mark in self.marks)
 
-    def message(self, message: Message) -> None:
+    def message(self, message: ChatMessage) -> None:
         """Add all blocks of a message, say which are replaced, and count its tokens."""
         handles = self.write(message)
         if not self._fold.is_live(message):
@@ -424,7 +424,7 @@ class Emitter:
             self._sink.use(self.conversation, message.usage)
             self.note_copy(message, message.usage)
 
-    def write(self, message: Message) -> list[int]:
+    def write(self, message: ChatMessage) -> list[int]:
         """Add all blocks of a message; return their handles.
 
         Raises `Later` where the shelf, the children or the outputs are not there yet.
@@ -459,7 +459,7 @@ class Emitter:
             self._sink.supersede(handles[at], "duplicate")
         return handles
 
-    def _spend_unseen(self, message: Message) -> None:
+    def _spend_unseen(self, message: ChatMessage) -> None:
         """Find a hidden block for the tokens of an answer that says nothing, or make one."""
         if not self._blocks:
             fields = {"subtype": "log", "message": "an answer without content", "hidden": True}
@@ -470,7 +470,7 @@ class Emitter:
         if self._blocks:
             self._last = self._blocks[-1]
 
-    def note_copy(self, message: Message, used: Usage) -> None:
+    def note_copy(self, message: ChatMessage, used: Usage) -> None:
         """Keep apart what another session counted: twins and copies have the same messages."""
         counted = self._sink.counted
         if counted is not None:
@@ -516,7 +516,7 @@ class Emitter:
             self._last = block
         self._blocks.append(block)
 
-    def _log(self, block_id: str, message: Message, place: Place, value: Any) -> None:
+    def _log(self, block_id: str, message: ChatMessage, place: Place, value: Any) -> None:
         if not self._sink.wants_hidden:
             self.marks.append(~place[0])
             self.reasons.setdefault(place[0], "unknown")
@@ -531,7 +531,7 @@ class Emitter:
         }
         self._add("system", block_id, place, message.timestamp, fields, reason="unknown")
 
-    def _record(self, message: Message) -> None:
+    def _record(self, message: ChatMessage) -> None:
         """Write a row that gives no block but this one; its line is counted as folded."""
         value = dict_of(self._row_cache.entry(message.place))
         key = next((key for key in ("$set", "$rewindTo") if key in value), "header")
@@ -545,7 +545,7 @@ class Emitter:
         self._add("system", message.id, message.place, None, fields)
         self.marks.pop()
 
-    def _user(self, message: Message) -> None:
+    def _user(self, message: ChatMessage) -> None:
         live = message.text
         for sign, (_, place) in message.texts.items():
             value = self._row_cache.message(place)
@@ -557,13 +557,13 @@ class Emitter:
             if result:
                 self._orphan(message, bare, place, result)
 
-    def _piece(self, message: Message, piece: Piece, place: Place, variant: str) -> None:
+    def _piece(self, message: ChatMessage, piece: Piece, place: Place, variant: str) -> None:
         self._add(
             piece.kind, f"{message.id}:{piece.key}{variant}", place, message.timestamp,
             piece.fields, replaced=bool(variant), reason=piece.reason,
         )  # fmt: skip
 
-    def _orphan(self, message: Message, bare: str, place: Place, result: list[Any]) -> None:
+    def _orphan(self, message: ChatMessage, bare: str, place: Place, result: list[Any]) -> None:
         if self.children is None:
             raise Later  # the call may be in a file that is read later
         response = dict_of(result[0].get("functionResponse"))
@@ -588,7 +588,7 @@ class Emitter:
             )
         )
 
-    def _notice(self, message: Message) -> None:
+    def _notice(self, message: ChatMessage) -> None:
         live = message.text
         for sign, (_, place) in message.texts.items():
             value = self._row_cache.message(place)
@@ -607,7 +607,7 @@ class Emitter:
                 replaced=bool(variant), reason="empty-notice",
             )  # fmt: skip
 
-    def _model(self, message: Message) -> None:
+    def _model(self, message: ChatMessage) -> None:
         alone = len(message.texts) + len(message.thoughts) == 1 and not message.calls
         if message.continues and alone:
             parts = parts_of(content_of(self._row_cache.message(message.place)))
@@ -641,7 +641,7 @@ class Emitter:
         for bare, call in message.calls.items():
             self._call(message, bare, call)
 
-    def _thoughts(self, message: Message) -> None:
+    def _thoughts(self, message: ChatMessage) -> None:
         found = []
         for place, field, at in message.thoughts.values():
             value = self._row_cache.message(place)
@@ -669,7 +669,7 @@ class Emitter:
             self._add("thinking", f"{message.id}:t{number}", place, timestamp, fields)
             number += 1
 
-    def _call(self, message: Message, bare: str, call: Call) -> None:
+    def _call(self, message: ChatMessage, bare: str, call: Call) -> None:
         record = CallRecord(call, self._row_cache)
         key = call_key(bare)
         if call.spawn is not None:

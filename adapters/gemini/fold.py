@@ -15,7 +15,7 @@ from agentsdir.adapters.gemini.shapes import (
     MESSAGE_TYPES,
     NONE,
     Call,
-    Message,
+    ChatMessage,
     Names,
     answer_parts,
     bare_call_id,
@@ -81,23 +81,23 @@ class Index:
         self._file = file
         # Kinds of rows, messages and parts that are not known.
         self.drifts = Drifts()
-        self.begun: list[Message] = []
+        self.begun: list[ChatMessage] = []
         self.touched: dict[str, bool] = {}
         self.line, self.offset, self.length = array("q"), array("q"), array("q")
         self.lossy: dict[int, tuple[str, ...]] = {}
         # Rows that stood on a damaged line, which is counted already.
         self.salvaged: set[int] = set()
-        self.messages: dict[str, Message] = {}
+        self.messages: dict[str, ChatMessage] = {}
         # How many there were, and those that turned out to only restate others.
         self._count = 0
-        self.dropped: list[Message] = []
+        self.dropped: list[ChatMessage] = []
         # Call id (bare) → the call and the message that made it last.
-        self.calls: dict[str, tuple[Message, Call]] = {}
+        self.calls: dict[str, tuple[ChatMessage, Call]] = {}
         # Of ids that several messages used, all of these, in order: some providers number the
         # calls of each round anew.
-        self.makers: dict[str, list[Message]] = {}
+        self.makers: dict[str, list[ChatMessage]] = {}
         # Messages with results whose call was not there when they came.
-        self.orphaned: list[Message] = []
+        self.orphaned: list[ChatMessage] = []
         # Prompts that may be the client's, by message: where they stand, and why.
         self.doubts: dict[str, tuple[Place, str]] = {}
         self._repeats: dict[str, int] = {}
@@ -105,7 +105,7 @@ class Index:
         # What the calls of the message that was seen last gave, where each gave one part.
         self._answers: list[Part] | None = None
         # The message that was seen last and its version then: the next one repeats most of it.
-        self._newest: tuple[Message | None, dict[str, Any]] = (None, NONE)
+        self._newest: tuple[ChatMessage | None, dict[str, Any]] = (None, NONE)
 
     def __len__(self) -> int:
         """Return how many rows were added."""
@@ -144,7 +144,7 @@ class Index:
         self.drifts.note(what, text_of(name) or "without type", source, None)
 
     def _add_extra(
-        self, message: Message, part: Any, place: Place, at: int, field: str = "content"
+        self, message: ChatMessage, part: Any, place: Place, at: int, field: str = "content"
     ) -> None:
         """Keep something in a message that is not read, for a hidden block, and name it."""
         if message.add_extra(part, place, at, field):
@@ -169,16 +169,16 @@ class Index:
     def _keep(self, name: str, role: str, place: Place) -> None:
         count = self._repeats[name] = self._repeats.get(name, 0) + 1
         unique = f"{name}:row" if count == 1 else f"{name}:row.{count}"
-        self._begin(Message(unique, role, place, None))
+        self._begin(ChatMessage(unique, role, place, None))
 
-    def _begin(self, message: Message) -> None:
+    def _begin(self, message: ChatMessage) -> None:
         message.number = self._count
         self._count += 1
         self.messages[message.id] = message
         self.begun.append(message)
         self.touched[message.id] = True
 
-    def drop(self, message: Message) -> None:
+    def drop(self, message: ChatMessage) -> None:
         """Forget a message that only restates others."""
         del self.messages[message.id]
         self.dropped.append(message)
@@ -187,12 +187,12 @@ class Index:
         if message.orphans is not None:
             self.orphaned.remove(message)
 
-    def see(self, value: dict[str, Any], message_id: str, place: Place) -> Message:
+    def see(self, value: dict[str, Any], message_id: str, place: Place) -> ChatMessage:
         """Take in one version of a message."""
         message = self.messages.get(message_id)
         before = None
         if message is None:
-            message = Message(message_id, role_of(value), place, value.get("timestamp"))
+            message = ChatMessage(message_id, role_of(value), place, value.get("timestamp"))
             self._begin(message)
             if value.get("type") not in MESSAGE_TYPES:
                 self.note("message", value.get("type"), place[0])
@@ -228,7 +228,7 @@ class Index:
                     self.touch(owner[0].id)
             message.orphans = left
 
-    def _see_user(self, message: Message, value: dict[str, Any], place: Place) -> None:
+    def _see_user(self, message: ChatMessage, value: dict[str, Any], place: Place) -> None:
         # Spelled out, for this runs for each version of a message.
         content = value["content"] if "content" in value else content_of(value)
         if self._answers and content == self._answers and "displayContent" not in value:
@@ -287,7 +287,7 @@ class Index:
                 self.touch(message.id)
 
     def _see_answer(
-        self, message: Message, bare: str, parts: list[Part], place: Place, at: int
+        self, message: ChatMessage, bare: str, parts: list[Part], place: Place, at: int
     ) -> None:
         owner = self.calls.get(bare)
         if owner is not None:
@@ -312,7 +312,11 @@ class Index:
         return owner is not None and owner[1].answer is not None and not self.was_recorded(bare)
 
     def _see_model(
-        self, message: Message, value: dict[str, Any], place: Place, before: dict[str, Any] | None
+        self,
+        message: ChatMessage,
+        value: dict[str, Any],
+        place: Place,
+        before: dict[str, Any] | None,
     ) -> None:
         """Take in a version; what is as it was `before` is known."""
         # Spelled out, for this runs for each version of a message.
@@ -348,7 +352,7 @@ class Index:
             message.model = value["model"]
             self.touch(message.id)
 
-    def _see_content(self, message: Message, content: Any, place: Place) -> None:
+    def _see_content(self, message: ChatMessage, content: Any, place: Place) -> None:
         if isinstance(content, str):
             text = content
         else:
@@ -369,7 +373,13 @@ class Index:
             self.touch(message.id)
 
     def _see_thought(
-        self, message: Message, subject: str, description: str, place: Place, field: str, at: int
+        self,
+        message: ChatMessage,
+        subject: str,
+        description: str,
+        place: Place,
+        field: str,
+        at: int,
     ) -> None:
         text = thought_text(subject, description)
         if text:
@@ -384,7 +394,7 @@ class Index:
 
     def _see_call(
         self,
-        message: Message,
+        message: ChatMessage,
         record: dict[str, Any],
         place: Place,
         spot: tuple[str, int],
@@ -615,7 +625,7 @@ def _given(calls: Any) -> list[Any]:
 # A declined tool, ``/chat resume`` and ``/restore`` append each message that is kept under a new
 # id, with turns of one role joined. Nothing in such a row names the message: its parts tell it.
 
-# The role of a message, and the hash of its texts as `Message.texts` has it.
+# The role of a message, and the hash of its texts as `ChatMessage.texts` has it.
 Sign: TypeAlias = "tuple[str, int]"
 
 
@@ -645,9 +655,9 @@ def sign_of(value: Any) -> Sign | None:
     return (role, hash(text)) if text else None
 
 
-def by_text(messages: Iterable[Message]) -> dict[Sign, list[Message]]:
+def by_text(messages: Iterable[ChatMessage]) -> dict[Sign, list[ChatMessage]]:
     """Return messages by what they say, the last first: `pop` takes the earliest."""
-    found: dict[Sign, list[Message]] = {}
+    found: dict[Sign, list[ChatMessage]] = {}
     for message in messages:
         for sign in message.texts:
             found.setdefault((message.role, sign), []).append(message)
@@ -692,11 +702,11 @@ class Restated:
         messages: those before it, what was live first.
     """
 
-    def __init__(self, index: Index, messages: list[Message]) -> None:
+    def __init__(self, index: Index, messages: list[ChatMessage]) -> None:
         self._calls = index.calls
         self._free = by_text(messages)
         # The turn of results behind each message that calls.
-        self._results: dict[str, Message] = {}
+        self._results: dict[str, ChatMessage] = {}
         before = None
         for message in messages:
             if message.role == "model":
@@ -850,12 +860,12 @@ class Fold:
             message_id = self._names.unique(message_id)
         self._insert(row.value, message_id, (number, -1))
 
-    def is_live(self, message: Message) -> bool:
+    def is_live(self, message: ChatMessage) -> bool:
         """Tell whether a resume would load a message; what is none, nothing can drop."""
         name = message.id
         return name in self.live or name in self.history or message.role in ("unknown", "record")
 
-    def left_by(self, message: Message) -> str:
+    def left_by(self, message: ChatMessage) -> str:
         """Say why a message is not live: a rewind dropped it, or a list that left it out."""
         return "rewind" if message.id in self._rewound else "replaced"
 
@@ -945,7 +955,7 @@ class Fold:
         for value in messages:
             if isinstance(value, dict) and isinstance(message_id := value.get("id"), str):
                 named.update(self._known_as(message_id))
-        free: dict[Sign, list[Message]] | None = None
+        free: dict[Sign, list[ChatMessage]] | None = None
         for at, value in enumerate(messages):
             if not isinstance(value, dict):
                 self.index.add_unknown(value, number, at)
@@ -974,7 +984,7 @@ class Fold:
 
     def _same_call(
         self, value: dict[str, Any], taken: Any, *, alone: bool = False
-    ) -> Message | None:
+    ) -> ChatMessage | None:
         """Find the message whose call `value` restates, unless that one stands in its own right.
 
         Args:
@@ -1034,8 +1044,8 @@ def _id_of(value: dict[str, Any]) -> str:
 
 
 def _same_text(
-    value: dict[str, Any], free: dict[Sign, list[Message]], named: set[str]
-) -> Message | None:
+    value: dict[str, Any], free: dict[Sign, list[ChatMessage]], named: set[str]
+) -> ChatMessage | None:
     """Return the first of the messages with this text that no row names."""
     sign = sign_of(value)
     candidates = [] if sign is None else free.get(sign, [])
@@ -1046,7 +1056,7 @@ def _same_text(
     return None
 
 
-def _keep_last(free: dict[Sign, list[Message]], messages: list[Any]) -> None:
+def _keep_last(free: dict[Sign, list[ChatMessage]], messages: list[Any]) -> None:
     """Leave of messages with one text as many as a compaction kept, which are the last."""
     kept = Counter(sign for one in messages if (sign := sign_of(one)) is not None)
     for sign, candidates in free.items():

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.gemini.discover import Ends
     from agentsdir.adapters.gemini.fold import Index, Sign
-    from agentsdir.adapters.gemini.shapes import Message
+    from agentsdir.adapters.gemini.shapes import ChatMessage
     from agentsdir.formats.blocks import Block, StreamEvent, Usage
     from agentsdir.formats.diff import Key
     from agentsdir.formats.sink import Conversation
@@ -189,7 +189,7 @@ class GrowingThread(Thread):
         if session != self.fold.session_id:
             self._touched.update(dict.fromkeys(self.fold.index.messages, True))
 
-    def _look_for_restatement(self, message: Message, value: dict[str, Any]) -> None:
+    def _look_for_restatement(self, message: ChatMessage, value: dict[str, Any]) -> None:
         """Let a new message wait if it says what others said; else let the waiting ones go."""
         if not message.texts or message.role == "notice":
             return

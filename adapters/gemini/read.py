@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from agentsdir.adapters.gemini.shapes import Message
+    from agentsdir.adapters.gemini.shapes import ChatMessage
     from agentsdir.adapters.protocol import SessionFiles, Transcript
     from agentsdir.formats import blocks
     from agentsdir.formats.blocks import Block
@@ -89,7 +89,7 @@ class Thread:
         return "agent-" + short_hash(f"{session}\0{start}\0{first}".encode("utf-8", "replace"))
 
     @property
-    def own_messages(self) -> Iterable[Message]:
+    def own_messages(self) -> Iterable[ChatMessage]:
         """The messages that no other file tells."""
         messages = self.fold.index.messages.values()
         if not self.repeated:
@@ -285,7 +285,7 @@ def unlinked(file: str) -> Link:
     return Link(_SKILLS.rstrip("-") if purpose else "none", "none")
 
 
-def _holds(message: Message, ended: Any, child: Thread) -> bool:
+def _holds(message: ChatMessage, ended: Any, child: Thread) -> bool:
     begin, end, span = moment_of(message.timestamp), moment_of(ended), child.span()
     return (
         begin is not None
@@ -446,7 +446,7 @@ class ReadThread(Thread):
         self._emitter.marks = array("q")
         self._settle_rows()
 
-    def _run_of(self, message: Message) -> tuple[int, int]:
+    def _run_of(self, message: ChatMessage) -> tuple[int, int]:
         """Return where a message's blocks begin and end, written again if they are stale."""
         sink, number = self._sink, message.number
         begin, end = self._handles[number], self._handles[number + 1]

@@ -524,7 +524,7 @@ class Call:
         return False
 
 
-class Message:
+class ChatMessage:
     """One message, over all its versions. Its calls are keyed by the id without a name before it.
 
     `texts` has every text that ever stood there (by hash) with its length and place, and `text` is
@@ -564,7 +564,7 @@ class Message:
         """Whether the model said nothing, as far as is known."""
         return self.role == "model" and not (self.texts or self.thoughts or self.calls)
 
-    def says_no_more_than(self, other: Message) -> bool:
+    def says_no_more_than(self, other: ChatMessage) -> bool:
         """Tell whether another version of the message, from another file, has all that this has."""
         calls = all(
             (known := other.calls.get(bare)) is not None
