@@ -32,7 +32,7 @@ from agentsdir.adapters.gemini.shapes import (
     part_kind,
     parts_of,
     plain_text,
-    prompt_pieces,
+    prompt_drafts,
     response_output,
     result_output,
     split_thought,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.adapters.gemini.fold import Fold, RowCache
-    from agentsdir.adapters.gemini.shapes import Call, ChatMessage, Piece, Place
+    from agentsdir.adapters.gemini.shapes import BlockDraft, ChatMessage, Place, ToolCall
     from agentsdir.formats.blocks import Block, BlockSource, Usage
     from agentsdir.formats.sink import BlockSink
 
@@ -151,11 +151,11 @@ class Outputs:
             raise _Elsewhere("the transcript stands in no project's folder of the client's")
         digest, size, pieces = sha256(), 0, []
         with os.fdopen(_open(self._project, inner), "rb") as stream:
-            while piece := stream.read(_PIECE):
-                digest.update(piece)
-                size += len(piece)
+            while draft := stream.read(_PIECE):
+                digest.update(draft)
+                size += len(draft)
                 if size <= _LONGEST_OUTPUT:
-                    pieces.append(piece)
+                    pieces.append(draft)
         return b"".join(pieces) if size <= _LONGEST_OUTPUT else None, digest.hexdigest(), size
 
     def _inner(self, said: str) -> PurePosixPath:
@@ -225,7 +225,7 @@ _BODY_LIMIT = 2048
 class CallRecord:
     """One call with its richest result, as its rows are read back."""
 
-    def __init__(self, call: Call, row_cache: RowCache) -> None:
+    def __init__(self, call: ToolCall, row_cache: RowCache) -> None:
         field, at = call.spot
         message = row_cache.message(call.place)
         if field == "toolCalls":
@@ -315,7 +315,7 @@ class CallRecord:
         return as_text(result_output(self.result)) if self.answer_place else None
 
 
-def _result(call: Call, row_cache: RowCache) -> Any:
+def _result(call: ToolCall, row_cache: RowCache) -> Any:
     assert call.answer is not None
     field, at = call.answer_spot
     message = row_cache.message(call.answer)
@@ -550,17 +550,17 @@ class Emitter:
         for sign, (_, place) in message.texts.items():
             value = self._row_cache.message(place)
             variant = "" if sign == live else "~" + content_id(content_of(value))[1:9]
-            for piece in prompt_pieces(value, continues=message.continues):
-                self._piece(message, piece, place, variant)
+            for draft in prompt_drafts(value, continues=message.continues):
+                self._draft(message, draft, place, variant)
         for bare, (place, at) in (message.orphans or {}).items() if self._settled else ():
             result = answer_parts(content_of(self._row_cache.message(place)), at)
             if result:
                 self._orphan(message, bare, place, result)
 
-    def _piece(self, message: ChatMessage, piece: Piece, place: Place, variant: str) -> None:
+    def _draft(self, message: ChatMessage, draft: BlockDraft, place: Place, variant: str) -> None:
         self._add(
-            piece.kind, f"{message.id}:{piece.key}{variant}", place, message.timestamp,
-            piece.fields, replaced=bool(variant), reason=piece.reason,
+            draft.kind, f"{message.id}:{draft.key}{variant}", place, message.timestamp,
+            draft.fields, replaced=bool(variant), reason=draft.reason,
         )  # fmt: skip
 
     def _orphan(self, message: ChatMessage, bare: str, place: Place, result: list[Any]) -> None:
@@ -669,7 +669,7 @@ class Emitter:
             self._add("thinking", f"{message.id}:t{number}", place, timestamp, fields)
             number += 1
 
-    def _call(self, message: ChatMessage, bare: str, call: Call) -> None:
+    def _call(self, message: ChatMessage, bare: str, call: ToolCall) -> None:
         record = CallRecord(call, self._row_cache)
         key = call_key(bare)
         if call.spawn is not None:

@@ -14,9 +14,9 @@ from agentsdir.adapters.gemini.shapes import (
     CALL_STATUSES,
     MESSAGE_TYPES,
     NONE,
-    Call,
     ChatMessage,
     Names,
+    ToolCall,
     answer_parts,
     bare_call_id,
     content_id,
@@ -92,7 +92,7 @@ class Index:
         self._count = 0
         self.dropped: list[ChatMessage] = []
         # Call id (bare) → the call and the message that made it last.
-        self.calls: dict[str, tuple[ChatMessage, Call]] = {}
+        self.calls: dict[str, tuple[ChatMessage, ToolCall]] = {}
         # Of ids that several messages used, all of these, in order: some providers number the
         # calls of each round anew.
         self.makers: dict[str, list[ChatMessage]] = {}
@@ -409,7 +409,7 @@ class Index:
                 return  # another message made this call; here a resume restates it
             if message.calls is NONE:
                 message.calls = {}
-            call = message.calls[bare] = Call(call_id, name)
+            call = message.calls[bare] = ToolCall(call_id, name)
             if bare in self.calls:
                 self.makers.setdefault(bare, [self.calls[bare][0]]).append(message)
             self.calls[bare] = (message, call)

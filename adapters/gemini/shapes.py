@@ -323,7 +323,7 @@ class Names:
 _GOES_ON = "continuation"
 
 
-class Piece(NamedTuple):
+class BlockDraft(NamedTuple):
     """One block to be: its type, its key within the message, its fields."""
 
     kind: str
@@ -333,7 +333,7 @@ class Piece(NamedTuple):
     reason: str = ""
 
 
-def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterator[Piece]:
+def prompt_drafts(message: dict[str, Any], *, continues: bool = False) -> Iterator[BlockDraft]:
     """Yield the pieces of a user turn; results of tools are not among them.
 
     Where the client keeps what was typed (``displayContent``) beside what it sent, the first is
@@ -380,7 +380,7 @@ def prompt_pieces(message: dict[str, Any], *, continues: bool = False) -> Iterat
                 return
     content = _content(typed)
     if content:
-        yield Piece("user_message", "p", {"content": content})
+        yield BlockDraft("user_message", "p", {"content": content})
 
 
 def doubtful(file: str, line: int, offset: int, length: int, why: str) -> Finding:
@@ -388,14 +388,14 @@ def doubtful(file: str, line: int, offset: int, length: int, why: str) -> Findin
     return Finding("doubtful-prompt", file, line, offset, length, f"shown as a prompt: {why}")
 
 
-def _injected(text: str, number: int, reason: str) -> Piece:
+def _injected(text: str, number: int, reason: str) -> BlockDraft:
     fields: dict[str, Any] = {"subtype": "status", "message": text}
     if reason:
         fields["hidden"] = True
-    return Piece("system", f"s{number}", fields, reason)
+    return BlockDraft("system", f"s{number}", fields, reason)
 
 
-def _shell(text: str, number: int) -> Iterator[Piece]:
+def _shell(text: str, number: int) -> Iterator[BlockDraft]:
     """Yield a shell command that a person typed, and what it printed."""
     command, output = shell_lines(text)
     yield _told(COMMAND, f"s{number}", command)
@@ -403,19 +403,19 @@ def _shell(text: str, number: int) -> Iterator[Piece]:
         yield _told("local_command_output", f"o{number}", output)
 
 
-def _told(event: str, key: str, message: str) -> Piece:
+def _told(event: str, key: str, message: str) -> BlockDraft:
     fields = {"subtype": "status", "message": message, "metadata": {"event": event}}
-    return Piece("system", key, fields)
+    return BlockDraft("system", key, fields)
 
 
-def _sent(parts: list[dict[str, Any]]) -> Piece:
+def _sent(parts: list[dict[str, Any]]) -> BlockDraft:
     fields = {
         "subtype": "log",
         "message": "the prompt as it was sent",
         "hidden": True,
         "metadata": {"rowType": "user", "row": {"content": parts}},
     }
-    return Piece("system", "e", fields, "prompt-as-sent")
+    return BlockDraft("system", "e", fields, "prompt-as-sent")
 
 
 def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
@@ -490,7 +490,7 @@ Place: TypeAlias = tuple[int, int]
 NONE: dict[Any, Any] = {}
 
 
-class Call:
+class ToolCall:
     """One tool call of a message: where its richest record and its richest result stand.
 
     `spot` and `answer_spot` say where in the message: a field (``toolCalls`` or ``content``) and
@@ -548,7 +548,7 @@ class ChatMessage:
         self.texts: dict[int, tuple[int, Place]] = NONE
         self.text: int | None = None
         self.thoughts: dict[int, tuple[Place, str, int]] = NONE
-        self.calls: dict[str, Call] = NONE
+        self.calls: dict[str, ToolCall] = NONE
         self.extras: dict[int, tuple[Place, str, int]] = NONE
         self.orphans: dict[str, tuple[Place, int]] | None = None
         # The counts as they stand, so that a restatement of them is not worked out again.
