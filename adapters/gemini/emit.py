@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.adapters.gemini.fold import Fold, RowCache
-    from agentsdir.adapters.gemini.shapes import BlockDraft, ChatMessage, Place, ToolCall
+    from agentsdir.adapters.gemini.shapes import BlockDraft, ChatMessage, RowRef, ToolCall
     from agentsdir.formats.blocks import Block, BlockSource, Usage
     from agentsdir.formats.sink import BlockSink
 
@@ -483,7 +483,7 @@ class Emitter:
         self,
         kind: str,
         block_id: str,
-        place: Place,
+        place: RowRef,
         timestamp: Any,
         fields: dict[str, Any],
         *,
@@ -516,7 +516,7 @@ class Emitter:
             self._last = block
         self._blocks.append(block)
 
-    def _log(self, block_id: str, message: ChatMessage, place: Place, value: Any) -> None:
+    def _log(self, block_id: str, message: ChatMessage, place: RowRef, value: Any) -> None:
         if not self._sink.wants_hidden:
             self.marks.append(~place[0])
             self.reasons.setdefault(place[0], "unknown")
@@ -557,13 +557,13 @@ class Emitter:
             if result:
                 self._orphan(message, bare, place, result)
 
-    def _draft(self, message: ChatMessage, draft: BlockDraft, place: Place, variant: str) -> None:
+    def _draft(self, message: ChatMessage, draft: BlockDraft, place: RowRef, variant: str) -> None:
         self._add(
             draft.kind, f"{message.id}:{draft.key}{variant}", place, message.timestamp,
             draft.fields, replaced=bool(variant), reason=draft.reason,
         )  # fmt: skip
 
-    def _orphan(self, message: ChatMessage, bare: str, place: Place, result: list[Any]) -> None:
+    def _orphan(self, message: ChatMessage, bare: str, place: RowRef, result: list[Any]) -> None:
         if self.children is None:
             raise Later  # the call may be in a file that is read later
         response = dict_of(result[0].get("functionResponse"))

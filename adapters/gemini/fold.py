@@ -51,7 +51,7 @@ from agentsdir.formats.rows import NOTHING, salvage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from agentsdir.adapters.gemini.shapes import Part, Place
+    from agentsdir.adapters.gemini.shapes import Part, RowRef
     from agentsdir.formats import blocks
     from agentsdir.formats.blocks import BlockSource
     from agentsdir.formats.rows import Row
@@ -99,7 +99,7 @@ class Index:
         # Messages with results whose call was not there when they came.
         self.orphaned: list[ChatMessage] = []
         # Prompts that may be the client's, by message: where they stand, and why.
-        self.doubts: dict[str, tuple[Place, str]] = {}
+        self.doubts: dict[str, tuple[RowRef, str]] = {}
         self._repeats: dict[str, int] = {}
         self._asked = Asked()
         # What the calls of the message that was seen last gave, where each gave one part.
@@ -144,7 +144,7 @@ class Index:
         self.drifts.note(what, text_of(name) or "without type", source, None)
 
     def _add_extra(
-        self, message: ChatMessage, part: Any, place: Place, at: int, field: str = "content"
+        self, message: ChatMessage, part: Any, place: RowRef, at: int, field: str = "content"
     ) -> None:
         """Keep something in a message that is not read, for a hidden block, and name it."""
         if message.add_extra(part, place, at, field):
@@ -166,7 +166,7 @@ class Index:
         """Keep a row that only changes what is known of the session, for a hidden block."""
         self._keep(content_id(value), "record", (number, -1))
 
-    def _keep(self, name: str, role: str, place: Place) -> None:
+    def _keep(self, name: str, role: str, place: RowRef) -> None:
         count = self._repeats[name] = self._repeats.get(name, 0) + 1
         unique = f"{name}:row" if count == 1 else f"{name}:row.{count}"
         self._begin(ChatMessage(unique, role, place, None))
@@ -187,7 +187,7 @@ class Index:
         if message.orphans is not None:
             self.orphaned.remove(message)
 
-    def see(self, value: dict[str, Any], message_id: str, place: Place) -> ChatMessage:
+    def see(self, value: dict[str, Any], message_id: str, place: RowRef) -> ChatMessage:
         """Take in one version of a message."""
         message = self.messages.get(message_id)
         before = None
@@ -228,7 +228,7 @@ class Index:
                     self.touch(owner[0].id)
             message.orphans = left
 
-    def _see_user(self, message: ChatMessage, value: dict[str, Any], place: Place) -> None:
+    def _see_user(self, message: ChatMessage, value: dict[str, Any], place: RowRef) -> None:
         # Spelled out, for this runs for each version of a message.
         content = value["content"] if "content" in value else content_of(value)
         if self._answers and content == self._answers and "displayContent" not in value:
@@ -287,7 +287,7 @@ class Index:
                 self.touch(message.id)
 
     def _see_answer(
-        self, message: ChatMessage, bare: str, parts: list[Part], place: Place, at: int
+        self, message: ChatMessage, bare: str, parts: list[Part], place: RowRef, at: int
     ) -> None:
         owner = self.calls.get(bare)
         if owner is not None:
@@ -315,7 +315,7 @@ class Index:
         self,
         message: ChatMessage,
         value: dict[str, Any],
-        place: Place,
+        place: RowRef,
         before: dict[str, Any] | None,
     ) -> None:
         """Take in a version; what is as it was `before` is known."""
@@ -352,7 +352,7 @@ class Index:
             message.model = value["model"]
             self.touch(message.id)
 
-    def _see_content(self, message: ChatMessage, content: Any, place: Place) -> None:
+    def _see_content(self, message: ChatMessage, content: Any, place: RowRef) -> None:
         if isinstance(content, str):
             text = content
         else:
@@ -377,7 +377,7 @@ class Index:
         message: ChatMessage,
         subject: str,
         description: str,
-        place: Place,
+        place: RowRef,
         field: str,
         at: int,
     ) -> None:
@@ -396,7 +396,7 @@ class Index:
         self,
         message: ChatMessage,
         record: dict[str, Any],
-        place: Place,
+        place: RowRef,
         spot: tuple[str, int],
         used: dict[str, int],
     ) -> None:
@@ -535,7 +535,7 @@ class RowCache:
         ):
             del kept[min((one for one in kept if one != number), key=length.__getitem__)]
 
-    def entry(self, place: Place) -> Any:
+    def entry(self, place: RowRef) -> Any:
         """Return what stands at a place: a row, or an entry of the row's message list."""
         number, at = place
         value = self.row(number)
@@ -545,13 +545,13 @@ class RowCache:
         messages = list_of(dict_of(row.get("$set", row)).get("messages"))
         return messages[at] if at < len(messages) else None
 
-    def message(self, place: Place) -> dict[str, Any]:
+    def message(self, place: RowRef) -> dict[str, Any]:
         """Return the message at a place; empty if it is gone."""
         number, at = place
         value = self._kept.get(number) if at < 0 else None
         return value if type(value) is dict else dict_of(self.entry(place))
 
-    def source(self, place: Place) -> blocks.BlockSource:
+    def source(self, place: RowRef) -> blocks.BlockSource:
         """Return the `source` of a block made from that place, to be left as it is."""
         number = place[0]
         if number != self._sourced:

@@ -484,7 +484,7 @@ def asked_of(args: Any) -> str | None:
 # One message over all its versions: what it says, and where the best version of each part is.
 
 # A row's number, and the message's index in the row's list (-1: the row is the message).
-Place: TypeAlias = tuple[int, int]
+RowRef: TypeAlias = tuple[int, int]
 
 # Stands for a mapping that nothing was put into yet; never written to.
 NONE: dict[Any, Any] = {}
@@ -502,21 +502,21 @@ class ToolCall:
     def __init__(self, call_id: str, name: str) -> None:
         self.id = call_id
         self.spawn = Spawn(name, None, None) if name == INVOKE else None
-        self.place: Place = (0, -1)
+        self.place: RowRef = (0, -1)
         self.spot: tuple[str, int] = ("", 0)
         self.weight = -1
-        self.answer: Place | None = None
+        self.answer: RowRef | None = None
         self.answer_spot: tuple[str, int] = ("", 0)
         self.answer_weight = -1
 
-    def offer(self, weight: int, place: Place, spot: tuple[str, int]) -> bool:
+    def offer(self, weight: int, place: RowRef, spot: tuple[str, int]) -> bool:
         """Take a version of the call if it is richer than the best so far; return whether it is."""
         if weight > self.weight:
             self.weight, self.place, self.spot = weight, place, spot
             return True
         return False
 
-    def offer_answer(self, weight: int, place: Place, spot: tuple[str, int]) -> bool:
+    def offer_answer(self, weight: int, place: RowRef, spot: tuple[str, int]) -> bool:
         """Take a version of the result if it is the richest so far; return whether it is."""
         if weight > self.answer_weight:
             self.answer_weight, self.answer, self.answer_spot = weight, place, spot
@@ -538,19 +538,19 @@ class ChatMessage:
                  "orphans", "place", "role", "text", "texts", "thoughts", "timestamp",
                  "tokens", "usage")  # fmt: skip
 
-    def __init__(self, message_id: str, role: str, place: Place, timestamp: Any) -> None:
+    def __init__(self, message_id: str, role: str, place: RowRef, timestamp: Any) -> None:
         self.id = message_id
         self.number = 0
         self.role = role
         self.place = place
         self.timestamp = timestamp
         # Most messages have few of these, and there may be very many messages.
-        self.texts: dict[int, tuple[int, Place]] = NONE
+        self.texts: dict[int, tuple[int, RowRef]] = NONE
         self.text: int | None = None
-        self.thoughts: dict[int, tuple[Place, str, int]] = NONE
+        self.thoughts: dict[int, tuple[RowRef, str, int]] = NONE
         self.calls: dict[str, ToolCall] = NONE
-        self.extras: dict[int, tuple[Place, str, int]] = NONE
-        self.orphans: dict[str, tuple[Place, int]] | None = None
+        self.extras: dict[int, tuple[RowRef, str, int]] = NONE
+        self.orphans: dict[str, tuple[RowRef, int]] | None = None
         # The counts as they stand, so that a restatement of them is not worked out again.
         self.tokens: dict[str, Any] | None = None
         self.usage: Usage | None = None
@@ -582,7 +582,7 @@ class ChatMessage:
             and (self.tokens is None or self.tokens == other.tokens)
         )
 
-    def add_text(self, sign: int, length: int, place: Place) -> bool:
+    def add_text(self, sign: int, length: int, place: RowRef) -> bool:
         """Keep the first place of a text, or a richer one; return whether that is news."""
         before, self.text = self.text, sign
         known = self.texts.get(sign)
@@ -593,7 +593,7 @@ class ChatMessage:
         self.texts[sign] = (length, place)
         return True
 
-    def add_extra(self, part: Any, place: Place, at: int, field: str = "content") -> bool:
+    def add_extra(self, part: Any, place: RowRef, at: int, field: str = "content") -> bool:
         """Keep the first place of a part that is not read, entry `at` of `field`; return if new."""
         if self.extras is NONE:
             self.extras = {}
