@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # own. They are written once and never restated, so there is nothing to fold.
 
 
-class Turn(NamedTuple):
+class ApiTurn(NamedTuple):
     """One turn: the beginning of its blocks' ids, its row, and what stands in it.
 
     `display` is what the client showed of the result in it.
@@ -72,7 +72,7 @@ class _OpenCall:
     turn: str
 
 
-class TurnWriter:
+class ApiTurnWriter:
     """Writes turns into a sink, each call tied to its result.
 
     Args:
@@ -99,7 +99,7 @@ class TurnWriter:
         # The client's version, where rows say it.
         self.version: str | None = None
 
-    def user(self, turn: Turn) -> int:
+    def user(self, turn: ApiTurn) -> int:
         """Write a prompt, the client's own texts, results; return the last visible block."""
         self._last = DROPPED
         for piece in prompt_pieces({"content": turn.parts}):
@@ -121,7 +121,7 @@ class TurnWriter:
                 self._log_part(turn, part, "prompt part")
         return self._last
 
-    def model(self, turn: Turn) -> int:
+    def model(self, turn: ApiTurn) -> int:
         """Write what the model said, thought and called; return the last visible block."""
         self._last = DROPPED
         model: dict[str, Any] = {} if turn.model is None else {"model": turn.model}
@@ -144,7 +144,7 @@ class TurnWriter:
                 self._log_part(turn, part, "answer part")
         return self._last
 
-    def told(self, turn: Turn, text: str, *, hidden: str = "") -> int:
+    def told(self, turn: ApiTurn, text: str, *, hidden: str = "") -> int:
         """Write what the client said in the user's place; return the last visible block.
 
         Args:
@@ -158,42 +158,42 @@ class TurnWriter:
         self._add("system", "s", turn, subtype="status", message=text, **fields)
         return self._last
 
-    def command(self, turn: Turn, text: str) -> None:
+    def command(self, turn: ApiTurn, text: str) -> None:
         """Write a command that a person gave to the client."""
         self._add("system", "p", turn, subtype="status", message=text, metadata={"event": COMMAND})
 
-    def use(self, turn: Turn, call_id: str, name: str, given: Any, **fields: Any) -> int:
+    def use(self, turn: ApiTurn, call_id: str, name: str, given: Any, **fields: Any) -> int:
         """Write one call whose outcome its own row says."""
         return self._add(
             "tool_use", f"c{call_id.replace(':', '%3A')}", turn, toolName=name, toolUseId=call_id,
             input=given, **fields,
         )  # fmt: skip
 
-    def result(self, turn: Turn, call_id: str, output: Any, *, failed: bool) -> int:
+    def result(self, turn: ApiTurn, call_id: str, output: Any, *, failed: bool) -> int:
         """Write the result of such a call."""
         return self._add(
             "tool_result", f"r{call_id.replace(':', '%3A')}", turn, toolUseId=call_id,
             output=output, isError=failed,
         )  # fmt: skip
 
-    def drift(self, turn: Turn, what: str, name: Any) -> None:
+    def drift(self, turn: ApiTurn, what: str, name: Any) -> None:
         """Count something of a kind that is not known."""
         named = text_of(name) or "without type"
         self._sink.drifts.note(what, named, turn.row.source(self._file), self.version)
 
-    def unknown(self, turn: Turn, value: Any, what: str, name: Any) -> None:
+    def unknown(self, turn: ApiTurn, value: Any, what: str, name: Any) -> None:
         """Keep something of a kind that is not known as a hidden block, and count it."""
         self.drift(turn, what, name)
         self.log(turn, value, text_of(name) or None, reason="unknown")
 
-    def _log_part(self, turn: Turn, part: Part, what: str) -> None:
+    def _log_part(self, turn: ApiTurn, part: Part, what: str) -> None:
         name = unknown_part(part)
         if name:
             self.drift(turn, what, name)
         self.log(turn, part, reason="unknown" if name else "bookkeeping")
 
     def log(
-        self, turn: Turn, value: Any, kind: str | None = None, *, reason: str = "bookkeeping"
+        self, turn: ApiTurn, value: Any, kind: str | None = None, *, reason: str = "bookkeeping"
     ) -> None:
         """Keep what is no part of the conversation as a hidden block, for a reason."""
         self.reason = self.reason or reason
@@ -210,7 +210,7 @@ class TurnWriter:
                 self._sink.amend(call.handle, status="pending")
         self._open.clear()
 
-    def _call(self, turn: Turn, call: dict[str, Any], own: dict[str, str]) -> None:
+    def _call(self, turn: ApiTurn, call: dict[str, Any], own: dict[str, str]) -> None:
         name = text_of(call.get("name"))
         call_id = text_of(call.get("id")) or self.names.unique(f"{name}.")
         bare = bare_call_id(call_id, name)
@@ -226,7 +226,7 @@ class TurnWriter:
         )  # fmt: skip
         waiting.append(_OpenCall(handle, call_id, name, turn.key))
 
-    def _answer(self, turn: Turn, at: int) -> None:
+    def _answer(self, turn: ApiTurn, at: int) -> None:
         result = answer_parts(turn.parts, at)
         response = dict_of(result[0].get("functionResponse"))
         name, call_id = text_of(response.get("name")), text_of(response.get("id"))
@@ -258,7 +258,7 @@ class TurnWriter:
                 Finding("orphan-result", self._file, row.line, row.offset, row.length, why)
             )
 
-    def _add(self, kind: str, key: str, turn: Turn, **fields: Any) -> int:
+    def _add(self, kind: str, key: str, turn: ApiTurn, **fields: Any) -> int:
         hidden = bool(fields.get("hidden"))
         self.visible = self.visible or not hidden
         row = turn.row
@@ -294,16 +294,16 @@ def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
     source, tally = transcript.source, sink.tally
     document = ListDocument(source.document())
     session = session_of(document.around)
-    writer = TurnWriter(sink, source.name, session)
+    writer = ApiTurnWriter(sink, source.name, session)
     if document.around:
         tally.lines += 1
         tally.hide("header")
         around = Row(document.around, 1, 0, len(document.data), b"", salvaged=False, lossy=())
-        writer.log(Turn(content_id(document.around), around, []), document.around, "checkpoint")
+        writer.log(ApiTurn(content_id(document.around), around, []), document.around, "checkpoint")
     setting_up = False
     for row in document.rows(LISTS, source.name, tally, sink.finding):
         role, parts = turn_of(row.value)
-        turn = Turn(writer.names.unique(content_id(row.value)), row, parts)
+        turn = ApiTurn(writer.names.unique(content_id(row.value)), row, parts)
         last, writer.reason = DROPPED, ""
         if role == "user":
             last = writer.user(turn)
@@ -360,13 +360,13 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
     Each block says the session it belongs to (docs/clients/gemini.md, "Last resorts").
     """
     source, tally = transcript.source, sink.tally
-    writer = TurnWriter(sink, source.name, "")
+    writer = ApiTurnWriter(sink, source.name, "")
     for row in ListDocument(source.document()).rows(("",), source.name, tally, sink.finding):
         value = row.value
         entry = content_id(value)
         if not is_prompt(value):
             kind = "object" if isinstance(value, dict) else type(value).__name__
-            writer.unknown(Turn(entry, row, []), value, "entry", kind)
+            writer.unknown(ApiTurn(entry, row, []), value, "entry", kind)
             tally.settle_hidden(row, "unknown")
         elif entry in transcript.told:
             tally.settle_folded(row, "told-elsewhere")
@@ -376,7 +376,7 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
             writer.session = str(value["sessionId"])
             key = writer.names.unique(entry_of(value))
             timestamp = times.native(value.get("timestamp"))
-            turn = Turn(key, row, [{"text": value["message"]}], timestamp)
+            turn = ApiTurn(key, row, [{"text": value["message"]}], timestamp)
             if value.get("type", "user") != "user":
                 writer.drift(turn, "entry", value["type"])
             if names_command(value["message"]):

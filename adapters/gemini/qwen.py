@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.adapters.gemini.checkpoints import Turn, TurnWriter
+from agentsdir.adapters.gemini.checkpoints import ApiTurn, ApiTurnWriter
 from agentsdir.adapters.gemini.emit import elide_bodies
 from agentsdir.adapters.gemini.shapes import (
     count_of,
@@ -110,7 +110,7 @@ class _Link(NamedTuple):
 def read_qwen(transcript: Transcript, sink: ParseSink) -> None:
     """Read a transcript of Qwen Code, or what its ``/export`` wrote of one."""
     source, tally = transcript.source, sink.tally
-    writer = TurnWriter(sink, source.name, "")
+    writer = ApiTurnWriter(sink, source.name, "")
     links: dict[str, _Link] = {}
     begins = [0]
     exported = False
@@ -149,11 +149,11 @@ def read_qwen(transcript: Transcript, sink: ParseSink) -> None:
         sink.finding(Finding("no-messages", source.name, None, None, None, message))
 
 
-def _write(writer: TurnWriter, row: Row, value: dict[str, Any], sink: ParseSink) -> int:
+def _write(writer: ApiTurnWriter, row: Row, value: dict[str, Any], sink: ParseSink) -> int:
     """Write one row; return its last visible block."""
     kind, message = text_of(value.get("type")), dict_of(value.get("message"))
     shown = dict_of(value.get("toolCallResult")).get("resultDisplay")
-    turn = Turn(
+    turn = ApiTurn(
         writer.names.unique(text_of(value.get("uuid")) or "row"),
         row,
         parts_of(message.get("parts") if "parts" in message else message.get("content")),
@@ -190,7 +190,7 @@ def _write(writer: TurnWriter, row: Row, value: dict[str, Any], sink: ParseSink)
     return DROPPED
 
 
-def _name_unknown(writer: TurnWriter, turn: Turn, value: dict[str, Any]) -> None:
+def _name_unknown(writer: ApiTurnWriter, turn: ApiTurn, value: dict[str, Any]) -> None:
     """Count what of a row's own fields is of no known kind."""
     kind, subtype, who = (value.get(name) for name in ("type", "subtype", "provenance"))
     if kind not in _TYPES:
@@ -201,7 +201,7 @@ def _name_unknown(writer: TurnWriter, turn: Turn, value: dict[str, Any]) -> None
         writer.drift(turn, "provenance", who)
 
 
-def _prompt(writer: TurnWriter, turn: Turn, payload: dict[str, Any]) -> int:
+def _prompt(writer: ApiTurnWriter, turn: ApiTurn, payload: dict[str, Any]) -> int:
     """Write what a person typed, without what hooks and the client put around it, which is hidden.
 
     The client puts a hook's words last, as a part of their own; words that are merely like them
@@ -229,7 +229,7 @@ def _is_hooks(part: dict[str, Any]) -> bool:
     )
 
 
-def _exported_call(writer: TurnWriter, turn: Turn, call: dict[str, Any]) -> int:
+def _exported_call(writer: ApiTurnWriter, turn: ApiTurn, call: dict[str, Any]) -> int:
     """Write a call with its result as an export has it: in one row, without the tool's name."""
     call_id, title = text_of(call.get("toolCallId")), text_of(call.get("title"))
     status = text_of(call.get("status"))
