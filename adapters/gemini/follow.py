@@ -23,7 +23,7 @@ from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import Emitter, Outputs, call_key
 from agentsdir.adapters.gemini.fold import RowCache, only_restates
 from agentsdir.adapters.gemini.read import (
-    Thread,
+    GeminiThread,
     fullness,
     link_children,
     read_session,
@@ -112,7 +112,7 @@ class _RecentRowCache(RowCache):
         return self._fresh[number] if number in self._fresh else super().row(number)
 
 
-class GrowingThread(Thread):
+class TailedThread(GeminiThread):
     """A transcript that is read while it is written.
 
     Args:
@@ -464,7 +464,7 @@ class _GeminiTail:
         self.tail = Tail(path)
         self.is_main = is_main
         self.told = Retelling()
-        self.thread: GrowingThread | None = None
+        self.thread: TailedThread | None = None
         self.snapshots: Snapshots | None = None
         self.head = b""
         self.family: str | None = None
@@ -545,7 +545,7 @@ class GeminiFollower:
         if self._main.snapshots is not None:
             yield from self._main.snapshots.finish()
 
-    def _threads(self) -> list[tuple[_GeminiTail, GrowingThread]]:
+    def _threads(self) -> list[tuple[_GeminiTail, TailedThread]]:
         return [(file, file.thread) for file in self._files if file.thread is not None]
 
     def _poll(self, *, final: bool) -> Iterator[StreamEvent]:
@@ -632,7 +632,7 @@ class GeminiFollower:
         yield from file.told.settle(whole=whole)
 
     def _read_lines(
-        self, file: _GeminiTail, thread: GrowingThread, *, settled: bool
+        self, file: _GeminiTail, thread: TailedThread, *, settled: bool
     ) -> Iterator[StreamEvent]:
         count = size = 0
         for line in file.tail.lines():
@@ -643,12 +643,12 @@ class GeminiFollower:
                 yield from self._tell(file, thread, settled=False)
         yield from self._tell(file, thread, settled=settled)
 
-    def _begin(self, file: _GeminiTail, data: bytes) -> GrowingThread:
+    def _begin(self, file: _GeminiTail, data: bytes) -> TailedThread:
         """Start to read a file from its beginning; what was told of it is kept to compare with."""
         if file.thread is not None or file.snapshots is not None:
             file.told.again()
         file.snapshots = None
-        file.thread = GrowingThread(
+        file.thread = TailedThread(
             str(file.tail.path),
             child=file.is_child(data),
             is_document=file.is_document,
@@ -663,7 +663,7 @@ class GeminiFollower:
     def _tell(
         self,
         file: _GeminiTail,
-        thread: GrowingThread,
+        thread: TailedThread,
         document: BytesIO | None = None,
         *,
         settled: bool = True,
@@ -692,7 +692,7 @@ class GeminiFollower:
         if took_over:
             yield from file.told.settle()
 
-    def _name(self, file: _GeminiTail, thread: GrowingThread) -> None:
+    def _name(self, file: _GeminiTail, thread: TailedThread) -> None:
         """Give a file the id of its conversation."""
         file.own_id = file.conversation = thread.own_id()
         file.leads = file.leads and self._leader(file) is None
@@ -702,7 +702,7 @@ class GeminiFollower:
         others = (one for one in self._files if one.leads and one.own_id == file.own_id)
         return next((one for one in others if one is not file), None)
 
-    def _take_the_lead(self, file: _GeminiTail, thread: GrowingThread) -> bool:
+    def _take_the_lead(self, file: _GeminiTail, thread: TailedThread) -> bool:
         """Let a file tell its conversation unless a fuller copy does.
 
         Return whether another copy told it so far.
@@ -761,7 +761,7 @@ class GeminiFollower:
             if before.get(key) != linked.get(key):
                 yield from self._relink(main, *key)
 
-    def _relink(self, main: GrowingThread, message_id: str, call_id: str) -> Iterator[StreamEvent]:
+    def _relink(self, main: TailedThread, message_id: str, call_id: str) -> Iterator[StreamEvent]:
         """State anew what a call that was told says of the thread that it started."""
         place = MAIN, f"{message_id}:c{call_key(call_id)}"
         message = main.fold.index.messages.get(message_id)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.blocks import Block
     from agentsdir.formats.sink import ParseSink
 
-    OneThread = TypeVar("OneThread", bound="Thread")
+    OneThread = TypeVar("OneThread", bound="GeminiThread")
 
 
 # One transcript as a thread: read once, linked to the call that started it, then written out.
@@ -50,7 +50,7 @@ _SHORT_ID = 8
 _SKILLS = "skill-extraction-"
 
 
-class Thread:
+class GeminiThread:
     """What one transcript says about the whole: whose it is, when it began, how it ended.
 
     Args:
@@ -115,7 +115,7 @@ class Thread:
         span = self.span()
         return None if span is None else (span[1] - span[0]) // timedelta(milliseconds=1)
 
-    def is_nested_in(self, main: Thread) -> bool:
+    def is_nested_in(self, main: GeminiThread) -> bool:
         """Tell whether the file stands in the folder of `main`'s subagents."""
         return PurePath(self.file).parent.name == main.fold.session_id
 
@@ -183,7 +183,7 @@ class Thread:
         return waiting
 
 
-def fullness(thread: Thread) -> tuple[int, bool, bool, str]:
+def fullness(thread: GeminiThread) -> tuple[int, bool, bool, str]:
     """Return what sorts the copies of a file: the one with most rows first, then the client's.
 
     Rows of metadata, which are not always read, do not count, but for what the end says.
@@ -232,7 +232,7 @@ def tell_copies_apart(children: Iterable[OneThread]) -> list[tuple[OneThread, On
 
 
 def link_children(
-    main: Thread, children: Sequence[Thread]
+    main: GeminiThread, children: Sequence[GeminiThread]
 ) -> dict[tuple[str, str], tuple[str, int | None]]:
     """Tie each child to the call that started it; return (message id, call id) → (id, ms).
 
@@ -247,7 +247,7 @@ def link_children(
         if call.spawn is not None
     ]
     linked: dict[tuple[str, str], tuple[str, int | None]] = {}
-    late: list[Thread] = []
+    late: list[GeminiThread] = []
     for child in children:
         child.link, child.name = unlinked(child.file), ""
         for message, bare, spawn in spawned:
@@ -285,7 +285,7 @@ def unlinked(file: str) -> Link:
     return Link(_SKILLS.rstrip("-") if purpose else "none", "none")
 
 
-def _holds(message: ChatMessage, ended: Any, child: Thread) -> bool:
+def _holds(message: ChatMessage, ended: Any, child: GeminiThread) -> bool:
     begin, end, span = moment_of(message.timestamp), moment_of(ended), child.span()
     return (
         begin is not None
@@ -319,7 +319,7 @@ class _OutputsLater(Outputs):
         raise Later
 
 
-class ReadThread(Thread):
+class ParsedThread(GeminiThread):
     """A transcript that is read as it stands.
 
     Args:
@@ -506,7 +506,7 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
         sink.open_main()
         alone(first, sink)
         return
-    threads = [ReadThread(transcript, sink) for transcript in session.transcripts]
+    threads = [ParsedThread(transcript, sink) for transcript in session.transcripts]
     main = None if threads[0].child else threads[0]
     children = list(threads) if main is None else threads[1:]
     copies = tell_copies_apart(children)
@@ -532,7 +532,7 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
         _count_missing(thread, sink)
 
 
-def _count_missing(thread: Thread, sink: ParseSink) -> None:
+def _count_missing(thread: GeminiThread, sink: ParseSink) -> None:
     """Say that the tokens are a lower bound where a subagent's file is not there."""
     for message in thread.fold.index.messages.values():
         for call in message.calls.values():
