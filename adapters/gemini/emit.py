@@ -364,7 +364,7 @@ def in_order(fold: Fold) -> Iterable[ChatMessage]:
     return ordered
 
 
-class Emitter:
+class MessageWriter:
     """Writes the blocks of one transcript's messages into a sink.
 
     Args:

@@ -20,7 +20,7 @@ from agentsdir.adapters.gemini.discover import (
     read_ends,
 )
 from agentsdir.adapters.gemini.documents import document_rows
-from agentsdir.adapters.gemini.emit import Emitter, Outputs, call_key
+from agentsdir.adapters.gemini.emit import MessageWriter, Outputs, call_key
 from agentsdir.adapters.gemini.fold import RowCache, only_restates
 from agentsdir.adapters.gemini.read import (
     GeminiThread,
@@ -225,7 +225,7 @@ class TailedThread(GeminiThread):
                     index.touch(one.id)
         row_cache = _RecentRowCache(rows, self.file, index, self._fresh)
         outputs = Outputs(Path(self.file), self.fold.session_id, sink.finding)
-        emitter = Emitter(
+        writer = MessageWriter(
             self.fold,
             row_cache,
             sink,
@@ -256,19 +256,19 @@ class TailedThread(GeminiThread):
         for message_id in due:
             del self._touched[message_id]
             sink.begin(holds_usage=message_id == last and not final)
-            emitter.message(index.messages[message_id])
+            writer.message(index.messages[message_id])
             for block in sink.blocks():
                 yield from told.restate(block)
             if sink.held is not None:
                 self._held = message_id, *sink.held
         sink.begin(holds_usage=False)
         for message in index.dropped[self._taken_back :]:
-            emitter.message(message)
+            writer.message(message)
             for block in sink.blocks():
                 if (block["conversationId"], block["id"]) in told:
                     yield from told.restate(block)
         self._taken_back = len(index.dropped)
-        self._visible = self._visible or emitter.visible
+        self._visible = self._visible or writer.visible
         index.begun.clear()
         self._fresh.clear()
         yield from self.tell_bounds(end=True)

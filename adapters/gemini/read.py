@@ -17,7 +17,7 @@ from agentsdir.adapters.gemini.discover import (
     family_of,
 )
 from agentsdir.adapters.gemini.documents import document_rows
-from agentsdir.adapters.gemini.emit import Emitter, Outputs, in_order
+from agentsdir.adapters.gemini.emit import MessageWriter, Outputs, in_order
 from agentsdir.adapters.gemini.fold import Fold, Later, RowCache, RowDecoder
 from agentsdir.adapters.gemini.shapes import doubtful, moment_of, text_of, total_usage
 from agentsdir.formats import times
@@ -339,7 +339,7 @@ class ParsedThread(GeminiThread):
             super().__init__(source.name, child=child, is_document=is_document, hidden=hidden)
             self._row_cache = RowCache(None, self.file, self.fold.index)
             outputs = _OutputsLater(None, "", sink.finding)
-            self._emitter = Emitter(self.fold, self._row_cache, sink, "", None, outputs)
+            self._writer = MessageWriter(self.fold, self._row_cache, sink, "", None, outputs)
             # By message number: the handle and the mark that its blocks begin with.
             self._handles, self._marks = array("q"), array("q")
             self._stale: set[str] = set()
@@ -370,12 +370,12 @@ class ParsedThread(GeminiThread):
         self.fold.index.settle_orphans()
         self._settle(len(self.fold.index.begun))
         self._handles.append(len(sink))
-        self._marks.append(len(self._emitter.marks))
+        self._marks.append(len(self._writer.marks))
         self.conversation = self.own_id()
 
     def _settle(self, count: int) -> None:
         """Write the first messages of those that began; note which written ones say more now."""
-        index, emitter, stale = self.fold.index, self._emitter, self._stale
+        index, writer, stale = self.fold.index, self._writer, self._stale
         handles, marks, sink = self._handles, self._marks, self._sink
         written = len(handles)
         for message_id, says_more in index.touched.items():
@@ -385,14 +385,14 @@ class ParsedThread(GeminiThread):
         if count <= 0:
             return
         if not written:
-            emitter.conversation = self.own_id()
-            self._said = self.fold.session_id, emitter.conversation
+            writer.conversation = self.own_id()
+            self._said = self.fold.session_id, writer.conversation
         for message in index.begun[:count]:
             handles.append(len(sink))
-            marks.append(len(emitter.marks))
+            marks.append(len(writer.marks))
             if message.texts or message.role != "user" or message.orphans or message.extras:
                 try:
-                    emitter.write(message)
+                    writer.write(message)
                 except Later:
                     stale.add(message.id)
         del index.begun[:count]
@@ -401,9 +401,9 @@ class ParsedThread(GeminiThread):
         self, sink: ParseSink, children: Mapping[tuple[str, str], tuple[str, int | None]]
     ) -> None:
         """Put all blocks in order, settle all rows, and count all tokens."""
-        index, emitter = self.fold.index, self._emitter
-        emitter.conversation, emitter.children = self.conversation, children
-        emitter.outputs = Outputs(self._path, self.fold.session_id, sink.finding)
+        index, writer = self.fold.index, self._writer
+        writer.conversation, writer.children = self.conversation, children
+        writer.outputs = Outputs(self._path, self.fold.session_id, sink.finding)
         if self._said != (self.fold.session_id, self.conversation):
             self._stale = set(index.messages)
         self._stale.update(index.touched)
@@ -437,13 +437,13 @@ class ParsedThread(GeminiThread):
         if sink.counted is not None:
             for message in self.own_messages:
                 if message.usage is not None:
-                    emitter.note_copy(message, message.usage)
+                    writer.note_copy(message, message.usage)
         if self.counts_are_partial():
             sink.use(self.conversation, usage(0, 0, exact=False))
 
     def pass_over(self) -> None:
         """Count the rows of a copy, of which nothing is shown."""
-        self._emitter.marks = array("q")
+        self._writer.marks = array("q")
         self._settle_rows()
 
     def _run_of(self, message: ChatMessage) -> tuple[int, int]:
@@ -453,7 +453,7 @@ class ParsedThread(GeminiThread):
         if message.id in self._stale:
             begin = len(sink)
             self._void(number)
-            self._emitter.write(message)
+            self._writer.write(message)
             end = len(sink)
         if not self.fold.is_live(message):
             for handle in range(begin, end):
@@ -462,21 +462,21 @@ class ParsedThread(GeminiThread):
 
     def _void(self, number: int) -> None:
         """Take back what a message's blocks say of their rows."""
-        marks = self._emitter.marks
+        marks = self._writer.marks
         for at in range(self._marks[number], self._marks[number + 1]):
             marks[at] = _VOID
 
     def _settle_rows(self) -> None:
         """Count each row by what it gave."""
         index, tally = self.fold.index, self._sink.tally
-        marks = set(self._emitter.marks)
+        marks = set(self._writer.marks)
         marks.discard(_VOID)
         visible = {mark for mark in marks if mark >= 0}
         parsed = visible - index.salvaged
         hidden = {~mark for mark in marks if mark < 0} - parsed - index.salvaged
         tally.parsed += len(parsed)
         for row in hidden:
-            tally.hide(self._emitter.reasons[row])
+            tally.hide(self._writer.reasons[row])
         folded = len(index.line) - len(index.salvaged) - len(parsed) - len(hidden)
         for reason, rows in self.fold.amending.items():
             tally.fold(reason, rows)
