@@ -40,7 +40,7 @@ from agentsdir.adapters.gemini.shapes import (
 from agentsdir.adapters.gemini.speakers import (
     GIVEN_ANSWER,
     GIVEN_THOUGHT,
-    Asked,
+    SentPrompt,
     goes_on,
     is_snapshot,
     speaker_of,
@@ -101,7 +101,7 @@ class Index:
         # Prompts that may be the client's, by message: where they stand, and why.
         self.doubts: dict[str, tuple[RowRef, str]] = {}
         self._repeats: dict[str, int] = {}
-        self._asked = Asked()
+        self._sent_prompt = SentPrompt()
         # What the calls of the message that was seen last gave, where each gave one part.
         self._answers: list[Part] | None = None
         # The message that was seen last and its version then: the next one repeats most of it.
@@ -269,10 +269,12 @@ class Index:
         shown = value.get("displayContent")
         if shown is not None:
             length += 1
-            if self._asked.message != message.id:
+            if self._sent_prompt.message != message.id:
                 texts = [part["text"] for part in parts if part_kind(part) in _SAID]
                 only = len(texts) == len(parts)
-                continues, doubt = goes_on(texts, plain_text(shown), self._asked, only_texts=only)
+                continues, doubt = goes_on(
+                    texts, plain_text(shown), self._sent_prompt, only_texts=only
+                )
                 if continues:
                     message.continues, message.asks = True, False
                     self.doubts.pop(message.id, None)
@@ -280,7 +282,9 @@ class Index:
                     self.doubts[message.id] = place, doubt
         if message.asks and not answers:
             sent = plain_text(content_of(value))
-            self._asked = Asked(message.id, sent if shown is None else plain_text(shown), sent)
+            self._sent_prompt = SentPrompt(
+                message.id, sent if shown is None else plain_text(shown), sent
+            )
         if said or shown is not None:
             sign = hash(tuple(said))
             if message.add_text(sign, length, place):

@@ -317,7 +317,7 @@ def names_command(typed: str) -> bool:
     return _NAME.match(typed) is not None
 
 
-class Asked(NamedTuple):
+class SentPrompt(NamedTuple):
     """A prompt: its message, what was shown of it, and what was sent."""
 
     message: str = ""
@@ -325,7 +325,9 @@ class Asked(NamedTuple):
     sent: str = ""
 
 
-def goes_on(texts: list[str], shown: str, asked: Asked, *, only_texts: bool) -> tuple[bool, str]:
+def goes_on(
+    texts: list[str], shown: str, sent_prompt: SentPrompt, *, only_texts: bool
+) -> tuple[bool, str]:
     """Tell whether the client goes on by itself, with the running prompt's `displayContent`.
 
     Such a row is one of the fixed sentences, or the reason that a hook gave: one text that is
@@ -341,12 +343,12 @@ def goes_on(texts: list[str], shown: str, asked: Asked, *, only_texts: bool) -> 
         Whether it does, and why it is in doubt where it does not.
     """
     sent, said = "".join(texts).strip(), shown.strip()
-    if not said or said != asked.shown.strip() or sent.startswith(said):
+    if not said or said != sent_prompt.shown.strip() or sent.startswith(said):
         return False, ""
     own = [text for text in texts if text.strip() != _PLEASE and not is_client(text)]
     if not own:
         return True, ""
-    if sent == asked.sent.strip() or _is_expanded(said, own[0]):
+    if sent == sent_prompt.sent.strip() or _is_expanded(said, own[0]):
         return False, ""
     # A command may be made into another text each time, and a hook says one text.
     if is_command(sent, said) or len(own) > 1 or not only_texts:
