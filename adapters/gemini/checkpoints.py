@@ -17,7 +17,7 @@ from agentsdir.adapters.gemini.shapes import (
     part_kind,
     parts_of,
     plain_text,
-    prompt_pieces,
+    prompt_drafts,
     result_output,
     split_thought,
     text_of,
@@ -102,9 +102,9 @@ class ApiTurnWriter:
     def user(self, turn: ApiTurn) -> int:
         """Write a prompt, the client's own texts, results; return the last visible block."""
         self._last = DROPPED
-        for piece in prompt_pieces({"content": turn.parts}):
-            self.reason = self.reason or piece.reason
-            self._add(piece.kind, piece.key, turn, **piece.fields)
+        for draft in prompt_drafts({"content": turn.parts}):
+            self.reason = self.reason or draft.reason
+            self._add(draft.kind, draft.key, turn, **draft.fields)
         row = turn.row
         kinds = [part_kind(part) for part in turn.parts]
         answers = "response" in kinds

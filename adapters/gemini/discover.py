@@ -25,7 +25,7 @@ from agentsdir.adapters.gemini.shapes import (
     part_kind,
     parts_of,
     plain_text,
-    prompt_pieces,
+    prompt_drafts,
     role_of,
     text_of,
 )
@@ -799,9 +799,9 @@ def _asked(document: ListDocument) -> list[set[str]]:
     for row in document.rows(LISTS, "", Tally(), lambda _finding: None):
         role, parts = turn_of(row.value)
         if role == "user":
-            for piece in prompt_pieces({"content": parts}):
-                if piece.kind == "user_message":
-                    shown = piece.fields["content"]
+            for draft in prompt_drafts({"content": parts}):
+                if draft.kind == "user_message":
+                    shown = draft.fields["content"]
                     first = shown if isinstance(shown, str) else text_of(shown[0].get("text"))
                     asked.append({plain_text(parts).strip(), first.strip()})
     return asked

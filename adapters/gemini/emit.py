@@ -151,11 +151,11 @@ class Outputs:
             raise _Elsewhere("the transcript stands in no project's folder of the client's")
         digest, size, pieces = sha256(), 0, []
         with os.fdopen(_open(self._project, inner), "rb") as stream:
-            while draft := stream.read(_PIECE):
-                digest.update(draft)
-                size += len(draft)
+            while piece := stream.read(_PIECE):
+                digest.update(piece)
+                size += len(piece)
                 if size <= _LONGEST_OUTPUT:
-                    pieces.append(draft)
+                    pieces.append(piece)
         return b"".join(pieces) if size <= _LONGEST_OUTPUT else None, digest.hexdigest(), size
 
     def _inner(self, said: str) -> PurePosixPath:

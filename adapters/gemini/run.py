@@ -253,7 +253,7 @@ _UNTRUSTED = "Gemini CLI runs nothing in a folder that its user has not trusted"
 
 def is_settled(told: JoinedTurn) -> bool:
     """Tell whether the client has said how the turn ended."""
-    return told.outcome is not None
+    return told.result is not None
 
 
 def failure(told: JoinedTurn, code: int | None, errors: str) -> ProviderError | None:
@@ -264,16 +264,16 @@ def failure(told: JoinedTurn, code: int | None, errors: str) -> ProviderError | 
         code: its exit code, None when it had to be ended.
         errors: the end of its standard error.
     """
-    outcome = told.outcome
-    if outcome is None:
+    result = told.result
+    if result is None:
         return _unfinished(code, _without_noise(errors))
-    if not outcome.failed:
+    if not result.failed:
         return None
-    message = outcome.message or "the client gave no reason"
+    message = result.message or "the client gave no reason"
     found = _STATUS.search(message)
     status = (found[1] or found[2]) if found else _LEFT_WITH.get(code, "")
     named = next((kind for word, kind in _WORDS.items() if word in message + errors), None)
-    kind = _TYPES.get(outcome.error_type) or named or _STATUSES.get(status) or "api-error"
+    kind = _TYPES.get(result.error_type) or named or _STATUSES.get(status) or "api-error"
     return _error(kind, message)
 
 

@@ -271,9 +271,9 @@ class JoinedTurn:
         self._spent: dict[tuple[str, str], Usage] = {}
 
     @property
-    def outcome(self) -> Outcome | None:
+    def result(self) -> GeminiResult | None:
         """What the last `result` said, if there was one."""
-        return self._stdout.outcome
+        return self._stdout.result
 
     @property
     def session_id(self) -> str:
@@ -311,7 +311,7 @@ class JoinedTurn:
             if not begun.is_settled:
                 begun.is_settled = True
                 yield blocks.block_complete(begun.handle, begun.whole())
-        if self._spent and (self.outcome is None or self.outcome.usage is None):
+        if self._spent and (self.result is None or self.result.usage is None):
             total = no_usage()
             for used in self._spent.values():
                 total = add_usage(total, used)
@@ -411,7 +411,7 @@ def _without_sums(event: StreamEvent) -> Iterator[StreamEvent]:
 # What a run says on stdout of how the turn ended: its `result` line.
 
 
-class Outcome(NamedTuple):
+class GeminiResult(NamedTuple):
     """A `result` line.
 
     `error_type` and `message` are empty where it names no error: of an answer that was empty or
@@ -426,7 +426,7 @@ class Outcome(NamedTuple):
     usage: Usage | None
 
 
-def read_outcome(value: dict[str, Any], said: str) -> Outcome:
+def parse_result(value: dict[str, Any], said: str) -> GeminiResult:
     """Read a `result` line.
 
     Args:
@@ -434,7 +434,7 @@ def read_outcome(value: dict[str, Any], said: str) -> Outcome:
     """
     failed = value.get("status") != "success"
     error = dict_of(value.get("error"))
-    return Outcome(
+    return GeminiResult(
         failed=failed,
         error_type=text_of(error.get("type")),
         message=text_of(error.get("message")) or (said if failed else ""),
@@ -462,7 +462,7 @@ class _GeminiStdoutSink(StdoutSink):
 class GeminiTranslator:
     """Translates ``gemini -p --output-format stream-json``.
 
-    `outcome` is what the last `result` said, None as long as there is none: a client that was
+    `result` is what the last `result` said, None as long as there is none: a client that was
     ended by a signal says none.
 
     Args:
@@ -470,7 +470,7 @@ class GeminiTranslator:
     """
 
     def __init__(self, *, hidden: bool = False) -> None:
-        self.outcome: Outcome | None = None
+        self.result: GeminiResult | None = None
         self._sink = _GeminiStdoutSink(hidden=hidden, begun_as=self._close)
         self._sink.open_main()
         self._reader = StreamReader(_FILE, self._sink, self._hear)
@@ -524,8 +524,8 @@ class GeminiTranslator:
             self._sink.tell(blocks.text_delta(self._answer, rest, MAIN))
 
     def _result(self, value: dict[str, Any]) -> None:
-        self.outcome = outcome = read_outcome(value, self._error)
-        self._update(usage=outcome.usage, stopReason="" if outcome.failed else "end_turn")
+        self.result = result = parse_result(value, self._error)
+        self._update(usage=result.usage, stopReason="" if result.failed else "end_turn")
 
     def _update(self, **metadata: Any) -> None:
         said = {name: value for name, value in metadata.items() if value not in (None, "")}

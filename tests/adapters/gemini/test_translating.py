@@ -75,8 +75,8 @@ def test_the_ends_of_a_run_say_model_session_usage_and_outcome() -> None:
     }  # fmt: skip
     assert metadata == [{"model": "auto"}, {"usage": usage, "stopReason": "end_turn"}]
     assert translator.session_id == "s"
-    assert translator.outcome is not None
-    assert (translator.outcome.failed, translator.outcome.stats) == (False, stats)
+    assert translator.result is not None
+    assert (translator.result.failed, translator.result.stats) == (False, stats)
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,15 @@ def test_a_failed_result_says_why_or_the_error_before_it_does(
     """Of an answer that was empty or malformed, the result says only that it failed."""
     before = row("error", severity="error", message="The model returned an empty response.")
     done = row("result", status="error", stats={}, **({"error": error} if error else {}))
-    outcome = translate([before, done])[0].outcome
-    assert outcome is not None
-    assert (outcome.failed, outcome.error_type, outcome.message) == (True, kind, message)
+    result = translate([before, done])[0].result
+    assert result is not None
+    assert (result.failed, result.error_type, result.message) == (True, kind, message)
 
 
 def test_a_run_that_was_ended_has_no_outcome_and_its_answer_is_completed() -> None:
     """As far as it came."""
     translator, events = translate([said("half an ans"), b'{"type":"mess'])
-    assert translator.outcome is None
+    assert translator.result is None
     assert [block["content"] for block in reduced(events).blocks()] == ["half an ans"]
     assert [finding.id for finding in translator.findings] == ["bad-json"]
 
