@@ -21,6 +21,9 @@ COMPARED = ("id", "type", "content", "toolUseId", "toolName", "input", "output",
             "link", "durationMs")  # fmt: skip
 
 
+NODE = os.environ.get("AGENTSDIR_TEST_NODE", "")
+"""The folder of a Node.js that keeps what it compiles, if clients are to run on it."""
+
 A = TypeVar("A", bound=FakeApi[Any])
 
 
@@ -60,7 +63,11 @@ class Desk(ABC, Generic[A]):
 
     @property
     def _client_environment(self) -> dict[str, str]:
-        return {**self.quiet_client, self.address: self.api.url, **self.variables}
+        variables = {**self.quiet_client, self.address: self.api.url, **self.variables}
+        if NODE:
+            variables["PATH"] = f"{NODE}:{self.environment['PATH']}"
+            variables["NODE_COMPILE_CACHE"] = str(Path(NODE).parent / "compiled")
+        return variables
 
     def configure(self, **settings: str) -> None:
         """Write config.toml anew, with these settings of the provider."""
