@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -78,6 +79,11 @@ def _command(name: str) -> Any:
     # A signal in the middle of an import can find a library half made, and crash in it.
     with undisturbed():
         module = import_module(f"agentsdir.cli.commands.{name.replace('-', '_')}")
+    return _built(name, module)
+
+
+@cache  # one process may run many command lines
+def _built(name: str, module: Any) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(
         name,
@@ -117,14 +123,19 @@ def _root_options(
         ctx.obj.root = root
 
 
+@cache
+def _group() -> Any:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, cls=_Commands)
+    app.callback(invoke_without_command=True, context_settings=_HELP)(_root_options)
+    return typer.main.get_command(app)
+
+
 def invoke(arguments: list[str], env: Environment) -> int:
     """Run the command that a command line names; return its exit code.
 
     Raises `UsageError` for a command line that names none as it should, and what commands raise.
     """
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, cls=_Commands)
-    app.callback(invoke_without_command=True, context_settings=_HELP)(_root_options)
-    group = typer.main.get_command(app)
+    group = _group()
     try:
         with group.make_context("agentsdir", list(arguments) or ["--help"], obj=env) as context:
             code = group.invoke(context)

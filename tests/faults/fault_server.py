@@ -11,13 +11,11 @@ import os
 import shutil
 import signal
 import sys
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import fault_patches
-import typer.main
 from fault_rules import Case, judge, picture
 from fault_runs import PATIENCE, Runner, tree_of
 from fault_shim import CONTROL, Control, Fault, Flag, Mode
@@ -29,8 +27,6 @@ from agentsdir.cli.command_line import COMMANDS
 def main() -> None:
     """Serve until stdin ends."""
     folder = Path(sys.argv[1])
-    # Half of what a small command costs, and the same for each.
-    typer.main.get_params_from_function = cache(typer.main.get_params_from_function)
     runner = Runner(Control(Path(os.environ[CONTROL])), folder)
     _warm_up(runner, folder)
     gc.set_threshold(100_000)

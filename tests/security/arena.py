@@ -7,7 +7,6 @@ audit hooks, without the start of an interpreter.
 from __future__ import annotations
 
 import errno
-import functools
 import gc
 import json
 import os
@@ -30,7 +29,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
-import typer
+from commands import run_here
 
 from agentsdir.cli.command_line import COMMANDS, run
 from agentsdir.cli.environment import Environment
@@ -45,10 +44,8 @@ for _package in ("cli", "cli.commands", "engine", "engine.validate", "schemas"):
         import_module(f"agentsdir.{_package}.{_module.name}")
 for _module_name in ("adapters.script", "adapters.echo", "adapters.claude", "adapters.gemini"):
     import_module(f"agentsdir.{_module_name}")
-# What typer finds out about a command's arguments takes a third of a short run.
-_parameters = functools.cache(typer.main.get_params_from_function)
-for _command in COMMANDS:
-    _parameters(import_module(f"agentsdir.cli.commands.{_command.replace('-', '_')}").run)
+for _command in COMMANDS:  # to build a command takes longer than to run one
+    run_here(_command, "--help", variables={"HOME": "/nowhere"}, cwd=Path("/"))
 for _kind in kinds():
     check(_kind, {})  # compiles the schemas, and loads what explains a breach
 
@@ -389,7 +386,6 @@ def _fork(program: Callable[[], None], environment: dict[str, str], cwd: Path) -
     if child:
         return child
     try:
-        typer.main.get_params_from_function = _parameters
         gc.freeze()  # what the tests hold is nothing that a child should look through
         gc.set_threshold(100_000)
         sys.excepthook, sys.unraisablehook = sys.__excepthook__, sys.__unraisablehook__
