@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from commands import until
 
 from agentsdir.schemas import check
 
@@ -96,10 +96,7 @@ def test_a_process_that_dies_meanwhile_is_said(shell: Any, at_work: Any) -> None
         env={"HOME": str(shell.home), "AGENTSDIR_ROOT": str(shell.root)},
         stderr=subprocess.PIPE,
     )
-    end = time.monotonic() + LONG
-    while shell.log(agent)[-1]["event"] != "abort.requested":
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: shell.log(agent)[-1]["event"] == "abort.requested", "it is asked to end")
     process.kill()
     _, said = asking.communicate(timeout=LONG)
     assert asking.returncode == 1
@@ -211,10 +208,7 @@ def test_agents_are_closed_from_another_shell(shell: Any, at_work: Any) -> None:
     top, above = at_work()
     low, below = at_work(options=("--type", "subagent", "--parent", top, "--name", "low"))
     waiting = shell.start("send", top, "later")
-    end = time.monotonic() + LONG
-    while not shell.ok("inspect", top).json["pending"]:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: shell.ok("inspect", top).json["pending"], "the message waits")
     rows = shell.ok("close", top, "--json").rows
     assert [check("closed", row) for row in rows] == [[], []]
     assert [row["agentId"] for row in rows] == [top, low]

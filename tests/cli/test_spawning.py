@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import orjson
 import pytest
+from commands import until
 
 from agentsdir.cli.services import StartedProcess
 from agentsdir.engine.turn_lock import hold_turn
@@ -153,10 +153,7 @@ def test_a_detached_subagent_runs_by_itself_and_reports_once(shell: Any) -> None
     )
     child = started.stdout.strip()
     assert child in children(shell, parent)
-    end = time.monotonic() + LONG
-    while not records(shell, parent, "turn.complete"):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: records(shell, parent, "turn.complete"), "the parent has its answer")
     (answer,) = records(shell, parent, "message.enqueued")
     assert (answer["sender"], answer["content"][0]["text"]) == (child, "count")
     assert [data["status"] for data in records(shell, parent, "agent.spawned")] == [

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import until
 
 from agentsdir.engine.cancel import AskedToEnd
 from agentsdir.engine.close import close, reset, wait_until_over
@@ -139,10 +140,7 @@ class Beside:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        end = time.monotonic() + LONG
-        while self._stage.state(self._paths).open_turn is None:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: self._stage.state(self._paths).open_turn, "a turn is open")
         self.result = self._act(self._stage.services._replace(sleep=time.sleep))
 
     def __enter__(self) -> Beside:
@@ -235,9 +233,7 @@ def test_a_send_that_waits_for_a_turn_ends_when_the_agent_is_closed(stage: Any) 
     with locks.hold(paths.turn):
         thread = threading.Thread(target=wait)
         thread.start()
-        end = time.monotonic() + LONG
-        while not stage.state(paths).pending:
-            assert time.monotonic() < end
+        until(lambda: stage.state(paths).pending, "the message waits")
         close(stage.services, paths)
     thread.join(LONG)
     assert [getattr(error, "kind", "") for error in refused] == ["closed"]
@@ -257,9 +253,7 @@ def test_nobody_is_missed_who_is_being_made_while_the_parent_is_closed(stage: An
     with locks.hold(stage.services.layout.create_lock):
         early = stage.services.layout.agent(make_agent(stage.services, wanted))
         thread.start()
-        end = time.monotonic() + LONG
-        while stage.state(parent).session.state != "terminated":
-            assert time.monotonic() < end
+        until(lambda: stage.state(parent).session.state == "terminated", "the parent is closed")
         with pytest.raises(SessionStateError) as refused:
             make_agent(stage.services, wanted._replace(name="late"))
         assert stage.state(early).session.state == "created"

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from commands import until
 
 from agentsdir.engine.replay import replay
 from agentsdir.engine.restore import restore_agent
@@ -38,14 +38,6 @@ def agentsdir(stage: Any, *arguments: str, site: Path | None = None) -> subproce
     )
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Poll until `condition` holds."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to pass"
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
 )
@@ -55,7 +47,7 @@ def test_a_signal_ends_the_turn_as_aborted_with_its_own_exit_code(
     """Quietly: no traceback, nothing left open."""
     paths = stage.script("sleeps.jsonl")
     process = agentsdir(stage, "send", paths.id, "go")
-    until(lambda: b"before the sleep" in paths.log.read_bytes())
+    until(lambda: b"before the sleep" in paths.log.read_bytes(), "it sleeps")
     process.send_signal(number)
     _, complaint = process.communicate(timeout=60)
     assert (process.returncode, complaint) == (code, "")
@@ -236,7 +228,7 @@ def test_a_recorded_turn_that_is_killed_leaves_a_stream_that_nobody_needs(stage:
     """It is never named, handed to no provider, and in no later recording's way."""
     paths = stage.script("sleeps.jsonl")
     process = agentsdir(stage, "send", paths.id, "--record", "go")
-    until(lambda: b"before the sleep" in paths.log.read_bytes())
+    until(lambda: b"before the sleep" in paths.log.read_bytes(), "it sleeps")
     process.kill()
     process.communicate()
     (left,) = paths.transcripts.rglob("*.stream")
@@ -263,7 +255,10 @@ def test_a_turn_that_another_process_ran_is_said_not_to_be_recorded(stage: Any) 
     paths = stage.new()
     with locks.hold(paths.turn, wait=0, what="the test"):
         process = agentsdir(stage, "send", paths.id, "--record", "go")
-        until(lambda: b"message.enqueued" in paths.log.read_bytes().rpartition(b"\n")[0])
+        until(
+            lambda: b"message.enqueued" in paths.log.read_bytes().rpartition(b"\n")[0],
+            "it is queued",
+        )
         message = stage.log(paths)[1]["data"]["message_id"]
         turn = {"turn_id": stage.ids.agent()}
         start = {**turn, "message_ids": [message], "provider": "echo", "attempt": 1}

@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
+from commands import until
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.protocol import Process
@@ -20,15 +19,6 @@ from agentsdir.adapters.protocol import Process
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs a /proc")
 
 SLEEPER = "echo $$ >$PIDS/sleeper; exec sleep 600"
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """Poll until `condition` gives something, and return it."""
-    deadline = time.monotonic() + 30
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it never came to pass"
-        time.sleep(0.005)
-    return found
 
 
 class Nursery:
@@ -53,7 +43,7 @@ class Nursery:
     def told(self, name: str) -> Process:
         """Return a process that told its pid under a name, once it has."""
         path = self.folder / name
-        return until(lambda: processes.find(int(path.read_text())) if _whole(path) else None)
+        return until(lambda: _whole(path) and processes.find(int(path.read_text())), name)
 
     def clear(self) -> None:
         """End everything, also what the tested code left."""
