@@ -24,10 +24,11 @@ from agentsdir.formats.store import derived, locks, transcripts, workspace
 from agentsdir.formats.store.agent import making_agent, open_agent, read_agent, write_agent
 from agentsdir.formats.store.bundles import unpack
 from agentsdir.formats.store.derived import encode_document
+from agentsdir.formats.store.events import IMPORT
 from agentsdir.formats.store.files import make_folder, write_new
 from agentsdir.formats.store.layout import FORMAT, VERSION, Layout
 from agentsdir.formats.store.log import open_log, read_log
-from agentsdir.formats.store.state import IMPORT, SessionState
+from agentsdir.formats.store.state import SessionState
 from agentsdir.formats.times import from_text
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.cancel import nudge, request_end, running_turn, wait_for_ends
@@ -336,7 +337,7 @@ def _after_crash(state: AgentState) -> AgentState:
     """Return a state without its open turn, which `crash_steps` end, and what it asked for."""
     asked = {one.get("child") for one in state.open_turn["deferred"]} if state.open_turn else set()
     children = {child: known for child, known in state.children.items() if child not in asked}
-    return state.replaced(open_turn=None, children=children)
+    return replace(state, open_turn=None, children=children)
 
 
 def _stands_below_closed(layout: Layout, state: AgentState) -> bool:

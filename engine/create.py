@@ -26,11 +26,17 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import files, locks, transcripts
-from agentsdir.formats.store.agent import making_agent, open_agent, publish_agent, read_agent
+from agentsdir.formats.store.agent import (
+    making_agent,
+    open_agent,
+    publish_agent,
+    read_agent,
+    recorded_creation,
+)
 from agentsdir.formats.store.derived import encode_document
 from agentsdir.formats.store.layout import FORMAT, TEMPORARY, VERSION
 from agentsdir.formats.store.log import Point, read_log
-from agentsdir.formats.store.state import SessionState, recorded_creation
+from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

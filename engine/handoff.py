@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import RECORDABLE_MODES
 from agentsdir.engine.limits import SAID
 from agentsdir.engine.providers import own_native, stand_in_change
-from agentsdir.engine.sync import TURN_ENDS
 from agentsdir.formats import ids, jsontext
 from agentsdir.formats.blocks import MAIN, block_key
 from agentsdir.formats.errors import ProviderError, UsageError
+from agentsdir.formats.store.events import TURN_ENDS
 from agentsdir.formats.store.log import read_records
 
 if TYPE_CHECKING:
@@ -114,8 +115,8 @@ def as_run_by(state: AgentState, architecture: Architecture, provider: Provider)
     """
     same = state.session.provider_name == architecture.name
     model = state.session.model if same else provider.default_model
-    session = state.session.replaced(provider_name=architecture.name, model=model)
-    return state.replaced(session=session)
+    session = replace(state.session, provider_name=architecture.name, model=model)
+    return replace(state, session=session)
 
 
 def mode_abroad(mode: str) -> str:

@@ -12,14 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.formats import ids
 from agentsdir.formats.errors import SessionStateError, UsageError
 from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.events import BROKEN, MESSAGE_FLAGS, waiting_message
 from agentsdir.formats.store.log import read_records
-from agentsdir.formats.store.state import (
-    BROKEN,
-    MESSAGE_FLAGS,
-    SessionState,
-    check_transition,
-    waiting_message,
-)
+from agentsdir.formats.store.state import SessionState, check_transition
 
 if TYPE_CHECKING:
     from agentsdir.engine.services import Services

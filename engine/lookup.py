@@ -19,11 +19,11 @@ from agentsdir.formats.errors import (
     UsageError,
 )
 from agentsdir.formats.store import derived, files, locks
-from agentsdir.formats.store.agent import read_agent, without_live_tail
+from agentsdir.formats.store.agent import read_agent, recorded_creation, without_live_tail
 from agentsdir.formats.store.derived import encode_document
 from agentsdir.formats.store.layout import AgentPaths, Layout, read_json
 from agentsdir.formats.store.locks import read_note
-from agentsdir.formats.store.state import SessionState, recorded_creation
+from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

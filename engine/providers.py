@@ -22,12 +22,13 @@ from agentsdir.engine.turn_lock import turn_marks
 from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, Terminated, UsageError
 from agentsdir.formats.store import transcripts
-from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.agent import recorded_creation, write_agent
 from agentsdir.formats.store.bundles import checked_name
+from agentsdir.formats.store.events import FALLBACK
 from agentsdir.formats.store.files import entries
 from agentsdir.formats.store.layout import open_plain, read_json
 from agentsdir.formats.store.log import read_records
-from agentsdir.formats.store.state import FALLBACK, SessionState, recorded_creation
+from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

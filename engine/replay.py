@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.engine.sync import TURN_ENDS, load_recorded, recorded_turns
+from agentsdir.engine.sync import load_recorded, recorded_turns
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import MAIN, block_key
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.store import derived
 from agentsdir.formats.store.agent import open_agent, read_agent, without_live_tail
+from agentsdir.formats.store.events import TURN_ENDS
 from agentsdir.formats.store.log import END, read_log
 
 if TYPE_CHECKING:

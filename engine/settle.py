@@ -13,8 +13,9 @@ from agentsdir.formats.blocks import MAIN, block_key, make_block
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid, NoSuchAgent, SessionStateError
 from agentsdir.formats.ids import derived_id
 from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.events import BROKEN, waiting_message
 from agentsdir.formats.store.log import read_records
-from agentsdir.formats.store.state import BROKEN, SessionState, waiting_message
+from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

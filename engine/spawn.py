@@ -17,9 +17,14 @@ from agentsdir.engine.settle import Subagent
 from agentsdir.formats import ids, toml
 from agentsdir.formats.errors import Invalid, SessionStateError, Uncertain, UsageError
 from agentsdir.formats.store import files
-from agentsdir.formats.store.agent import making_agent, read_agent, withdraw_agent, write_agent
+from agentsdir.formats.store.agent import (
+    making_agent,
+    read_agent,
+    recorded_creation,
+    withdraw_agent,
+    write_agent,
+)
 from agentsdir.formats.store.layout import AgentPaths
-from agentsdir.formats.store.state import recorded_creation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,6 +18,7 @@ from agentsdir.formats.rows import LINE_CAP, read_lines
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import transcripts
 from agentsdir.formats.store.agent import open_agent, write_agent
+from agentsdir.formats.store.events import TURN_ENDS
 from agentsdir.formats.store.files import Disk, Durability
 from agentsdir.formats.store.layout import open_plain
 from agentsdir.formats.store.log import read_log, read_records
@@ -315,7 +316,6 @@ def unlogged_blocks(
 
 # The stream of a turn, kept as it happens and given back by `replay` (decisions D20 and D21).
 
-TURN_ENDS = ("turn.complete", "turn.error", "turn.aborted")
 _CHUNK = 1024 * 1024
 
 

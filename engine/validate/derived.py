@@ -307,7 +307,7 @@ class DerivedFiles:
             paths.session,
             called("session.json"),
             "session",
-            lambda state: derived.session_document(state.session),
+            lambda state: state.session.to_json(),
             ("session.created", "session.state"),
         )
         self.state = StateCheck(paths.state, called("state.json"))

@@ -15,15 +15,9 @@ from agentsdir.engine.validate.findings import (
 )
 from agentsdir.formats.errors import Invalid, NotRecorded
 from agentsdir.formats.store import derived
+from agentsdir.formats.store.events import BROKEN, TURN_ENDS, apply, begin, breach_after_close
 from agentsdir.formats.store.log import Position, open_log, read_log
-from agentsdir.formats.store.state import (
-    BROKEN,
-    TRANSITIONS,
-    SessionState,
-    apply,
-    begin,
-    breach_after_close,
-)
+from agentsdir.formats.store.state import TRANSITIONS, SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,9 +30,6 @@ if TYPE_CHECKING:
 # Whether messages and turns follow each other as they must.
 #
 # See docs/behaviour.md, "Sessions and turns".
-
-_ENDS = ("turn.complete", "turn.error", "turn.aborted")
-
 
 # What a turn does before its end.
 _WITHIN = (
@@ -71,7 +62,7 @@ class TurnCheck:
             return self._enqueue(str(data.get("message_id")))
         elif event == "turn.start":
             return self._start(data)
-        elif event in _ENDS:
+        elif event in TURN_ENDS:
             return self._end(str(data.get("turn_id")))
         elif event in _WITHIN:
             return self._go_on(event, str(data.get("turn_id")))

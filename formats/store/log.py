@@ -32,39 +32,6 @@ NO_LINE = "0" * 16
 STUB_END = b" \n"
 """What a writer puts after a torn tail. No record ends so: such a line was never acknowledged."""
 
-EVENTS = (
-    "session.created",
-    "session.state",
-    "message.enqueued",
-    "message.delivered",
-    "message.sent",
-    "message.unsent",
-    "message.resent",
-    "turn.start",
-    "block",
-    "turn.complete",
-    "turn.error",
-    "turn.aborted",
-    "abort.requested",
-    "abort.cleared",
-    "outgoing",
-    "outgoing.delivered",
-    "spawn.requested",
-    "agent.spawned",
-    "spawn.dropped",
-    "history.reset",
-    "native.changed",
-    "transcript.synced",
-    "workspace.captured",
-    "profile.applied",
-    "provider.fallback",
-    "hook.failed",
-    "agent.renamed",
-    "agent.tagged",
-    "agent.set",
-    "restore",
-)
-
 
 class Record(NamedTuple):
     """One readable record of the log."""

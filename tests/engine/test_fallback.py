@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from agentsdir.engine.close import reset
 from agentsdir.engine.handoff import mode_abroad, stand_ins
 from agentsdir.engine.providers import own_native
 from agentsdir.engine.restore import restore_agent
-from agentsdir.engine.sync import TURN_ENDS
 from agentsdir.formats.blocks import block_complete
 from agentsdir.formats.errors import NotRecorded, ProviderError
+from agentsdir.formats.store.events import TURN_ENDS
 
 DOWN = 'raise ProviderError("try later", kind="rate-limited")'
 HEARS = """
@@ -353,7 +354,7 @@ raise ProviderError("the client was ended before it had answered", kind="cut-str
 def test_a_long_list_of_stand_ins_is_tried_as_far_as_ten(stage: Any) -> None:
     """A list may have come with a bundle, and name a thousand."""
     listed = [f"other-{number}" for number in range(50)]
-    state = stage.state(stage.new()).replaced(fallbacks=["echo", *listed])
+    state = replace(stage.state(stage.new()), fallbacks=["echo", *listed])
     assert stand_ins(stage.services, state) == listed[:10]
 
 

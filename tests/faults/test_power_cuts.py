@@ -20,11 +20,10 @@ from fleet import Job, working
 from machine import need
 from mounted import Ext4
 
-from agentsdir.formats.store import derived
 from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.events import apply, begin
 from agentsdir.formats.store.layout import Layout
 from agentsdir.formats.store.log import open_log, read_log
-from agentsdir.formats.store.state import apply, begin
 
 # What a cut may leave: an unfinished write, and what follows from it.
 HARMLESS = {"torn-tail", "stub"}
@@ -148,7 +147,7 @@ def sessions(console: Console, agent: str) -> dict[int, dict[str, Any]]:
             if line.record is not None:
                 state = begin(line.record) if state is None else state
                 apply(state, line.record)
-                found[line.record.seq] = derived.session_document(state.session)
+                found[line.record.seq] = state.session.to_json()
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 from declared_fields import undeclared, undeclared_in
 
 from agentsdir.engine.validate.findings import kind_of_document, kind_of_line
-from agentsdir.formats.store.log import EVENTS
+from agentsdir.formats.store.events import EVENTS
 from agentsdir.schemas import check
 
 pytestmark = pytest.mark.feature("C-09")

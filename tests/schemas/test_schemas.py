@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from agentsdir.formats.blocks import BLOCK_TYPES, EVENT_TYPES
-from agentsdir.formats.store.log import EVENTS
+from agentsdir.formats.store.events import EVENTS
 from agentsdir.schemas import catalogue, check
 from agentsdir.schemas.violations import Violation
 

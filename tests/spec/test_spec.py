@@ -14,8 +14,8 @@ from agentsdir.cli.exits import Exit
 from agentsdir.engine.validate.findings import PROBLEMS
 from agentsdir.formats.blocks import BLOCK_TYPES, EVENT_TYPES
 from agentsdir.formats.findings import KINDS as FINDINGS
+from agentsdir.formats.store.events import EVENTS
 from agentsdir.formats.store.layout import AgentPaths, Layout
-from agentsdir.formats.store.log import EVENTS
 from agentsdir.formats.store.settings import Settings
 from agentsdir.formats.store.state import TRANSITIONS, SessionState
 from agentsdir.schemas.catalogue import kinds

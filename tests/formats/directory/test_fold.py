@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 from agentsdir.formats.findings import KINDS
 from agentsdir.formats.store import derived
 from agentsdir.formats.store.agent import history_bytes, read_agent, write_agent, wrong_files
+from agentsdir.formats.store.events import apply, begin, title_of
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import AgentPaths, Layout
 from agentsdir.formats.store.log import Record
-from agentsdir.formats.store.state import AgentState, apply, begin, title_of
+from agentsdir.formats.store.state import AgentState
 
 GOLDEN = Path(__file__).parents[3] / "fixtures" / "golden" / "agent"
 TS = "2026-01-02T03:04:05.000000Z"
@@ -262,7 +264,7 @@ def test_malformed_data_gives_a_finding_and_no_exception(
     assert [(f.id, f.line, f.offset, f.length) for f in whole.findings] == [("bad-data", *place)]
     assert [f.id for f in tail.findings] == ["bad-data"]
     assert derived.state_document(tail.state) == derived.state_document(whole.state)
-    assert whole.state.replaced(position=position) == before
+    assert replace(whole.state, position=position) == before
     agents.append(paths, "history.reset", {})
     assert paths.history.read_bytes() == history_bytes(paths)
 

@@ -1,0 +1,438 @@
+"""The events of a log: what each one needs, does, and may follow (SPEC.md, "Events").
+
+Pure: no clock, no random, no file. An `AgentState` can be written to state.json, read back, and
+folded on from there, and is then the same as one folded from the start (decision D4).
+"""
+
+from __future__ import annotations
+
+import base64
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from agentsdir.formats import jsontext
+from agentsdir.formats.blocks import BELIEVABLE, add_usage
+from agentsdir.formats.errors import SessionStateError
+from agentsdir.formats.store.state import AgentState, Session, SessionState, check_transition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agentsdir.formats.store.log import Record
+
+    Step: TypeAlias = Callable[[AgentState, dict[str, Any], str], None]
+
+TITLE_LENGTH = 120
+# What the fold raises for data that does not hold what its event needs.
+BROKEN = (KeyError, TypeError, ValueError, AttributeError)
+_LEVEL = 5  # how deep in state.json the data of a record stands at most
+FALLBACK = "fallback"
+"""The reason of a change to the native session of a provider that stands in, and of that back."""
+IMPORT = "import"
+"""The reason of the settings that an import makes."""
+MESSAGE_FLAGS = ("sync", "spawn", "notice")
+TURN_ENDS = ("turn.complete", "turn.error", "turn.aborted")
+
+
+class AfterClose(Enum):
+    """Whether an event may follow the end of its session (decision D15)."""
+
+    NEVER = auto()
+    BY_OPEN_TURN = auto()
+    """Only from the turn that was open when the session was closed, until that turn ends."""
+    ALWAYS = auto()
+    """It delivers, settles or keeps something, and changes nothing about the end."""
+
+
+class Event(NamedTuple):
+    """One row of `EVENTS`.
+
+    `step` is what a record does to the state; None changes nothing. `needs` are the fields of
+    `data` without which, or with another type, a record is `bad-data`; `object` is any JSON value.
+    """
+
+    step: Step | None = None
+    needs: Mapping[str, type] = {}
+    after_close: AfterClose = AfterClose.NEVER
+
+
+# The names of types in the message of a `bad-data` finding.
+_TYPE_NAMES: dict[type, str] = {str: "text", dict: "object", list: "list"}
+
+
+def begin(record: Record) -> AgentState:
+    """Return the state after a `session.created` record. Raises one of `BROKEN`."""
+    data = jsontext.clean(record.data, set(), _LEVEL)
+    _check_needs(data, EVENTS["session.created"].needs)
+    native, descriptor = data["native"], data["descriptor"]
+    _texts(native[name] for name in ("architecture", "id"))
+    _text(descriptor["type"])
+    return AgentState(
+        agent_id=data["agent_id"],
+        session=Session(
+            id=record.session_id,
+            provider_name=data["provider"],
+            model=data["model"],
+            created_at=record.ts,
+        ),
+        architecture=native["architecture"],
+        descriptor=descriptor,
+        native=native,
+        name=None if data.get("name") is None else _text(data["name"]),
+        profile=data["profile"],
+        cwd=data["cwd"],
+        title=title if isinstance(title := data.get("title"), str) else None,
+        limits=_table(data.get("limits", {})),
+        fallbacks=_texts(data.get("fallbacks", [])),
+        ephemeral=data.get("ephemeral") is True,
+        imported="imported_from" in data,
+    )
+
+
+def apply(state: AgentState, record: Record) -> None:
+    """Take one more record into `state`; events that are not in `EVENTS` change nothing.
+
+    Raises one of `BROKEN`, and leaves `state` as it was, for data that lacks what its event needs.
+    A foreign writer's record may hold more than state.json can: its data is cleaned.
+    """
+    event = EVENTS.get(record.event)
+    if event is None or event.step is None:
+        return
+    data = record.data
+    if event.step is not _block:  # of which nothing goes into the state
+        data = jsontext.clean(data, set(), _LEVEL)
+    _check_needs(data, event.needs)
+    event.step(state, data, record.ts)
+
+
+def _check_needs(data: dict[str, Any], needs: Mapping[str, type]) -> None:
+    for name, kind in needs.items():
+        if not isinstance(data[name], kind):
+            raise TypeError(_TYPE_NAMES[kind])
+
+
+# The steps of the fold, one for each event that changes the state.
+
+
+def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
+    # The log is history: what it says happened, also where a rule has changed since.
+    new, blob = SessionState(data["to"]), b""
+    suspended = new is SessionState.SUSPENDED
+    if suspended and (encoded := data.get("provider_state", "")) != "":
+        blob = base64.b64decode(encoded, validate=True)
+    session = state.session
+    session.state, session.provider_state = new, blob
+    session.suspended_at = ts if suspended else None
+
+
+def _enqueued(state: AgentState, data: dict[str, Any], ts: str) -> None:
+    waiting = waiting_message(data, ts)
+    state.counters["messages"] += 1
+    state.pending.append(waiting)
+    if data.get("notice") is not True:
+        state.last_input = ts
+    if state.title is None and data["kind"] == "user":
+        state.title = title_of(data["content"])
+
+
+def waiting_message(data: dict[str, Any], ts: str) -> dict[str, Any]:
+    """Return what the inbox holds of a message, from the data of its `message.enqueued`.
+
+    Raises one of `BROKEN`.
+    """
+    content = data["content"]
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise TypeError("content, which is no list of parts")
+    return {
+        "messageId": _text(data["message_id"]),
+        "sender": _text(data["sender"]),
+        "kind": _text(data["kind"]),
+        "content": content,
+        "replyTo": data.get("reply_to"),
+        "enqueuedAt": ts,
+        **{flag: True for flag in MESSAGE_FLAGS if data.get(flag) is True},
+        **(
+            {"permissionMode": mode} if isinstance(mode := data.get("permission_mode"), str) else {}
+        ),
+    }
+
+
+def title_of(content: list[dict[str, Any]]) -> str | None:
+    """Return the first line of text in a prompt, cut at `TITLE_LENGTH` characters, or None."""
+    for part in content:
+        text = part.get("text")
+        if isinstance(text, str) and text.strip():
+            return text.strip().splitlines()[0].strip()[:TITLE_LENGTH]
+    return None
+
+
+def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
+    taken = set(_texts(data["message_ids"]))
+    state.pending = [m for m in state.pending if m["messageId"] not in taken]
+    state.open_turn = {
+        "turnId": data["turn_id"],
+        "messageIds": data["message_ids"],
+        "attempt": data["attempt"],
+        "startedAt": ts,
+        "ended": None,
+        "aborted": False,
+        "deferred": [],
+    }
+    state.last_activity = ts
+    state.counters["turns"] += 1
+
+
+def _completed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    _spent(state, data)
+    _ended(state, "completed")
+    state.missed = False
+
+
+def _spent(state: AgentState, data: dict[str, Any]) -> None:
+    if data.get("usage"):
+        state.usage = add_usage(state.usage, data["usage"])
+    cost = data.get("cost_usd")
+    is_number = isinstance(cost, int | float) and not isinstance(cost, bool)
+    if cost is not None and is_number and 0 <= cost <= BELIEVABLE:
+        state.cost = (state.cost or 0) + cost
+
+
+def _failed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    _spent(state, data)
+    state.counters["failedTurns"] += 1
+    _ended(state, "failed")
+
+
+def _aborted(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    _spent(state, data)
+    state.counters["failedTurns"] += 1
+    _ended(state, "failed" if data["reason"] == "crash" else "aborted")
+
+
+def _ended(state: AgentState, outcome: str) -> None:
+    # The turn stays open until its messages are delivered: a crash in between must be seen.
+    turn = state.open_turn
+    if turn is not None:
+        turn["ended"] = outcome
+        if not turn["messageIds"]:
+            state.open_turn = None
+
+
+def _delivered(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    message = data["message_id"]
+    state.pending = [m for m in state.pending if m["messageId"] != message]
+    turn = state.open_turn
+    if turn is not None and message in turn["messageIds"]:
+        turn["messageIds"] = [m for m in turn["messageIds"] if m != message]
+        if not turn["messageIds"] and turn["ended"]:
+            state.open_turn = None
+
+
+def _abort_requested(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    if (turn := _turn_of(state, data)) is not None:
+        turn["aborted"] = True
+
+
+def _abort_cleared(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    if (turn := _turn_of(state, data)) is not None:
+        turn["aborted"] = False
+
+
+def _turn_of(state: AgentState, data: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the open turn if it is the one that a record names."""
+    turn = state.open_turn
+    return turn if turn is not None and turn["turnId"] == data["turn_id"] else None
+
+
+def _sent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    if (turn := _turn_of(state, data)) is not None:
+        turn["deferred"].append({"to": data["to"], "messageId": data["message_id"]})
+
+
+def _unsent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    message = data["message"]
+    # The receiver will take it so; raises for what it could not.
+    waiting_message({**message, "sender": state.agent_id, "kind": "system"}, "")
+    state.unsent = {**state.unsent, message["message_id"]: {"to": data["to"], "message": message}}
+
+
+def _resent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    sent = data["message_id"]
+    state.unsent = {one: entry for one, entry in state.unsent.items() if one != sent}
+
+
+def _spawn_requested(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    child, name = data["child"], data["name"]
+    state.children[child] = {"name": name, "status": "pending"}
+    if (turn := _turn_of(state, data)) is not None:
+        turn["deferred"].append({"child": child, "name": name})
+
+
+def _spawned(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    child, status = data["child"], data["status"]
+    if status in ("success", "error"):
+        state.children.pop(child, None)
+    else:
+        state.children[child] = {"name": data["name"], "status": status}
+
+
+def _spawn_dropped(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.children.pop(data["child"], None)
+
+
+def _outgoing(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.undelivered.append(data["message_id"])
+
+
+def _handed_out(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    handed = data["message_id"]
+    state.undelivered = [one for one in state.undelivered if one != handed]
+
+
+def _renamed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.name = data["name"]
+
+
+def _tagged(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    state.tags = _texts(data["tags"])
+
+
+def _set(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    values = data["values"]
+    if "cwd" in values:
+        state.cwd = _text(values["cwd"])
+        state.native = {**state.native, "cwd": state.cwd}
+    if data.get("reason") == IMPORT:
+        state.imported = True
+        state.unsent = {}  # the agents that a bundle names are not those of this root
+
+
+def _block(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    if not data["block"].get("superseded"):
+        state.counters["blocks"] += 1
+
+
+def _native(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    native = data["native"]
+    _texts(native[name] for name in ("id", "cwd", "architecture"))
+    state.cwd, state.architecture = native["cwd"], native["architecture"]
+    state.native = native
+    if data.get("reason") == FALLBACK:
+        state.missed = True
+
+
+def _reset(state: AgentState, _data: dict[str, Any], _ts: str) -> None:
+    state.missed = False
+
+
+def _synced(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+    synced: dict[str, dict[str, Any]] = {}
+    for entry in data["files"]:
+        size = entry["size"]
+        texts = (entry["path"], entry["role"], entry["sha256"])
+        if type(size) is not int or size < 0 or not all(isinstance(text, str) for text in texts):
+            raise TypeError("files, which are no transcripts")
+        synced[entry["path"]] = {
+            "role": entry["role"],
+            "size": size,
+            "sha256": entry["sha256"],
+            "native": state.native["id"],
+        }
+    state.transcripts.update(synced)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("object")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("text")
+    return value
+
+
+def _texts(values: Any) -> list[str]:
+    return [_text(value) for value in values]
+
+
+_TURN = {"turn_id": object}
+_MESSAGE = {"message_id": object}
+
+# Every event that this program writes, in the order of event.schema.json. `data` of `agent.tagged`
+# has the schema event-agent-tagged.schema.json, and so on.
+EVENTS: Mapping[str, Event] = {
+    "session.created": Event(
+        needs={
+            **dict.fromkeys(("agent_id", "provider", "model"), str),
+            **dict.fromkeys(("native", "descriptor"), dict),
+            **dict.fromkeys(("profile", "cwd"), str),
+        }
+    ),
+    # What may follow what is the state machine's to say, after a close too.
+    "session.state": Event(_state, {"to": str}, AfterClose.ALWAYS),
+    "message.enqueued": Event(
+        _enqueued, {"content": list, "message_id": str, "sender": str, "kind": str}
+    ),
+    "message.delivered": Event(_delivered, _MESSAGE, AfterClose.ALWAYS),
+    "message.sent": Event(_sent, {**_TURN, "to": str, "message_id": str}),
+    "message.unsent": Event(_unsent, {"message": dict, "to": str}, AfterClose.ALWAYS),
+    "message.resent": Event(_resent, _MESSAGE, AfterClose.ALWAYS),
+    "turn.start": Event(_started, {"message_ids": list, "turn_id": str, "attempt": object}),
+    "block": Event(_block, {"block": dict}, AfterClose.BY_OPEN_TURN),
+    "turn.complete": Event(_completed, after_close=AfterClose.BY_OPEN_TURN),
+    "turn.error": Event(_failed, after_close=AfterClose.BY_OPEN_TURN),
+    "turn.aborted": Event(_aborted, {"reason": object}, AfterClose.BY_OPEN_TURN),
+    "abort.requested": Event(_abort_requested, _TURN),
+    "abort.cleared": Event(_abort_cleared, _TURN),
+    "outgoing": Event(_outgoing, {"message_id": str}),
+    "outgoing.delivered": Event(_handed_out, _MESSAGE, AfterClose.ALWAYS),
+    "spawn.requested": Event(_spawn_requested, {"child": str, "name": str, **_TURN}),
+    "agent.spawned": Event(_spawned, {"child": str, "name": str, "status": str}),
+    "spawn.dropped": Event(_spawn_dropped, {"child": str}),
+    "history.reset": Event(_reset),
+    "native.changed": Event(_native, {"native": dict}, AfterClose.BY_OPEN_TURN),
+    "transcript.synced": Event(_synced, {"files": list}, AfterClose.ALWAYS),
+    "workspace.captured": Event(after_close=AfterClose.ALWAYS),
+    "profile.applied": Event(),
+    "provider.fallback": Event(),
+    "hook.failed": Event(after_close=AfterClose.BY_OPEN_TURN),
+    "agent.renamed": Event(_renamed, {"name": str}),
+    "agent.tagged": Event(_tagged, {"tags": list}),
+    "agent.set": Event(_set, {"values": dict}),
+    "restore": Event(after_close=AfterClose.ALWAYS),
+}
+_UNKNOWN = Event()
+
+
+# What may be appended (docs/behaviour.md, "Closing").
+
+
+def breach_after_close(state: AgentState, event: str, data: dict[str, Any]) -> str | None:
+    """Return why an event may not follow in the log of an agent, if the agent is closed."""
+    if state.session.state is not SessionState.TERMINATED:
+        return None
+    allowed = EVENTS.get(event, _UNKNOWN).after_close
+    if allowed is AfterClose.ALWAYS:
+        return None
+    turn = state.open_turn
+    if turn is None:
+        return f"{event} after the session was terminated"
+    named = data.get("turn_id", turn["turnId"])
+    if allowed is AfterClose.BY_OPEN_TURN and named == turn["turnId"]:
+        return None
+    return f"{event} after the session was terminated, which is not of the turn that was open"
+
+
+def check_event(state: AgentState, event: str, data: dict[str, Any]) -> None:
+    """Raise `SessionStateError` for an event that a writer may not append.
+
+    Called under `.lock`, because another process may have closed the agent meanwhile.
+    """
+    if event == "session.state":
+        check_transition(state.session.state, SessionState(data["to"]), state.agent_id)
+    elif breach_after_close(state, event, data):
+        raise SessionStateError(
+            f"agent {state.agent_id} is closed: it takes no {event} any more", kind="closed"
+        )
