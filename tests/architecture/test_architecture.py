@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cli", "engine", "adapters", "formats", "schemas")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 MODULES = {
     path.relative_to(ROOT).with_suffix("").as_posix()
@@ -133,10 +134,14 @@ def test_the_floors_are_those_that_the_linter_holds(package: str) -> None:
     assert shown == {floor: names for floor, names in wanted.items() if names}
 
 
-def test_every_module_that_the_page_names_exists() -> None:
-    """In the steps, and in the prose around them."""
-    named = {name for name in re.findall(r"`([\w/]+/\w+)`", PAGE) if name.split("/")[0] in PACKAGES}
-    folders = {"formats/store"}
+@pytest.mark.parametrize("path", PAGES, ids=[path.name for path in PAGES])
+def test_every_module_that_a_document_names_exists(path: Path) -> None:
+    """As `engine/turn` or `agentsdir.engine.turn`, or a folder of modules."""
+    text = path.read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"`([\w/]+/\w+)`", text) if name.split("/")[0] in PACKAGES}
+    dotted = re.findall(r"agentsdir((?:\.(?:cli|engine|adapters|formats|schemas))(?:\.\w+)*)", text)
+    named |= {name.strip(".").replace(".", "/") for name in dotted}
+    folders = {module.rpartition("/")[0] for module in MODULES}
     assert sorted(named - folders - MODULES) == []
 
 

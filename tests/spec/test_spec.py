@@ -249,7 +249,7 @@ def test_every_link_in_the_documents_leads_somewhere() -> None:
             assert not anchor or anchor in _anchors(page.read_text("utf-8")), f"{path}: {anchor}"
 
 
-@pytest.mark.parametrize("name", ["SPEC.md", "README.md", *PAGES])
+@pytest.mark.parametrize("name", ["SPEC.md", "README.md", "DECISIONS.md", *PAGES])
 def test_a_document_names_who_acts(name: str) -> None:
     """A process, a reader, a client or you; never a person without a name."""
     words = re.findall(
