@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from agentsdir.engine.close import close
 from agentsdir.engine.dispatcher import render
 from agentsdir.engine.in_turn import queue_from_turn
 from agentsdir.engine.inbox import Message, enqueue, text_message
+from agentsdir.engine.lookup import inspection, list_row
 from agentsdir.engine.outbox import undelivered
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.settle import waiting_children
@@ -117,7 +119,7 @@ RECORDS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_a_record_of_odd_types_is_named_and_takes_part_in_nothing(
     stage: Any, event: str, data: dict[str, Any]
 ) -> None:
-    """In place of each of its texts: the agent goes on, and reading says which line it was."""
+    """In place of each of its texts: the agent goes on to its end, and reading names the line."""
     for field in data:
         for odd in ODD:
             paths = stage.new()
@@ -127,6 +129,10 @@ def test_a_record_of_odd_types_is_named_and_takes_part_in_nothing(
             with suppress(AgentsdirError):
                 stage.send(paths, "go on")
             list(undelivered(paths, stage.state(paths)))
+            json.dumps([list_row(paths, reading.state), inspection(paths, reading)])
+            restore_agent(stage.services, paths)
+            close(stage.services, paths)
+            assert stage.state(paths).session.state == "terminated", (field, odd)
             if field not in ("turn_id", "connector", "text"):
                 assert [finding.id for finding in reading.findings] == ["bad-data"], (field, odd)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -58,22 +57,6 @@ def test_an_archived_parent_is_told_when_it_is_back(stage: Any) -> None:
     assert told(stage, parent) == [("ended", "success"), ("sent", "task")]
     (block,) = [r["data"]["block"] for r in stage.log(parent) if r["event"] == "block"]
     assert (block["status"], block["output"]) == ("success", "task")
-
-
-def test_a_parent_that_cannot_be_written_to_keeps_nobody_from_ending(stage: Any) -> None:
-    """The subagent's turn is settled, and goes on; the parent hears of it when it is mended."""
-    parent = stage.new()
-    child = spawned(stage, parent)
-    second = parent.folder / "second name"
-    os.link(parent.log, second)
-
-    stage.send(child, "more")
-    second.unlink()
-
-    assert stage.state(child).open_turn is None
-    assert told(stage, parent) == []
-    restore_agent(stage.services, parent)
-    assert told(stage, parent) == [("ended", "success"), ("sent", "task")]
 
 
 def test_a_subagent_that_was_removed_has_ended(stage: Any) -> None:

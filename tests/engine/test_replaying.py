@@ -103,17 +103,6 @@ def test_a_replay_played_as_a_script_gives_the_same_answers(
         stage.send(copy, "z")
 
 
-def test_what_send_streamed_played_as_a_script_gives_the_same_answer(
-    stage: Any, tmp_path: Any
-) -> None:
-    """Deltas included."""
-    events = stage.streamed(stage.script("tools.jsonl"), "one")
-    talk = tmp_path / "talk.jsonl"
-    talk.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
-    again = stage.streamed(stage.script(str(talk)), "two")
-    assert [event["type"] for event in again] == [event["type"] for event in events]
-
-
 def test_damage_is_reported_and_the_rest_is_replayed(stage: Any) -> None:
     """It never ends the replay."""
     paths = stage.new()

@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
-from agentsdir.engine.close import close
-from agentsdir.engine.lookup import inspection, list_row
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats.store.agent import read_agent
@@ -158,36 +155,3 @@ def test_no_writer_appends_what_a_closed_log_cannot_hold(stage: Any) -> None:
             stage.append(paths, event, data)
         assert refused.type.__name__ == "SessionStateError"
     assert stage.log(paths) == before
-
-
-MISTYPED: dict[str, Said] = {
-    "a number asked for": ("spawn.requested", {"child": 5, "name": "x", "turn_id": TURN}),
-    "a number spawned": ("agent.spawned", {"child": 5, "name": "x", "status": "running"}),
-    "a path spawned": ("agent.spawned", {"child": "../x", "name": "x", "status": "running"}),
-    "a nameless child": ("agent.spawned", {**CHILD, "name": None, "status": "running"}),
-    "a status that is none": ("agent.spawned", {**CHILD, "status": ["running"]}),
-    "a list dropped": ("spawn.dropped", {"child": [1], "name": "x", "reason": "no"}),
-    "a message with a number": ("message.enqueued", {**enqueued(MESSAGE)[1], "message_id": 5}),
-    "a sender that is none": (
-        "message.enqueued",
-        {**enqueued(MESSAGE)[1], "sender": 7, "kind": "system", "sync": True},
-    ),
-    "a text with a number": ("outgoing", {"message_id": 5, **TEXT}),
-    "sent to a number": ("message.sent", {"message_id": OTHER, "to": 5, "turn_id": TURN}),
-}
-
-
-@pytest.mark.parametrize("record", MISTYPED.values(), ids=MISTYPED)
-def test_a_record_of_other_types_stops_nobody(stage: Any, record: Said) -> None:
-    """The agent is listed, inspected, run, restored and closed, as without it."""
-    paths = stage.new()
-    state = read_agent(paths).state
-    append_record(paths.log, state.position, *record, stage.now(), state.session.id, Disk())
-
-    seen = read_agent(paths)
-    orjson.dumps([list_row(paths, seen.state), inspection(paths, seen)])
-    assert stage.send(paths).response == "hi"
-    restore_agent(stage.services, paths)
-    close(stage.services, paths)
-
-    assert stage.state(paths).session.state == "terminated"

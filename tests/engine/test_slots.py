@@ -351,17 +351,6 @@ def test_idle_sessions_are_put_away_by_whoever_looks_for_a_slot(stage: Any) -> N
     assert resume(services, idle).session.state == "active"
 
 
-def test_nobody_is_idle_for_longer_than_any_calendar(stage: Any) -> None:
-    """A number of seconds is one, however large."""
-    services = services_of(stage, 4, idle=1e300)
-    paths = stage.new()
-    enqueue(services, paths, Message(text_message("hi")))
-
-    TurnScheduler(services).send_turn(paths, stage.state(paths).pending[0], QUIET)
-
-    assert reasons(stage, paths) == ["send"]
-
-
 ENTRIES_LOST: dict[str, Callable[[Path], object]] = {
     "gone": lambda entry: shutil.rmtree(entry.parent),
     "a folder": lambda entry: (entry.unlink(), entry.mkdir()),

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.settle import (
     Ending,
     Step,
@@ -15,7 +14,6 @@ from agentsdir.engine.settle import (
     begun_steps,
     ended_steps,
     take_step,
-    waiting_children,
 )
 from agentsdir.engine.spawn import Child, Wanted, make_child
 from agentsdir.engine.turn_lock import hold_turn
@@ -154,19 +152,3 @@ def test_one_whose_folder_is_gone_is_dropped_all_the_same(stage: Any) -> None:
 def test_a_subagent_outside_any_turn_is_not_dropped_with_one(stage: Any) -> None:
     """It is nobody's but the shell's that waits for it."""
     assert Family(stage, deferred=False).dropped() == []
-
-
-def test_a_log_that_calls_a_strange_agent_its_own_reaches_nothing_of_it(stage: Any) -> None:
-    """As one that came with a bundle may: the stranger is neither closed nor run."""
-    family = Family(stage, deferred=True)
-    paths, stranger = stage.new(), family.child.paths
-    turn = stage.begin_turn(paths)
-    named = {"child": stranger.id, "name": "mine", "turn_id": turn}
-    stage.append(paths, "spawn.requested", named)
-    before = stranger.log.read_bytes()
-
-    assert waiting_children(family.layout, stage.state(paths)) == []
-    restore_agent(stage.services, paths)
-
-    assert stranger.log.read_bytes() == before
-    assert stage.state(paths).children == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -163,22 +162,6 @@ def test_after_a_reset_the_model_is_sent_nothing_of_before(any_desk: Desk) -> No
     any_desk.sound(agent)
 
 
-def test_a_fork_goes_on_by_itself(any_desk: Desk) -> None:
-    """Both have the history so far; neither is sent what the other says later."""
-    agent = any_desk.new()
-    any_desk.send(agent, "tools")
-    fork = any_desk.ok("fork", agent).out.strip()
-    assert any_desk.native(fork) != any_desk.native(agent)
-    assert any_desk.send(fork, "hello").code == 0
-    assert any_desk.send(agent, "again").code == 0
-    (forked,), (gone_on,) = any_desk.api.of("hello"), any_desk.api.of("again")
-    assert "Three tools ran." in forked.texts
-    assert "Three tools ran." in gone_on.texts
-    assert not any("[[hello" in text for text in gone_on.texts)
-    any_desk.sound(fork)
-    any_desk.sound(agent)
-
-
 def test_a_system_prompt_and_a_model_reach_the_client(desk: Desk) -> None:
     """And stay the same in later turns."""
     agent = desk.new("--system", "Speak like a clock.", "--model", "claude-tiny-9")
@@ -245,35 +228,6 @@ def test_what_was_typed_into_the_client_itself_is_taken_over(any_desk: Desk) -> 
     assert outside == ["user_message", "thinking", "assistant_text", *called]
     (request,) = any_desk.api.of("again")
     assert "The note says hello." in request.texts
-    any_desk.sound(agent)
-
-
-def test_an_agent_moves_to_another_home_and_folder_and_goes_on(
-    any_desk: Desk, desk_of: Callable[..., Desk], tmp_path: Path
-) -> None:
-    """Exported here, imported there; the model is sent what was said here."""
-    agent = any_desk.new()
-    any_desk.send(agent, "tools")
-    bundle = tmp_path / "agent.tar"
-    any_desk.ok("export", "--bundle", agent, str(bundle))
-    there = desk_of("elsewhere", any_desk.client)
-    moved = there.ok("import", str(bundle), "--cwd", str(there.work)).out.strip()
-    done = there.send(moved, "again")
-    assert (done.code, done.out) == (0, "This is the next turn.\n"), done
-    (request,) = there.api.of("again")
-    assert "Three tools ran." in request.texts
-    there.sound(moved)
-
-
-def test_a_session_begun_in_the_client_is_taken_up(any_desk: Desk) -> None:
-    """`new --from` a native session; `send` goes on with it."""
-    native = "0c5fd3a4-7e3b-4f43-9d5f-8a6c52a3c001"
-    any_desk.by_hand(native, any_desk.ask("hello"), fresh=True)
-    agent = any_desk.ok("new", "--from", native).out.strip()
-    done = any_desk.send(agent, "again")
-    assert (done.code, done.out) == (0, "This is the next turn.\n"), done
-    (request,) = any_desk.api.of("again")
-    assert "Good day." in request.texts
     any_desk.sound(agent)
 
 
