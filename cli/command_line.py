@@ -22,35 +22,35 @@ from agentsdir.formats.version import VERSION
 # Each command is a module of its own, imported when it is called; the text is for --help.
 COMMANDS = {
     "new": "Create an agent and print its id",
-    "send": "Give an agent a prompt and print its answer",
+    "send": "Send an agent a prompt and print its answer",
     "queue": "Put a prompt into an agent's inbox",
     "spawn": "Give a task to a new subagent and print its answer",
     "interrupt": "Ask running turns of an agent, and of those below it, to end",
     "clear-abort": "Take back a request to end an agent's turn",
     "close": "Close an agent, and those below it, for good",
     "reset": "Begin an agent's history anew",
-    "suspend": "Take an agent's session out of use",
-    "resume": "Take a suspended session into use again",
+    "suspend": "Suspend an agent's session",
+    "resume": "Make a suspended session active again",
     "rename": "Give an agent another name",
-    "set": "Change a setting of an agent, as its folder",
-    "tag": "Put tags on an agent, or take some off",
+    "set": "Change the working directory of an agent",
+    "tag": "Add tags to an agent, or remove some",
     "resolve": "Print the id of the most recent agent of a kind",
-    "outbox": "Show and hand out texts for the people behind connectors",
+    "outbox": "Show the texts that wait for connectors, or hand them out",
     "restore": "Bring agents to a sound state after a crash",
-    "replay": "Show a recorded session, or play it as events",
+    "replay": "Show a recorded session, or play it back as events",
     "parse": "Turn transcripts into blocks, one JSON object a line",
     "follow": "Print a session while its client writes it",
     "inspect": "Show everything about one agent",
     "list": "List the agents",
-    "fork": "Make an agent that goes on from where another one is",
-    "export": "Write an agent's transcripts, or all of it, to a folder or tar",
-    "import": "Take an exported agent into this directory",
-    "archive": "Put agents away, or bring them back",
+    "fork": "Make a new agent with the history of another one",
+    "export": "Write an agent's transcripts, or all of it, to a folder or a tar",
+    "import": "Take an exported agent into this agents directory",
+    "archive": "Move agents to the archive, or bring them back",
     "rm": "Remove agents for good",
     "validate": "Check files against the format",
     "schema": "Print a JSON Schema of the format",
     "adapters": "List the agent architectures",
-    "trust": "Let agents run in a directory that was not named",
+    "trust": "Let agents run in an agents directory that was found by search",
 }
 _HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -98,7 +98,13 @@ def _built(name: str, module: Any) -> Any:
 def _root_options(
     ctx: typer.Context,
     root: Annotated[
-        str, typer.Option(metavar="DIR", help="The agents directory; else $AGENTSDIR_ROOT")
+        str,
+        typer.Option(
+            metavar="DIR",
+            help="The agents directory",
+            show_default="$AGENTSDIR_ROOT, or else the nearest .agentsdir here or above, or else"
+            " ~/.agentsdir",
+        ),
     ] = "",
     version: Annotated[
         bool, typer.Option("--version", "-V", help="Print the version and exit")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from agentsdir.adapters import registry
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json, print_text, wants_json
 
 
 def run(
     ctx: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
+    as_json: options.TerminalJsonLines = False,
 ) -> None:
     """List the agent architectures that can be read and run.
 
@@ -21,7 +22,8 @@ def run(
     Example:
       agentsdir adapters --json | jq -r 'select(.provides).name'
 
-    Others are found by the entry-point group `agentsdir.adapters`, and imported only when named.
+    Plug-ins are found by the entry-point group `agentsdir.adapters`. A plug-in is imported only
+    when it is used, so only its name is listed.
     """
     env: Environment = ctx.obj
     rows: list[dict[str, Any]] = [

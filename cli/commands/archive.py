@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.agents import Refusals, print_agents
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
@@ -20,13 +21,16 @@ def run(
     ctx: typer.Context,
     agents: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[AGENT]...", help="Ids, session ids, names, or unique prefixes"),
+        typer.Argument(
+            metavar="[AGENT]...",
+            help="Ids, session ids, names, or the first 4 characters (or more) of ids",
+        ),
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Bring archived agents back")] = False,
     show: Annotated[bool, typer.Option("--list", help="List the archived agents")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines")] = False,
+    as_json: options.JsonLines = False,
 ) -> int:
-    """Put agents away: they are in no list, and keep every byte in archive/.
+    """Move agents to the archive, where only --list and --undo find them.
 
     \b
     Examples:
@@ -34,9 +38,10 @@ def run(
       agentsdir archive --list
       agentsdir archive --undo $id
 
-    An active session is suspended first. An agent at work is not archived (exit 11), and one whose
-    name or key is taken by now is not brought back (exit 1). Damaged agents are moved as they are,
-    and named (exit 3).
+    Nothing is deleted: an agent's folder is moved to archive/ as it is. An active session is
+    suspended first. An agent whose turn runs is not archived (exit 11). An agent is not brought
+    back if another one has its name or key by now (exit 1). Damaged agents are moved, too, and
+    reported (exit 3).
     """
     env: Environment = ctx.obj
     layout = env.layout

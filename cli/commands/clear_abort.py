@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
 from agentsdir.cli.services import services_of
@@ -15,17 +14,17 @@ from agentsdir.engine.lookup import find_agent
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
+    agent: options.Agent,
+    as_json: options.JsonObject = False,
 ) -> None:
-    """Take back a request to end an agent's running turn, if the turn has not heeded it.
+    """Take back a request to end an agent's turn, if the turn has not acted on it yet.
 
     \b
     Examples:
       agentsdir clear-abort $id
       agentsdir interrupt --no-wait $id; agentsdir clear-abort $id --json | jq .turnId
 
-    Where there is nothing to take back, nothing is recorded. The agents below are asked still.
+    If there is no request, nothing is recorded (exit 0). Requests to the agents below it stay.
     """
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
@@ -16,22 +17,22 @@ from agentsdir.engine.lookup import find_agent
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    agent: options.Agent,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Do not wait until running turns have ended")
+        bool, typer.Option("--no-wait", help="Return at once, before the running turns have ended")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines")] = False,
+    as_json: options.JsonLines = False,
 ) -> int:
-    """Close an agent for good, and all agents below it.
+    """Close an agent and all agents below it, for good.
 
     \b
     Examples:
       agentsdir close $id
       agentsdir close --json $id | jq -r .agentId
 
-    A running turn is asked to end. Messages that wait are given up. A closed agent takes no turns
-    and no messages; it can still be read, replayed, exported, archived and removed. One that is
-    closed already is left as it is.
+    Running turns are asked to end. Messages that wait are not delivered any more. A closed agent
+    takes no turns and no messages; it can still be read, replayed, exported, archived and removed.
+    To close a closed agent changes nothing.
     """
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)

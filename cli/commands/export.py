@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.agents import capture_now
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
@@ -22,15 +23,27 @@ if TYPE_CHECKING:
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
-    dest: Annotated[str, typer.Argument(metavar="DEST", help="A new or empty folder, a tar, or -")],
-    bundle: Annotated[bool, typer.Option("--bundle", help="The whole agent, for `import`")] = False,
-    workspace: Annotated[
-        bool, typer.Option("--workspace", help="Its working directory too; implies --bundle")
+    agent: options.Agent,
+    dest: Annotated[
+        str,
+        typer.Argument(
+            metavar="DEST",
+            help="A new or empty folder, a new .tar, .tar.gz or .tgz, or - for a tar on stdout",
+        ),
+    ],
+    bundle: Annotated[
+        bool, typer.Option("--bundle", help="Export the whole agent, for `agentsdir import`")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Errors as JSON")] = False,
+    workspace: Annotated[
+        bool,
+        typer.Option(
+            "--workspace",
+            help="Export the files of its working directory, too; implies --bundle",
+        ),
+    ] = False,
+    as_json: options.JsonErrors = False,
 ) -> int:
-    """Write an agent's transcripts, or all of it, to a folder or tar.
+    """Write an agent's transcripts, or the whole agent, to a folder or a tar.
 
     \b
     Examples:
@@ -38,9 +51,8 @@ def run(
       agentsdir export --workspace $id agent.tar.gz
       agentsdir export --bundle $id - | ssh there agentsdir import -
 
-    The transcripts are the client's own files, byte for byte. A DEST that ends in .tar, .tar.gz or
-    .tgz is a tar, and so is standard output (-). No credentials and no settings leave: only what
-    the log names.
+    The transcripts are the client's own files, byte for byte. Credentials and settings are not
+    exported: a bundle has only what the log names.
     """
     del as_json
     env: Environment = ctx.obj

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.conversation import GrowthPrinter
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.options import check_seconds
@@ -21,21 +22,29 @@ from agentsdir.formats.errors import UsageError
 def run(
     ctx: typer.Context,
     session: Annotated[
-        str, typer.Argument(metavar="FILE|ID|-", help="A transcript, a native id, or an agent")
+        str,
+        typer.Argument(
+            metavar="FILE|ID|-",
+            help="A transcript, the id of a client's session, an agent, or - for stdin",
+        ),
     ],
-    events: Annotated[bool, typer.Option("--events", help="Print stream events instead")] = False,
-    hidden: Annotated[bool, typer.Option("--hidden", help="Print bookkeeping rows too")] = False,
+    events: Annotated[
+        bool, typer.Option("--events", help="Print stream events as JSON Lines, not blocks")
+    ] = False,
+    hidden: Annotated[
+        bool, typer.Option("--hidden", help="Print the client's bookkeeping rows, too")
+    ] = False,
     until_idle: Annotated[
         float,
         typer.Option(
             metavar="SECONDS",
             callback=check_seconds,
-            help="End when nothing came for so long; -1: never",
+            help="End when nothing was written for this time; -1: do not end",
         ),
     ] = -1,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
+    as_json: options.TerminalJsonLines = False,
 ) -> int:
-    """Print a session while its client writes it: a page, or blocks as JSON Lines.
+    """Print a session while its client writes it: text on a terminal, blocks in a pipe.
 
     \b
     Examples:
@@ -44,9 +53,9 @@ def run(
       claude -p 'hi' --output-format stream-json --verbose | agentsdir follow -
       gemini -p 'hi' --output-format stream-json | agentsdir follow -
 
-    It begins with what is there, and FILE may not be there yet. A block that changes later, as a
-    call that is answered, is printed again: the last line of an id stands. - is a client's output
-    or a stream of events.
+    It starts with what the session has already; FILE may not exist yet. A block that changes later,
+    such as a call that gets its result, is printed again: the last line with an id is the valid
+    one. On stdin it takes a client's stream output, or stream events.
     """
     env: Environment = ctx.obj
     plain = not wants_json(env, as_json)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.services import services_of
@@ -15,20 +16,27 @@ from agentsdir.engine.lookup import find_agent
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
-    name: Annotated[str, typer.Option(help="A name for the new agent")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
+    agent: options.Agent,
+    name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The new agent's name",
+            show_default="none; a subagent gets one of its own",
+        ),
+    ] = "",
+    as_json: options.JsonObject = False,
 ) -> int:
-    """Make an agent that goes on from where another one is, and print its id.
+    """Make a new agent with the history of another one, and print its id.
 
     \b
     Examples:
       other=$(agentsdir fork $id)
       agentsdir fork reviewer --name second-opinion
 
-    The first agent stays as it is. One at work is forked as it was when its last turn ended. A
-    fork is a user's agent of its own, and of a subagent another subagent. Damaged lines of a
-    transcript are left out of the copy, and named (exit 3).
+    The first agent stays as it is. If its turn runs, the fork has the history up to the end of the
+    turn before. The fork of a subagent is a subagent of the same parent; any other fork is a user's
+    agent. Damaged lines of a transcript are left out of the copy, and reported (exit 3).
     """
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)

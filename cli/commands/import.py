@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.agents import note_put_back, print_made
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import note
@@ -19,26 +20,39 @@ from agentsdir.formats.errors import UsageError
 
 def run(
     ctx: typer.Context,
-    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="A tar, a folder, or -")],
+    bundle: Annotated[
+        str,
+        typer.Argument(
+            metavar="BUNDLE",
+            help="What `agentsdir export --bundle` wrote: a tar, a folder, or - for a tar on stdin",
+        ),
+    ],
     cwd: Annotated[
-        str, typer.Option(metavar="DIR", help="Its working directory; else this folder")
+        str,
+        typer.Option(
+            metavar="DIR", help="The agent's working directory", show_default="this folder"
+        ),
     ] = "",
     workspace: Annotated[
-        str, typer.Option(metavar="DIR", help="Put its captured files here, and work here")
+        str,
+        typer.Option(
+            metavar="DIR",
+            help="Write the captured files to this folder, and make it the working directory",
+        ),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
+    as_json: options.JsonObject = False,
 ) -> int:
-    """Take an exported agent into this directory, and print its id.
+    """Take an exported agent into this agents directory, and print its id.
 
     \b
     Examples:
       agentsdir import agent.tar.gz --workspace ~/work
       ssh there agentsdir export --bundle $id - | agentsdir import - --cwd .
 
-    The bundle is checked whole before anything is written. Where its id, its session or its key is
+    The whole bundle is checked before anything is written. If its id, its session id or its key is
     taken here, it becomes another agent with the same history. The next `send` puts the transcripts
-    where the client finds them. It works in this folder, in --cwd or in --workspace, never in one
-    that the bundle names. --workspace says what it writes, and never writes over another file.
+    where the client finds them. The working directory that the bundle names is never used.
+    --workspace names each file that it writes on stderr, and overwrites no file.
     """
     env: Environment = ctx.obj
     if cwd and workspace:

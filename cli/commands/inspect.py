@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_document, print_text, wants_json
@@ -19,14 +20,18 @@ _WIDE = 48
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    agent: options.Agent,
     saved: Annotated[
-        bool, typer.Option("--saved", help="SavedSessionData: raw transcripts included")
+        bool,
+        typer.Option("--saved", help="Print the session as SavedSessionData: with raw transcripts"),
     ] = False,
     runtime: Annotated[
-        bool, typer.Option("--runtime", help="RuntimeSessionData: saved, and parsed into blocks")
+        bool,
+        typer.Option("--runtime", help="Print it as RuntimeSessionData: parsed into blocks, too"),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on a terminal too")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on a terminal, too, and errors as JSON")
+    ] = False,
 ) -> int:
     """Show everything about one agent: a page on a terminal, JSON in a pipe.
 

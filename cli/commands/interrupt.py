@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
@@ -17,13 +18,18 @@ from agentsdir.engine.lookup import find_agent
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
-    message: Annotated[str, typer.Argument(help="Leave it for the agent's next turn")] = "",
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record")] = "",
+    agent: options.Agent,
+    message: Annotated[
+        str,
+        typer.Argument(metavar="[MESSAGE]", help="Queue this message for the agent's next turn"),
+    ] = "",
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Record this reason in the agents' logs")
+    ] = "",
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Do not wait until the turns have ended")
+        bool, typer.Option("--no-wait", help="Return at once, before the turns have ended")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
+    as_json: options.JsonObject = False,
 ) -> int:
     """Ask an agent's running turn to end, and those of all agents below it.
 
@@ -33,8 +39,8 @@ def run(
       agentsdir interrupt $id 'use the other branch' && agentsdir send --no-message $id
       agentsdir interrupt $id --reason 'wrong branch' --no-wait
 
-    What the turns have said so far is kept. Returns when they have ended. Where none runs, a
-    MESSAGE is left all the same, and without one it exits 13.
+    It returns when the turns have ended. What they have said until then is kept. If no turn runs,
+    MESSAGE is queued all the same; without a MESSAGE it exits 13.
     """
     env: Environment = ctx.obj
     check_text(reason, "reason")

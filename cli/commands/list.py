@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.agents import print_agents, print_native
 from agentsdir.cli.environment import Environment
 from agentsdir.engine.lookup import each_agent
@@ -20,15 +21,24 @@ if TYPE_CHECKING:
 def run(
     ctx: typer.Context,
     folder: Annotated[
-        str, typer.Argument(metavar="[DIR]", help="With --native: a client's storage folder")
+        str,
+        typer.Argument(
+            metavar="[DIR]",
+            help="With --native: the client's storage folder",
+            show_default="those in your home folder",
+        ),
     ] = "",
     native: Annotated[
-        bool, typer.Option("--native", help="The sessions in the clients' own stores")
+        bool,
+        typer.Option("--native", help="List the sessions in the clients' own stores, not agents"),
     ] = False,
     everyone: Annotated[
-        bool, typer.Option("--all", help="Ephemeral agents too, which go when they are done")
+        bool,
+        typer.Option(
+            "--all", help="List ephemeral agents, too: those that are removed when they are done"
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
+    as_json: options.TerminalJsonLines = False,
 ) -> int:
     """List the agents: a table on a terminal, one JSON object a line in a pipe.
 
@@ -39,7 +49,7 @@ def run(
       agentsdir list --native
 
     --native lists the sessions that Claude Code keeps below ~/.claude (or $CLAUDE_CONFIG_DIR) and
-    Gemini CLI below ~/.gemini (or $GEMINI_CLI_HOME/.gemini): the one written last comes first.
+    Gemini CLI below ~/.gemini (or $GEMINI_CLI_HOME/.gemini), the one written last first.
     """
     env: Environment = ctx.obj
     if native:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.options import read_pairs
+from agentsdir.cli.options import NEW_AGENT, GroupedCommand, read_pairs
 from agentsdir.cli.services import services_of
 from agentsdir.engine.create import Made, NewAgent, adopt, create_agent, find_or_create
 from agentsdir.engine.parse import stores_of
@@ -19,49 +20,132 @@ if TYPE_CHECKING:
 
     from agentsdir.engine.services import Services
 
+TYPE = "Type, and what the type needs"
+EXISTING = "Existing session or agent"
+
+Command = GroupedCommand
+
 
 def run(
     ctx: typer.Context,
-    provider: Annotated[
-        str, typer.Option(help="Who answers, if not what settings.toml says, or else echo")
+    provider: options.Provider = "",
+    model: options.Model = "",
+    system: options.System = "",
+    option: options.Option = None,
+    name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", rich_help_panel=NEW_AGENT, help="Its name, unique among live siblings"
+        ),
     ] = "",
-    model: Annotated[str, typer.Option(help="The provider's model")] = "",
-    system: Annotated[str, typer.Option(help="The system prompt")] = "",
-    name: Annotated[str, typer.Option(help="A name to call it by, unique among siblings")] = "",
     profile: Annotated[
-        str, typer.Option(help="A profile in the root's profiles/, for its workspace")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=NEW_AGENT,
+            help="Write the files of profiles/NAME in the agents directory into its working"
+            " directory before its turns",
+        ),
     ] = "",
     permission_mode: Annotated[
-        str, typer.Option(metavar="MODE", help="default or plan; config.toml can say more")
+        str,
+        typer.Option(
+            metavar="MODE",
+            rich_help_panel=NEW_AGENT,
+            help="The client's permission mode: default or plan; config.toml may name any",
+            show_default="that of config.toml, or else the client's",
+        ),
     ] = "",
-    cwd: Annotated[str, typer.Option(metavar="DIR", help="Its working directory; else here")] = "",
-    kind: Annotated[str, typer.Option("--type", help="user, cron, heartbeat, subagent")] = "user",
-    connector: Annotated[str, typer.Option(help="user: where the person writes from")] = "",
-    user: Annotated[str, typer.Option(help="user: the person's id there")] = "",
-    channel: Annotated[str, typer.Option(help="user: the conversation there")] = "",
-    cron: Annotated[str, typer.Option(metavar="UID", help="cron: the task's uid")] = "",
-    parent: Annotated[str, typer.Option(metavar="AGENT", help="subagent: who spawned it")] = "",
-    origin: Annotated[
-        str, typer.Option("--from", metavar="FILE|DIR|ID|AGENT", help="Go on with a native session")
+    cwd: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=NEW_AGENT,
+            help="Its working directory",
+            show_default="this folder; with --from, the session's",
+        ),
     ] = "",
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the provider"),
-    ] = None,
     fallback: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Who answers when that one fails; may be repeated"),
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=NEW_AGENT,
+            help="A provider that answers if the one before it fails; may be repeated",
+            show_default="those of settings.toml",
+        ),
     ] = None,
     max_ticks: Annotated[
-        int, typer.Option(metavar="N", min=0, help="How many model calls a turn may take")
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            rich_help_panel=NEW_AGENT,
+            help="How many model calls a turn may take; 0: 10, or no limit if a client makes them",
+        ),
     ] = 0,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            rich_help_panel=TYPE,
+            help="user, cron, heartbeat or subagent",
+        ),
+    ] = "user",
+    connector: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=TYPE,
+            help="Of a user: where the person writes, such as telegram; needs --user and --channel",
+            show_default="cli",
+        ),
+    ] = "",
+    user: Annotated[
+        str,
+        typer.Option(
+            metavar="ID",
+            rich_help_panel=TYPE,
+            help="Of a user: the person's id at the connector",
+            show_default="your login name",
+        ),
+    ] = "",
+    channel: Annotated[
+        str,
+        typer.Option(
+            metavar="ID",
+            rich_help_panel=TYPE,
+            help="Of a user: the conversation's id at the connector",
+            show_default="the agent's id",
+        ),
+    ] = "",
+    cron: Annotated[
+        str,
+        typer.Option(metavar="UID", rich_help_panel=TYPE, help="Of a cron agent: the task's uid"),
+    ] = "",
+    parent: Annotated[
+        str, typer.Option(metavar="AGENT", rich_help_panel=TYPE, help="Of a subagent: its parent")
+    ] = "",
+    origin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="FILE|DIR|ID|AGENT",
+            rich_help_panel=EXISTING,
+            help="Go on with a session of Claude Code or Gemini CLI: its transcript, its folder,"
+            " its id, or an agent that has it",
+        ),
+    ] = "",
     get: Annotated[
         bool,
         typer.Option(
-            "--get", help="Print the agent that has this name, key or session, if one has"
+            "--get",
+            rich_help_panel=EXISTING,
+            help="If an agent has the name, the key or the session already, print its id and change"
+            " nothing",
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
+    as_json: options.JsonObject = False,
 ) -> int:
     """Create an agent and print its id.
 
@@ -73,14 +157,13 @@ def run(
       agentsdir new --type cron --cron nightly-report --get
       agentsdir new --from 5f0c1a7b
 
-    Nothing runs until the first `agentsdir send`. --from makes an agent of a session of Claude
-    Code or Gemini CLI, by its file, its folder or its id: its history is read, its transcript is
-    kept, and the first `send` goes on with it in the folder where it began, or in --cwd. One that
-    is not in a client's own store works where this command runs.
+    Nothing runs before the first `agentsdir send`. With --from, the history of the session is read
+    and its transcript is stored with the agent. The first `send` goes on with it in the folder
+    where it began, or in --cwd. A session that is not in a client's own store goes on in this
+    folder.
 
-    A name (among siblings), a conversation, a task, the heartbeat and a native session are one live
-    agent's each. With --get, the agent that has it is found and left as it is; else the second is
-    refused.
+    At most one live agent has a name (among its siblings), a conversation, a task, the heartbeat or
+    a native session. A second one is refused, unless --get is given.
     """
     env: Environment = ctx.obj
     folder = env.cwd / cwd

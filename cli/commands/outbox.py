@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
@@ -31,16 +32,23 @@ if TYPE_CHECKING:
 def run(
     ctx: typer.Context,
     agent: Annotated[
-        str, typer.Argument(metavar="[AGENT]", help="Only this agent's; else every agent's")
+        str,
+        typer.Argument(
+            metavar="[AGENT]", help="The agent whose texts are meant", show_default="every agent"
+        ),
     ] = "",
     deliver: Annotated[
-        bool, typer.Option("--deliver", help="Give what waits to the outgoing hook")
+        bool, typer.Option("--deliver", help="Hand the texts that wait to the outgoing hook")
     ] = False,
     done: Annotated[
         list[str] | None,
-        typer.Option(metavar="MSG", help="AGENT's text MSG was taken; `all`: all that wait were"),
+        typer.Option(
+            metavar="MSG",
+            help="Record that a connector took AGENT's text MSG, or every text that waits (`all`);"
+            " may be repeated",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on a terminal too")] = False,
+    as_json: options.TerminalJsonLines = False,
 ) -> int:
     """Show the texts that wait for connectors, or hand them to the outgoing hook.
 
@@ -51,11 +59,12 @@ def run(
       agentsdir outbox $id --done vsr0ow0jz9pn2w8ca864ficd
       agentsdir outbox --done all
 
-    Answers for a person behind a connector are handed out when their turn ends; what was not taken
-    waits here. Each is handed out at least once, and in order: one that is refused holds up those
-    of its agent after it. With --deliver, what still waits is shown, and the exit code is 1 when
-    a hook failed, 11 when an agent is at work (its own process hands out), 3 when one cannot be
-    written to, or else 0.
+    The answer to a person behind a connector is handed to the hook when the turn ends. A text that
+    the hook did not take waits here. Each text is handed out at least once, and in order: one that
+    is refused holds up the later ones of its agent.
+
+    --deliver shows what waits still. It exits 1 if a hook failed, 11 if an agent's turn runs (its
+    own process hands the texts out), 3 if an agent cannot be written to, and else 0.
     """
     env: Environment = ctx.obj
     if done:

@@ -163,17 +163,38 @@ def run(
     ctx: typer.Context,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="FILE|DIR|ID|AGENT|-...", help="Transcripts, native ids, agents"),
+        typer.Argument(
+            metavar="FILE|DIR|ID|AGENT|-...",
+            help="Transcripts, folders, ids of clients' sessions, agents, or - for stdin",
+        ),
     ],
-    adapter: Annotated[str, typer.Option(help="An adapter's name; auto goes by content")] = "auto",
+    adapter: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The adapter that reads the files; auto: chosen by their content"
+        ),
+    ] = "auto",
     view: Annotated[
-        str, typer.Option(help="live: what the client would go on with; all: everything written")
+        str,
+        typer.Option(
+            metavar="VIEW",
+            help="live: what the client would go on with; all: everything that was written",
+        ),
     ] = "live",
-    hidden: Annotated[bool, typer.Option("--hidden", help="Print bookkeeping rows too")] = False,
+    hidden: Annotated[
+        bool, typer.Option("--hidden", help="Print the client's bookkeeping rows, too")
+    ] = False,
     report: Annotated[
-        str, typer.Option(metavar="PATH", help="Write what was read and found; - is stderr")
+        str,
+        typer.Option(
+            metavar="PATH",
+            help="Write a report of what was read and found to this file, as JSON; - is stderr",
+            show_default="damage is named on stderr",
+        ),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Errors as JSON; blocks are")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print errors as JSON; blocks always are JSON")
+    ] = False,
 ) -> int:
     """Turn transcripts of Claude Code and Gemini CLI into blocks, one JSON object a line.
 
@@ -184,10 +205,10 @@ def run(
       agentsdir parse --report - ~/.gemini/tmp/my-project > blocks.jsonl
       zcat old.jsonl.gz | agentsdir parse -
 
-    A FILE is read by itself; a DIR is searched, and subagents are joined to their sessions. An ID,
-    or its first 8 characters or more, is a session in a client's own store, with its subagents; an
-    AGENT is the session that it goes on with. Damaged input is read as far as it goes, named on
-    stderr, and exits 3.
+    A FILE is read alone. A DIR is searched, and subagents are joined to their sessions. An ID, or
+    its first 8 characters (or more), is a session in a client's own store, with its subagents. An
+    AGENT is the session that it goes on with. Damaged input is read as far as possible and named on
+    stderr (exit 3).
     """
     del as_json
     if view not in ("live", "all"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,19 +18,14 @@ from agentsdir.formats.errors import UsageError
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
-    prompt: Annotated[str, typer.Argument(help="The prompt; - or nothing reads stdin")] = "-",
-    messages: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A JSON prompt: a string, or text and image parts"),
-    ] = None,
-    message_id: Annotated[
-        str, typer.Option(metavar="ID", help="The message's id: said again, it is not queued again")
-    ] = "",
+    agent: options.Agent,
+    prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="The prompt; - is stdin")] = "-",
+    messages: options.Messages = None,
+    message_id: options.MessageId = "",
     no_stdin: options.NoStdin = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
+    as_json: options.JsonObject = False,
 ) -> None:
-    """Put a prompt into an agent's inbox, also while it works, and print the message's id.
+    """Put a prompt into an agent's inbox, even while its turn runs, and print the message's id.
 
     \b
     Examples:
@@ -40,7 +34,8 @@ def run(
 
     What is piped in is added to the prompt, after a blank line.
 
-    The next `send` runs what waits before its own message; `send --no-message` runs all of it.
+    The next `send` runs the messages that wait, and then its own. If it is given --no-message, it
+    runs only those that wait.
     """
     env: Environment = ctx.obj
     if messages is not None and prompt != "-":

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.services import services_of
@@ -15,18 +16,20 @@ from agentsdir.engine.settings import rename
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
-    name: Annotated[str, typer.Argument(help="What to call it, unique among its siblings")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+    agent: options.Agent,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The new name, unique among live siblings")
+    ],
+    as_json: options.JsonRow = False,
 ) -> None:
-    """Give an agent another name, at work or not.
+    """Give an agent another name, even while its turn runs.
 
     \b
     Examples:
       agentsdir rename $id reviewer
       agentsdir rename reviewer 'night shift'
 
-    A name that a live sibling has is refused (exit 1); so is a closed agent (exit 13).
+    A name that a live sibling has is refused (exit 1). A closed agent keeps its name (exit 13).
     """
     env: Environment = ctx.obj
     paths = find_agent(env.layout, agent)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.conversation import render_event
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
@@ -24,18 +25,27 @@ if TYPE_CHECKING:
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    agent: options.Agent,
     at: Annotated[
         str | None,
-        typer.Option(metavar="SEQ|TIME", help="Only up to this record, or this time"),
+        typer.Option(
+            metavar="SEQ|TIME",
+            help="Read the log only up to this record number, or up to this time",
+            show_default="the end",
+        ),
     ] = None,
-    events: Annotated[bool, typer.Option("--events", help="Print stream events")] = False,
-    state: Annotated[bool, typer.Option("--state", help="Print state.json as it was")] = False,
+    events: Annotated[
+        bool, typer.Option("--events", help="Print stream events as JSON Lines, not text")
+    ] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="Print state.json as it was at that point")
+    ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare the derived files with the log")
+        bool,
+        typer.Option("--check", help="Compare the derived files with the log, print nothing else"),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON; alone, the same as --events")
+        bool, typer.Option("--json", help="Print JSON (alone: as --events), and errors as JSON")
     ] = False,
 ) -> int:
     """Show a recorded session as a conversation, or play it back as stream events.
@@ -48,8 +58,8 @@ def run(
       agentsdir replay $id --at 2026-01-02T03:04:05Z --state | jq .state
       agentsdir replay $id --check
 
-    --check says of each derived file whether it is what the log says (same), or was once (stale),
-    and exits 1 when one is neither.
+    --check prints for each derived file whether it is what the log says (same) or was so at an
+    earlier point of the log (stale). It exits 1 if a file is neither.
     """
     env: Environment = ctx.obj
     if check and (at is not None or events or state):

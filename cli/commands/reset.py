@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.prompts import check_text
@@ -16,21 +17,21 @@ from agentsdir.engine.lookup import find_agent, list_row
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
-    message: Annotated[str, typer.Argument(help="What to write at the marker")] = "",
-    wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Wait this long for a turn to end; -1: ever")
-    ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+    agent: options.Agent,
+    message: Annotated[
+        str, typer.Argument(metavar="[MESSAGE]", help="A text to record with the reset")
+    ] = "",
+    wait: options.WaitForTurn = 0,
+    as_json: options.JsonRow = False,
 ) -> None:
-    """Begin an agent's history anew: its next turn knows nothing of those before.
+    """Begin an agent's history anew: its next turn knows nothing of the turns before.
 
     \b
     Examples:
       agentsdir reset $id
       agentsdir reset $id 'a new task' && agentsdir send $id 'hello'
 
-    Nothing is deleted: `replay` and `inspect` still show what was.
+    Nothing is deleted: `replay` and `inspect` still show the turns before.
     """
     env: Environment = ctx.obj
     check_text(message, "message")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
@@ -18,18 +19,18 @@ def run(
     strategy: Annotated[
         str, typer.Argument(metavar="STRATEGY", help="most-recent-foreground, or heartbeat")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+    as_json: options.JsonRow = False,
 ) -> int:
-    """Print the id of the agent that is meant by what it is.
+    """Print the id of the most recent agent of a kind.
 
     \b
     Examples:
       agentsdir send $(agentsdir resolve most-recent-foreground) 'the build is green'
       agentsdir resolve heartbeat --json | jq -r .lastActivity
 
-    Of the live agents of a kind (users are the foreground) it is the one whose last turn began
-    last; where that is the same, the one that was made last. Exits 10 when there is none, and 3
-    when an agent that cannot be read was passed over.
+    most-recent-foreground looks at the live agents of type user, heartbeat at those of type
+    heartbeat. The most recent is the one whose last turn began last; of equal ones, the one that
+    was made last. It exits 10 if there is none, and 3 if an agent could not be read.
     """
     env: Environment = ctx.obj
     found = resolve(env.layout, strategy)

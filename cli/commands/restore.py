@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
@@ -21,14 +22,20 @@ if TYPE_CHECKING:
 def run(
     ctx: typer.Context,
     agents: Annotated[
-        list[str] | None, typer.Argument(metavar="[AGENT]...", help="Which; all without any")
+        list[str] | None,
+        typer.Argument(
+            metavar="[AGENT]...",
+            help="Ids, session ids, names, or the first 4 characters (or more) of ids",
+            show_default="all agents",
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="Only say what would be done")
+        bool,
+        typer.Option("--dry-run", "-n", help="Print what would be done, and change nothing"),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines")] = False,
+    as_json: options.JsonLines = False,
 ) -> int:
-    """Bring agents to a sound state: what is run at boot, or after a crash.
+    """Bring agents to a sound state, at boot or after a crash.
 
     \b
     Examples:
@@ -36,9 +43,9 @@ def run(
       agentsdir restore --dry-run
       agentsdir restore $id --json | jq .actions
 
-    Ends turns that a crash left open and tells who waits for them, suspends sessions that nobody
-    holds, rebuilds derived files, removes leftovers. The log is only ever appended to. One line for
-    each agent; exits 3 where something was lost.
+    It ends turns that a crash left open and notifies the agents that wait for them, suspends
+    sessions that no process holds, rebuilds derived files, and removes leftovers. The log is only
+    appended to. It prints one line for each agent, and exits 3 if something was lost.
     """
     env: Environment = ctx.obj
     layout = env.layout

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.agents import note_put_back
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
@@ -20,19 +21,25 @@ from agentsdir.formats.store.agent import read_agent
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
-    wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Wait this long for a turn to end; -1: ever")
-    ] = 0,
+    agent: options.Agent,
+    wait: options.WaitForTurn = 0,
     workspace: Annotated[
-        bool, typer.Option("--workspace", help="Put captured files back that are missing")
+        bool,
+        typer.Option(
+            "--workspace", help="Write captured files that are missing to the working directory"
+        ),
     ] = False,
     into: Annotated[
-        str, typer.Option(metavar="DIR", help="Put them into this folder, not into this one here")
+        str,
+        typer.Option(
+            metavar="DIR",
+            help="With --workspace: write them to this folder",
+            show_default="this folder, if it is the agent's working directory",
+        ),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+    as_json: options.JsonRow = False,
 ) -> None:
-    """Take a suspended session into use again. No process is started before the next `send`.
+    """Make a suspended session active again. No process is started before the next `send`.
 
     \b
     Examples:
@@ -40,9 +47,8 @@ def run(
       agentsdir resume --workspace $id
       agentsdir resume --workspace --into ~/work $id
 
-    --workspace writes what `suspend --capture` or an import kept into the agent's working directory
-    if the command runs there, or into --into DIR; it names on stderr what it writes, and never
-    writes over a file that is another.
+    --workspace writes the files that `suspend --capture` or an import kept. It names each file that
+    it writes on stderr, and overwrites no file.
     """
     env: Environment = ctx.obj
     if into and not workspace:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.agents import Refusals
 from agentsdir.cli.asking import ask
 from agentsdir.cli.environment import Environment
@@ -24,21 +25,24 @@ def run(
     ctx: typer.Context,
     agents: Annotated[
         list[str],
-        typer.Argument(metavar="AGENT...", help="Ids, session ids, names, or unique prefixes"),
+        typer.Argument(
+            metavar="AGENT...",
+            help="Ids, session ids, names, or the first 4 characters (or more) of ids",
+        ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking")] = False,
+    as_json: options.JsonLines = False,
 ) -> int:
-    """Remove agents for good: their folders, with logs, transcripts and all.
+    """Remove agents for good: their folders, with their logs and transcripts.
 
     \b
     Examples:
       agentsdir rm $id
       agentsdir rm --yes reviewer nightly
 
-    Asks first, unless --yes says that it need not. An agent at work is not removed (exit 11).
-    Subagents of a removed agent stay, and go on naming it as their parent. A damaged agent is
-    removed by its whole id.
+    It asks first, unless --yes is given. An agent whose turn runs is not removed (exit 11).
+    Subagents of a removed agent stay, and still name it as their parent. A damaged agent has to be
+    named by its whole id.
     """
     env: Environment = ctx.obj
     if not yes and not env.stdin.isatty():

@@ -15,8 +15,15 @@ from agentsdir.schemas import catalogue
 
 def run(
     ctx: typer.Context,
-    kind: Annotated[str, typer.Argument(metavar="[KIND]", help="Which; without it, a list")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="The list as JSON Lines")] = False,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]", help="The schema to print", show_default="a list of all schemas"
+        ),
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the list as JSON Lines, and errors as JSON, too")
+    ] = False,
 ) -> None:
     """Print a JSON Schema (2020-12) of the format, or list them.
 
@@ -26,7 +33,7 @@ def run(
       agentsdir schema block > block.schema.json
       agentsdir schema --json | jq -r .id
 
-    A schema refers to others by their names, as they stand here.
+    A schema refers to other schemas by the names that the list has.
     """
     env: Environment = ctx.obj
     if kind:

@@ -2,70 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agentsdir.cli import options
-from agentsdir.cli.options import check_seconds
+from agentsdir.cli.options import MESSAGE, OUTPUT, TURN, WAITING, GroupedCommand
 from agentsdir.cli.sending import Manner, Sending, send
 from agentsdir.cli.targets import TargetOptions
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[AGENT] [PROMPT]", help="To whom, and what; - or nothing reads stdin"),
-]
+Command = GroupedCommand
 
 
 def run(
     ctx: typer.Context,
-    words: Words = None,
-    messages: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A JSON prompt: a string, or text and image parts"),
-    ] = None,
-    events: Annotated[bool, typer.Option("--events", help="Print stream events instead")] = False,
-    record: Annotated[
-        bool, typer.Option("--record", help="Keep the stream events, for replay --events")
-    ] = False,
-    permission_mode: Annotated[
-        str, typer.Option(metavar="MODE", help="The client's permission mode, for this turn")
-    ] = "",
-    timeout: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=0, callback=check_seconds, help="End the turn after this long"
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[AGENT] [PROMPT]",
+            help="The agent (an id, a session id, a name, or the first 4 characters or more of an"
+            " id), and the prompt; - or no prompt reads it from stdin",
         ),
-    ] = 0,
-    wait: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Wait this long for a turn and a slot; -1: ever"),
     ] = None,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Print the message's id; it is run in the background")
-    ] = False,
-    no_message: Annotated[
-        bool, typer.Option("--no-message", help="Run what waits; if nothing does, go on without")
-    ] = False,
-    message_id: Annotated[
-        str, typer.Option(metavar="ID", help="The message's id: said again, it is not sent again")
-    ] = "",
-    retry: Annotated[
-        str,
-        typer.Option(
-            metavar="MESSAGE", help="Say again what failed or was aborted; `last`: the last"
-        ),
-    ] = "",
-    no_stdin: options.NoStdin = False,
-    sender: options.From = "",
     to: options.To = "",
-    sync: Annotated[
-        bool, typer.Option("--sync", help="Have the answer sent to the agent it is --from")
-    ] = False,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="Leave the turns of others that follow to them")
-    ] = False,
     connector: options.Connector = "",
     user: options.User = "",
     channel: options.Channel = "",
@@ -77,7 +36,98 @@ def run(
     model: options.Model = "",
     system: options.System = "",
     option: options.Option = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON result")] = False,
+    messages: options.Messages = None,
+    no_stdin: options.NoStdin = False,
+    message_id: options.MessageId = "",
+    retry: Annotated[
+        str,
+        typer.Option(
+            metavar="ID",
+            rich_help_panel=MESSAGE,
+            help="Send the text of a message that failed or was aborted again; `last`: of the last"
+            " message",
+        ),
+    ] = "",
+    no_message: Annotated[
+        bool,
+        typer.Option(
+            "--no-message",
+            rich_help_panel=MESSAGE,
+            help="Send no message: run those that wait, or, if there are none, a turn without one",
+        ),
+    ] = False,
+    sender: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="AGENT",
+            rich_help_panel=MESSAGE,
+            help="Send in the name of this agent; without a target, to its parent, or else to the"
+            " most recent foreground agent",
+            show_default="in a turn, the turn's agent",
+        ),
+    ] = "",
+    sync: Annotated[
+        bool,
+        typer.Option(
+            "--sync",
+            rich_help_panel=MESSAGE,
+            help="Put the answer into the inbox of the agent that --from names",
+        ),
+    ] = False,
+    permission_mode: Annotated[
+        str,
+        typer.Option(
+            metavar="MODE",
+            rich_help_panel=TURN,
+            help="The client's permission mode for this turn",
+            show_default="the agent's",
+        ),
+    ] = "",
+    timeout: options.Timeout = 0,
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            rich_help_panel=TURN,
+            help="Store the stream events of the turn, for `replay --events`",
+        ),
+    ] = False,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            rich_help_panel=WAITING,
+            help="How long to wait for other turns of the agent and for a slot; -1: no limit",
+            show_default="no limit",
+        ),
+    ] = None,
+    no_wait: Annotated[
+        bool,
+        typer.Option(
+            "--no-wait",
+            rich_help_panel=WAITING,
+            help="Print the message's id at once, and let another process run the turn",
+        ),
+    ] = False,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone",
+            rich_help_panel=WAITING,
+            help="Do not run the turns of other agents that get this answer; it waits in their"
+            " inboxes",
+        ),
+    ] = False,
+    events: options.Events = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            rich_help_panel=OUTPUT,
+            help="Print the turn's result as a JSON object, and errors as JSON, too",
+        ),
+    ] = False,
 ) -> None:
     """Give an agent a prompt and print its answer as it comes.
 
@@ -89,11 +139,11 @@ def run(
       agentsdir send --connector telegram --user 42 --channel 42 -- "$text"
       agentsdir send $id --events 'go on' | jq -r 'select(.type=="text_delta").delta'
 
-    What is piped in is added to the prompt, after a blank line; with --connector, --cron or
-    --heartbeat, and in a loop that reads a file, it is not.
+    What is piped in is added to the prompt, after a blank line. It is not added with --connector,
+    --cron or --heartbeat, and not in a loop that reads a file.
 
-    When it exits 0, the turn is on disk. In a turn of an agent it is that agent who sends: the
-    message's id is printed, and the message is looked at when the turn is over.
+    When it exits 0, the turn is on disk. Within a turn of an agent, it sends in the name of that
+    agent: it prints the message's id, and the message is run when the turn is over.
     """
     target = TargetOptions(
         words=tuple(words or ()), to=to, sender=sender, connector=connector, user=user,

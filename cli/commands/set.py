@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.options import read_pairs
 from agentsdir.cli.output import print_document
@@ -19,23 +20,23 @@ KEYS = ("cwd",)
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
-    values: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="cwd=DIR")],
-    wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Wait this long for a turn to end; -1: ever")
-    ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+    agent: options.Agent,
+    values: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY=VALUE...", help="cwd=DIR: the agent's working directory"),
+    ],
+    wait: options.WaitForTurn = 0,
+    as_json: options.JsonRow = False,
 ) -> None:
-    """Change a setting of an agent.
+    """Change a setting of an agent: its working directory.
 
     \b
     Examples:
       agentsdir set $id cwd=.
       agentsdir set reviewer cwd=~/moved/project
 
-    cwd is the folder that the agent works in. The next `send` runs there; of a client's session,
-    it puts the transcripts where the client looks for those of that folder. A turn cannot change
-    settings (exit 13).
+    The next `send` runs in that folder. If the session is a client's, it puts the transcripts where
+    the client looks for those of that folder. A turn cannot change settings (exit 13).
     """
     env: Environment = ctx.obj
     given = read_pairs("set", values)

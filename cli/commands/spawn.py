@@ -9,7 +9,7 @@ import typer
 
 from agentsdir.cli import options, sending
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.options import check_seconds, read_pairs
+from agentsdir.cli.options import WAITING, GroupedCommand, read_pairs
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
 from agentsdir.cli.services import services_of
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from agentsdir.engine.spawn import Child
     from agentsdir.formats.store.layout import AgentPaths
 
+SUBAGENT = "Subagent"
+AGENT_FILE = "Agent file"
 
-# What `spawn` does with its arguments: whose subagent, what it is, and who runs it.
+Command = GroupedCommand
 
 
 class Asked(NamedTuple):
@@ -166,49 +168,138 @@ def _task(env: Environment, asked: Asked, said: AgentFile) -> list[dict[str, Any
 def run(
     ctx: typer.Context,
     prompt: Annotated[
-        str | None, typer.Argument(help="Its task; - or nothing reads stdin, if no file has one")
+        str | None,
+        typer.Argument(
+            metavar="[PROMPT]",
+            help="The subagent's task; - is stdin",
+            show_default="the agent file's, or else stdin",
+        ),
     ] = None,
     parent: Annotated[
-        str, typer.Option(metavar="AGENT", help="Whose subagent; in a turn: who runs it")
+        str,
+        typer.Option(
+            metavar="AGENT",
+            rich_help_panel=SUBAGENT,
+            help="The agent whose subagent it becomes; needed outside a turn",
+            show_default="in a turn, the turn's agent",
+        ),
     ] = "",
-    name: Annotated[str, typer.Option(help="Unique among siblings; else one is made")] = "",
-    provider: Annotated[str, typer.Option(help="Who answers; else the parent's")] = "",
-    model: Annotated[str, typer.Option(help="The provider's model; else the parent's")] = "",
-    system: Annotated[str, typer.Option(help="The system prompt")] = "",
-    profile: Annotated[str, typer.Option(help="A profile of the root; else the parent's")] = "",
-    cwd: Annotated[str, typer.Option(metavar="DIR", help="Its directory; else the parent's")] = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=SUBAGENT,
+            help="Its name, unique among live siblings",
+            show_default="from the agent file or the profile, and its id",
+        ),
+    ] = "",
+    provider: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=SUBAGENT,
+            help="The provider that answers",
+            show_default="the parent's",
+        ),
+    ] = "",
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=SUBAGENT,
+            help="The provider's model",
+            show_default="the parent's",
+        ),
+    ] = "",
+    system: Annotated[
+        str,
+        typer.Option(metavar="TEXT", rich_help_panel=SUBAGENT, help="The system prompt"),
+    ] = "",
+    profile: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=SUBAGENT,
+            help="The profile in profiles/ of the agents directory",
+            show_default="the parent's",
+        ),
+    ] = "",
+    cwd: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=SUBAGENT,
+            help="Its working directory",
+            show_default="the parent's",
+        ),
+    ] = "",
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the provider"),
+        typer.Option(
+            "--option",
+            "-o",
+            metavar="NAME=VALUE",
+            rich_help_panel=SUBAGENT,
+            help="A setting of the provider; may be repeated",
+            show_default="the parent's, if the provider is",
+        ),
     ] = None,
+    max_ticks: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            rich_help_panel=SUBAGENT,
+            help="How many model calls a turn may take",
+            show_default="the parent's",
+        ),
+    ] = None,
+    ephemeral: Annotated[
+        bool,
+        typer.Option(
+            "--ephemeral", rich_help_panel=SUBAGENT, help="Remove it when its work is done"
+        ),
+    ] = False,
     file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="An agent file; options go before it")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=AGENT_FILE,
+            help="Read the options above and the task from a TOML file; an option that is given"
+            " replaces what the file says",
+        ),
     ] = None,
     prop: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="What fills in {{NAME}} in the file"),
-    ] = None,
-    max_ticks: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Model calls a turn; else the parent's")
+        typer.Option(
+            metavar="NAME=VALUE",
+            rich_help_panel=AGENT_FILE,
+            help="The text that replaces {{NAME}} in the file; may be repeated",
+            show_default="the file's props",
+        ),
     ] = None,
     no_stdin: options.NoStdin = False,
+    timeout: options.Timeout = 0,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Print its id and run it in the background")
-    ] = False,
-    ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Remove it once its answer is given")
-    ] = False,
-    events: Annotated[bool, typer.Option("--events", help="Print stream events instead")] = False,
-    wait: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Wait this long for a slot; -1: ever")
-    ] = None,
-    timeout: Annotated[
-        float,
+        bool,
         typer.Option(
-            min=0, metavar="SECONDS", callback=check_seconds, help="End its turn after this long"
+            "--detach",
+            rich_help_panel=WAITING,
+            help="Print the subagent's id at once, and let another process run it; its answer comes"
+            " into the parent's inbox",
         ),
-    ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object")] = False,
+    ] = False,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            rich_help_panel=WAITING,
+            help="How long to wait for a slot; -1: no limit",
+            show_default="no limit",
+        ),
+    ] = None,
+    events: options.Events = False,
+    as_json: options.JsonObject = False,
 ) -> None:
     """Give a task to a new subagent and print its answer as it comes.
 
@@ -218,13 +309,13 @@ def run(
       agentsdir spawn --parent $id --file researcher.toml --prop topic=foxes
       child=$(agentsdir spawn 'count the tests' --parent $id --detach)
 
-    The subagent sees nothing of its parent's conversation; it has its provider, model, directory
-    and profile unless told otherwise. In a turn of an agent (a tool that calls this) the
-    subagent is the agent's, its id is printed at once, and it runs when the turn is over; its
-    answer is the agent's next message.
+    The subagent sees nothing of its parent's conversation.
+
+    Within a turn of an agent (a tool that calls this), the subagent is that agent's. Its id is
+    printed at once, it runs when the turn is over, and its answer is the agent's next message.
 
     An agent file is TOML: provider, model, system, prompt, profile, max_ticks, and a table props
-    with what {{NAME}} in these texts stands for where --prop does not say.
+    with the texts that replace {{NAME}} in the others.
     """
     env: Environment = ctx.obj
     asked = Asked(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.agents import capture_now
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_json
@@ -22,20 +23,24 @@ def run(
     ctx: typer.Context,
     agent: Annotated[
         str,
-        typer.Argument(help="Id, session id, name, or a unique prefix; with --idle: SECONDS"),
+        typer.Argument(
+            metavar="[AGENT|SECONDS]",
+            help="An id, a session id, a name, or the first 4 characters (or more) of an id; with"
+            " --idle: a time",
+        ),
     ] = "",
-    wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Wait this long for a turn to end; -1: ever")
-    ] = 0,
+    wait: options.WaitForTurn = 0,
     capture: Annotated[
-        bool, typer.Option("--capture", help="Keep the files of its working directory with it")
+        bool,
+        typer.Option("--capture", help="Copy the files of its working directory into its folder"),
     ] = False,
     idle: Annotated[
-        bool, typer.Option("--idle", help="All sessions that had no input for SECONDS")
+        bool,
+        typer.Option("--idle", help="Suspend all sessions that had no input for SECONDS"),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+    as_json: options.JsonRow = False,
 ) -> None:
-    """Take an active session out of use; `resume` or `send` takes it up again.
+    """Suspend an active session; `resume` or `send` makes it active again.
 
     \b
     Examples:
@@ -43,8 +48,8 @@ def run(
       agentsdir suspend --capture $id
       agentsdir suspend --idle 3600
 
-    --idle prints the ids of the agents whose sessions it suspended (with --json their rows). Who
-    runs a turn is not among them. Without SECONDS, idle_timeout in settings.toml says how long.
+    --idle prints the ids of the agents that it suspended (with --json their rows). An agent whose
+    turn runs is not suspended. SECONDS is idle_timeout of settings.toml if it is not given.
     """
     env: Environment = ctx.obj
     if idle:

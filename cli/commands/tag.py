@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.services import services_of
@@ -28,14 +29,17 @@ class Command(TyperCommand):
 
 def run(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help="Id, session id, name, or a unique prefix")],
+    agent: options.Agent,
     tags: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[+TAG|-TAG]...", help="+TAG or TAG adds it, -TAG takes it away"),
+        typer.Argument(
+            metavar="[+TAG|-TAG]...",
+            help="+TAG or TAG adds a tag, -TAG removes it; without any, the tags are printed",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the agent's row")] = False,
+    as_json: options.JsonRow = False,
 ) -> None:
-    """Put tags on an agent, take some off, or print those it has, one a line.
+    """Add tags to an agent, remove some, or print those it has, one a line.
 
     \b
     Examples:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json, print_text, wants_json
 from agentsdir.cli.trust import distrust, real_path, trust, trusted_roots
@@ -17,11 +18,18 @@ from agentsdir.formats.store.layout import ROOT_NAME, Layout
 def run(
     ctx: typer.Context,
     folder: Annotated[
-        str, typer.Argument(metavar="[DIR]", help="The agents directory; else the one in force")
+        str,
+        typer.Argument(
+            metavar="[DIR]",
+            help="The agents directory to trust",
+            show_default="the one that a command here would use",
+        ),
     ] = "",
-    show: Annotated[bool, typer.Option("--list", help="List what is trusted")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Trust it no more")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines")] = False,
+    show: Annotated[
+        bool, typer.Option("--list", help="List the agents directories that are trusted")
+    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Take it off the list")] = False,
+    as_json: options.JsonLines = False,
 ) -> None:
     """Let agents run in an agents directory that was found by search, or is another user's.
 
@@ -31,9 +39,9 @@ def run(
       agentsdir trust ~/project/.agentsdir
       agentsdir trust --list
 
-    A .agentsdir in or above the working directory may have come with somebody else's project: until
-    it is trusted, `send` starts nothing there (exit 14). Reading needs no trust, and what --root or
-    $AGENTSDIR_ROOT names is trusted where it is your own.
+    A .agentsdir in or above the working directory may have come with a project that you cloned.
+    Until it is trusted, `send` starts no provider there (exit 14). Reading needs no trust. An
+    agents directory that --root or $AGENTSDIR_ROOT names is trusted if it is your own.
     """
     env: Environment = ctx.obj
     if show:

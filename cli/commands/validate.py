@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.commands.schema import check_kind
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
@@ -25,16 +26,29 @@ def run(
     ctx: typer.Context,
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH|-]...", help="Agents directories, agents, files, folders"),
+        typer.Argument(
+            metavar="[PATH|-]...",
+            help="Agents directories, agents, files, folders, or - for stdin",
+            show_default="the agents directory in use",
+        ),
     ] = None,
     kind: Annotated[
-        str, typer.Option(metavar="KIND", help="Hold files to this schema; see `agentsdir schema`")
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="Check the files against this schema; `agentsdir schema` lists them",
+            show_default="by name and content",
+        ),
     ] = "",
     modes: Annotated[
         bool | None,
-        typer.Option("--modes/--no-modes", help="Report wide permissions; on without a PATH"),
+        typer.Option(
+            "--modes/--no-modes",
+            help="Report, or do not report, files that other users may read or write",
+            show_default="--modes without a PATH, else --no-modes",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines")] = False,
+    as_json: options.JsonLines = False,
 ) -> int:
     """Check files against the format, and an agents directory against itself.
 
@@ -44,8 +58,7 @@ def run(
       agentsdir validate fixtures/ --json | jq -r 'select(.severity=="error").file'
       agentsdir send $id --events hello | agentsdir validate -
 
-    Nothing is changed. Exits 1 when a problem is more than a remark. Without a PATH, the agents
-    directory in force is checked.
+    Nothing is changed. It exits 1 if a problem is more than a remark.
     """
     env: Environment = ctx.obj
     operands = paths or [str(env.layout.root)]
