@@ -43,14 +43,14 @@ COMMANDS = {
     "inspect": "Show everything about one agent",
     "list": "List the agents",
     "fork": "Make a new agent with the history of another one",
-    "export": "Write an agent's transcripts, or all of it, to a folder or a tar",
+    "export": "Write an agent's transcripts, or all of it, to a folder or tar",
     "import": "Take an exported agent into this agents directory",
     "archive": "Move agents to the archive, or bring them back",
     "rm": "Remove agents for good",
     "validate": "Check files against the format",
     "schema": "Print a JSON Schema of the format",
     "adapters": "List the agent architectures",
-    "trust": "Let agents run in an agents directory that was found by search",
+    "trust": "Let agents run in an agents directory found by search",
 }
 _HELP = {"help_option_names": ["-h", "--help"]}
 
