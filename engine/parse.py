@@ -328,7 +328,7 @@ def parse_all(found: Sequence[Found], report: ParseReport, *, hidden: bool) -> I
             if len(found) == 1:
                 raise
             name = session_name(one)
-            report.remark(Finding("unreadable", name, None, None, None, error.message))
+            report.remark(Finding("unreadable", name, error.message))
             continue
         yield from sink.pieces(report.view)
         report.add(one.architecture, sink, session_name(one))

@@ -99,7 +99,7 @@ class _Player:
         except Invalid as error:
             path = f"{self._paths.transcripts}/{entry.get('path')}"
             message = f"the recorded stream is lost, its blocks stand in for it: {error.message}"
-            self._report(Finding("stream-lost", path, None, None, None, message))
+            self._report(Finding("stream-lost", path, message))
             return
         self._played[turn] = recorded.blocks
         yield from recorded.events()

@@ -268,7 +268,7 @@ def _compare_descriptor(paths: AgentPaths, reading: Reading) -> list[Finding]:
     except Invalid:
         differs = True
     message = "descriptor.json is not what the first event says; the event stands"
-    return [Finding("descriptor-differs", str(path), None, None, None, message)] if differs else []
+    return [Finding("descriptor-differs", str(path), message)] if differs else []
 
 
 def _suspension(reading: Reading) -> list[Step]:

@@ -1,4 +1,4 @@
-"""What a reader says about bytes that it cannot take, and kinds that it does not know."""
+"""Findings: what readers and `validate` say about files, each with a stable id and a place."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ if TYPE_CHECKING:
     from agentsdir.formats.blocks import BlockSource
 
 
-# What a reader says about bytes it could not take as they stand.
-#
-# Ids are stable. SPEC.md lists those of a log, docs/reading.md those of transcripts; a test keeps
-# the lists equal to this one.
+# Ids are stable. Three documents list them, and tests compare: SPEC.md those of a log,
+# docs/reading.md those of transcripts, docs/operations.md those that only `validate` finds.
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 
-# id → (severity, meaning). Errors and warnings are damage: they make a command exit 3.
-# Infos are remarks about undamaged input.
-KINDS: dict[str, tuple[str, str]] = {
+# id → (severity, meaning). Errors and warnings are damage: `validate` exits 1, other commands
+# exit 3. Infos are remarks about undamaged input.
+FINDINGS: dict[str, tuple[str, str]] = {
     "bad-json": (ERROR, "a line is not JSON, and nothing in it could be recovered"),
     "bad-utf8": (ERROR, "a line holds bytes that are not UTF-8"),
     "nul-run": (ERROR, "a run of NUL bytes stands where text should be"),
@@ -55,31 +53,66 @@ KINDS: dict[str, tuple[str, str]] = {
     "unread-output": (INFO, "the whole of an output stands in a file that is not read"),
     "drift": (INFO, "a kind of row or part that the reader does not know, as newer clients write"),
     "parent-cycle": (INFO, "rows name each other as parents"),
+    # What only `validate` finds.
+    "schema": (ERROR, "a value breaks the schema of its kind"),
+    "duplicate-key": (ERROR, "an object has the same key twice, and readers keep either"),
+    "big-integer": (ERROR, "an integer is beyond 2^53 - 1, and readers round it"),
+    "unknown-kind": (ERROR, "a line among records of this format is none of them"),
+    "unknown-version": (ERROR, "an agents directory is of another format or version"),
+    "unknown-feature": (INFO, "an agents directory needs a feature that this program cannot write"),
+    "bad-settings": (ERROR, "settings.toml cannot be read, or sets what there is not"),
+    "unknown-setting": (INFO, "settings.toml sets what this program does not know"),
+    "unsafe-path": (ERROR, "a link, a FIFO or another oddity stands in place of a file or folder"),
+    "wide-mode": (WARNING, "other users may read or change a file or folder"),
+    "leftover": (INFO, "a writer that died left a temporary file"),
+    "foreign-entry": (INFO, "an entry in agents/, routes/ or slots/ does not belong there"),
+    "missing": (WARNING, "a file that belongs here is not there, but can be made again"),
+    "no-log": (ERROR, "an agent has no events.jsonl, and cannot be known"),
+    "first-event": (ERROR, "session.created does not stand at the beginning, or not only there"),
+    "id-differs": (ERROR, "the agent id inside is not the folder's"),
+    "session-id-differs": (ERROR, "not all of an agent's files name the same session"),
+    "illegal-transition": (ERROR, "a session went from one state to another that it cannot reach"),
+    "turn-order": (ERROR, "messages and turns do not follow each other as they must"),
+    "after-close": (ERROR, "a log goes on after its session's end with what cannot stand there"),
+    "spawn-order": (ERROR, "a spawned agent begins, ends or is dropped when it cannot"),
+    "outgoing-order": (ERROR, "an outgoing text is there twice, or delivered when it cannot be"),
+    "derived-differs": (ERROR, "a derived file is not what the log says"),
+    "derived-stale": (INFO, "a derived file is right, but older than the log"),
+    "workspace-differs": (ERROR, "captured files are not what their manifest says"),
+    "transcript-missing": (ERROR, "a raw transcript that was synced is not there"),
+    "transcript-differs": (ERROR, "a raw transcript does not begin with what was synced"),
+    "transcript-ahead": (INFO, "a raw transcript holds more than was recorded of it"),
+    "transcript-unlisted": (INFO, "a file among the transcripts was never recorded"),
 }
 
 
 class Finding(NamedTuple):
-    """One remark: where (byte offset and length within `file`), what, and why."""
+    """One remark about a file: its id, what is wrong, and where.
+
+    `line` counts from 1; `offset` and `length` are bytes within the file; `pointer` is a JSON
+    pointer into the value that stands there. What does not apply is None.
+    """
 
     id: str
     file: str
-    line: int | None
-    offset: int | None
-    length: int | None
     message: str
+    line: int | None = None
+    offset: int | None = None
+    length: int | None = None
+    pointer: str | None = None
 
     @property
     def severity(self) -> str:
         """`error`, `warning` or `info`, fixed per id."""
-        return KINDS[self.id][0]
+        return FINDINGS[self.id][0]
 
     @property
     def is_damage(self) -> bool:
-        """Whether it makes the exit code 3."""
+        """Whether it is more than a remark about undamaged input."""
         return self.severity != INFO
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that reports and `--json` output hold."""
+        """Return the object that reports and `--json` output hold (finding.schema.json)."""
         return {
             "id": self.id,
             "severity": self.severity,
@@ -90,11 +123,25 @@ class Finding(NamedTuple):
             "message": self.message,
         }
 
+    def as_problem(self) -> dict[str, Any]:
+        """Return one line of `validate --json` (problem.schema.json)."""
+        return {
+            "id": self.id,
+            "severity": self.severity,
+            "file": self.file,
+            "line": self.line,
+            "offset": self.offset,
+            "pointer": self.pointer,
+            "reason": self.message,
+        }
+
     def __str__(self) -> str:
-        """Render as compilers do: ``file:line: id: message (byte N)``."""
+        """Render as compilers do: ``file:line: id: message at /pointer (byte N)``, on one line."""
         place = self.file if self.line is None else f"{self.file}:{self.line}"
+        inside = f" at {self.pointer}" if self.pointer else ""
         where = "" if self.offset is None else f" (byte {self.offset})"
-        return f"{place}: {self.id}: {self.message}{where}"
+        # Names and keys may hold line feeds, and must not look like a finding of their own.
+        return f"{place}: {self.id}: {self.message}{inside}{where}".replace("\n", "\\n")
 
 
 # Kinds of rows and parts that a reader does not know: signs of a newer client.
@@ -161,5 +208,5 @@ class Drifts:
             client = f" (client {versions})" if versions else ""
             message = f"{label}: unknown, x {kind.count}{client}"
             yield Finding(
-                "drift", place["file"], place["line"], place["offset"], place["length"], message
+                "drift", place["file"], message, place["line"], place["offset"], place["length"]
             )

@@ -462,7 +462,7 @@ class LineFeed:
 
 def _oversize(file: str, line: int, offset: int, length: int, cap: int) -> Finding:
     message = f"the line has {length} bytes, the limit is {cap}"
-    return Finding("oversize", file, line, offset, length, message)
+    return Finding("oversize", file, message, line, offset, length)
 
 
 def _odd_line(
@@ -487,7 +487,7 @@ def _odd_line(
         finding, message = "torn-tail", "the last line is incomplete"
     tally.damaged += 1
     tally.recovered += len(objects)
-    report(Finding(finding, file, number, offset, len(data), message))
+    report(Finding(finding, file, message, number, offset, len(data)))
     for value, begin, length in objects:
         raw = data[begin : begin + length]
         yield Row(value, number, offset + begin, length, raw, salvaged=True, lossy=found.lossy)

@@ -162,10 +162,10 @@ class OpenCalls:
                     Finding(
                         "orphan-result",
                         source["file"],
+                        message,
                         source["line"],
                         source["offset"],
                         source["length"],
-                        message,
                     )
                 )
             elif handle != _ANSWERED:

@@ -113,9 +113,13 @@ def _doubt(parser: TranscriptParser, context: RowContext, why: str) -> None:
     """Remark on a prompt that may be the client's: a lost word would be worse."""
     source = context.source
     finding = Finding(
-        "doubtful-prompt", source["file"], source["line"], source["offset"], source["length"],
+        "doubtful-prompt",
+        source["file"],
         f"shown as a prompt: {why}",
-    )  # fmt: skip
+        source["line"],
+        source["offset"],
+        source["length"],
+    )
     parser.emitter.sink.finding(finding)
 
 

@@ -811,7 +811,7 @@ class TranscriptParser:
             self._mixed = True
             message = f"a row of session {session} stands among those of {self._home}"
             finding = Finding(
-                "mixed-sessions", self._file, row.line, row.offset, row.length, message
+                "mixed-sessions", self._file, message, row.line, row.offset, row.length
             )
             self._sink.finding(finding)
 

@@ -39,7 +39,7 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
             if transcript.role == "main":
                 raise
             # One subagent's file that the system refuses does not take the session with it.
-            sink.finding(Finding("unreadable", source.name, None, None, None, error.message))
+            sink.finding(Finding("unreadable", source.name, error.message))
             continue
         thread = None
         if transcript.role == "main":

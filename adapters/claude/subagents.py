@@ -325,9 +325,7 @@ class Subagents:
         for thread in self.threads.values():
             if thread.call is None and not thread.own and MAIN in self._sink.conversations:
                 message = f"subagent {thread.name} answers no call in this session"
-                self._sink.finding(
-                    Finding("orphan-subagent", thread.file, None, None, None, message)
-                )
+                self._sink.finding(Finding("orphan-subagent", thread.file, message))
 
     def _spread(self) -> None:
         """Give each call what rows elsewhere say about it."""

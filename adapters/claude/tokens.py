@@ -223,7 +223,7 @@ def compare(sink: BlockSink, file: str) -> None:
     if own is not None and is_beyond(own, rows):
         more = ", ".join(f"{own[name] - rows[name]} {what}" for name, what in _WORDS.items())
         message = f"the client counted more than the rows show: {more}"
-        sink.finding(Finding("unrecorded-usage", file, None, None, None, message))
+        sink.finding(Finding("unrecorded-usage", file, message))
 
 
 def _lineage(value: dict[str, Any], message: Any) -> int:

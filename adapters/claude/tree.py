@@ -208,7 +208,7 @@ class Tree:
                 ahead.append(entry)
                 continue
             message = f"parent {entry.parent} is not in the file; joined to the row before"
-            yield Finding("missing-parent", file, entry.line, entry.offset, entry.length, message)
+            yield Finding("missing-parent", file, message, entry.line, entry.offset, entry.length)
         # Only a parent further down can close a circle.
         parents = self._rows[::4]
         for entry in ahead:
@@ -216,7 +216,7 @@ class Tree:
         for entry in ahead:
             if _comes_back(parents, entry.row):
                 message = f"the row is its own ancestor through {entry.parent}"
-                yield Finding("parent-cycle", file, entry.line, entry.offset, entry.length, message)
+                yield Finding("parent-cycle", file, message, entry.line, entry.offset, entry.length)
 
     def _settle_roots(self) -> None:
         """Decide for each prompt without a parent whether it rewound to the very start.

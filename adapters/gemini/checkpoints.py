@@ -255,7 +255,7 @@ class ApiTurnWriter:
             row = turn.row
             why = f"no call has the id {call_id!r}"
             self._sink.finding(
-                Finding("orphan-result", self._file, row.line, row.offset, row.length, why)
+                Finding("orphan-result", self._file, why, row.line, row.offset, row.length)
             )
 
     def _add(self, kind: str, key: str, turn: ApiTurn, **fields: Any) -> int:
@@ -321,10 +321,10 @@ def read_checkpoint(transcript: Transcript, sink: ParseSink) -> None:
             tally.settle_parsed(row)
     writer.end()
     message = "a saved chat: without times, tokens, models and the ids of its messages"
-    sink.finding(Finding("last-resort", source.name, None, None, None, message))
+    sink.finding(Finding("last-resort", source.name, message))
     if not writer.visible:
         message = "the transcript holds no conversation"
-        sink.finding(Finding("no-messages", source.name, None, None, None, message))
+        sink.finding(Finding("no-messages", source.name, message))
     sink.use(MAIN, usage(0, 0, exact=False))
 
 
@@ -388,7 +388,7 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
                     sink.supersede(handle, "rewind")
             tally.settle_parsed(row)
     message = "prompts alone; no answers are kept here"
-    sink.finding(Finding("last-resort", source.name, None, None, None, message))
+    sink.finding(Finding("last-resort", source.name, message))
     sink.use(MAIN, usage(0, 0, exact=False))
 
 

@@ -553,7 +553,7 @@ def shared_ids(files: Iterable[tuple[str, str]]) -> dict[str, tuple[Finding]]:
     for name, session_id in files:
         bearers.setdefault(session_id, []).append(PurePath(name))
     return {
-        str(one): (Finding("shared-id", str(one), None, None, None, _message(one, others)),)
+        str(one): (Finding("shared-id", str(one), _message(one, others)),)
         for session_id, paths in bearers.items()
         if session_id and len(paths) > 1
         for one in paths
@@ -788,9 +788,7 @@ def needed(
         )
         for one in chosen.values()
     ]
-    return sessions, tuple(
-        Finding("skipped-file", name, None, None, None, message) for name in passed
-    )
+    return sessions, tuple(Finding("skipped-file", name, message) for name in passed)
 
 
 def _asked(document: ListDocument) -> list[set[str]]:

@@ -87,7 +87,7 @@ def document_rows(
     tally.lines += 1
     tally.damaged += 1
     line += data.count(b"\n", at, max(at, last))
-    report(Finding(why[0], file, line, last, len(data) - last, why[1]))
+    report(Finding(why[0], file, why[1], line, last, len(data) - last))
 
 
 def _survey(data: bytes, at: int = 0, begin: int | None = None) -> _Layout:
@@ -191,7 +191,7 @@ def element_rows(
     objects = [entry for entry in found.values if isinstance(entry[0], dict)]
     tally.damaged += 1
     tally.recovered += len(objects)
-    report(Finding(found.finding or "bad-json", file, line, offset, len(data), found.message))
+    report(Finding(found.finding or "bad-json", file, found.message, line, offset, len(data)))
     for value, begin, length in objects:
         yield Row(value, line, offset + begin, length, data, salvaged=True, lossy=found.lossy)
 
@@ -274,7 +274,7 @@ class ListDocument:
         tally.damaged += 1
         line += self.data.count(b"\n", at, max(at, last))
         kind = "half-document" if self.stop is None else "splice"
-        report(Finding(kind, file, line, last, len(self.data) - last, message))
+        report(Finding(kind, file, message, line, last, len(self.data) - last))
 
 
 def _name(key: bytes) -> str:

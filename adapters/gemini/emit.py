@@ -132,10 +132,10 @@ class Outputs:
                 Finding(
                     "unread-output",
                     source["file"],
+                    message,
                     source["line"],
                     source["offset"],
                     source["length"],
-                    message,
                 )
             )
             return None
@@ -581,10 +581,10 @@ class MessageWriter:
             Finding(
                 "orphan-result",
                 source["file"],
+                why,
                 source["line"],
                 source["offset"],
                 source["length"],
-                why,
             )
         )
 

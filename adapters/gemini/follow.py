@@ -293,7 +293,7 @@ class TailedThread(GeminiThread):
         yield from self.tell_bounds(end=True, final=True)
         if not self._visible and not self.is_copy:
             why = "the transcript holds no conversation"
-            self.sink.finding(Finding("no-messages", self.file, None, None, None, why))
+            self.sink.finding(Finding("no-messages", self.file, why))
         for doubt in self.doubts():
             self.sink.finding(doubt)
         total = no_usage()
@@ -540,7 +540,7 @@ class GeminiFollower:
                 thread.sink.conversation(thread.conversation, link=thread.link)
             if thread.child and thread.link.method == "none":
                 why = "no call that started this thread is known"
-                self._orphans.append(Finding("orphan-subagent", thread.file, None, None, None, why))
+                self._orphans.append(Finding("orphan-subagent", thread.file, why))
             yield from thread.finish()
         if self._main.snapshots is not None:
             yield from self._main.snapshots.finish()

@@ -146,7 +146,7 @@ def read_qwen(transcript: Transcript, sink: ParseSink) -> None:
                     sink.supersede(handle, "rewind")
     if not writer.visible:
         message = "the transcript holds no conversation"
-        sink.finding(Finding("no-messages", source.name, None, None, None, message))
+        sink.finding(Finding("no-messages", source.name, message))
 
 
 def _write(writer: ApiTurnWriter, row: Row, value: dict[str, Any], sink: ParseSink) -> int:
@@ -272,7 +272,7 @@ def _live_rows(links: dict[str, _Link], rows: int, file: str, sink: ParseSink) -
         return set(range(rows))  # no row names another: the order is all that there is
 
     def report(kind: str, row: Row, message: str) -> None:
-        sink.finding(Finding(kind, file, row.line, row.offset, row.length, message))
+        sink.finding(Finding(kind, file, message, row.line, row.offset, row.length))
 
     at = next(reversed(links), None)
     while at is not None:

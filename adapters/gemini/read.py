@@ -485,7 +485,7 @@ class ParsedThread(GeminiThread):
         self._sink.drifts.add(index.drifts)
         if not visible and not self.is_copy:
             why = "the transcript holds no conversation"
-            self._sink.finding(Finding("no-messages", self.file, None, None, None, why))
+            self._sink.finding(Finding("no-messages", self.file, why))
 
 
 def _run(handle: int) -> range:
@@ -525,7 +525,7 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
         sink.conversation(child.conversation, parent=parent, link=child.link)
         if child.link.method == "none":
             message = "no call that started this thread is known"
-            sink.finding(Finding("orphan-subagent", child.file, None, None, None, message))
+            sink.finding(Finding("orphan-subagent", child.file, message))
     for thread in threads:
         thread.write(sink, linked if thread is main else {})
     for thread in threads:

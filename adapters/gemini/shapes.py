@@ -385,7 +385,7 @@ def prompt_drafts(message: dict[str, Any], *, continues: bool = False) -> Iterat
 
 def doubtful(file: str, line: int, offset: int, length: int, why: str) -> Finding:
     """Remark on a text that is shown as a prompt."""
-    return Finding("doubtful-prompt", file, line, offset, length, f"shown as a prompt: {why}")
+    return Finding("doubtful-prompt", file, f"shown as a prompt: {why}", line, offset, length)
 
 
 def _injected(text: str, number: int, reason: str) -> BlockDraft:

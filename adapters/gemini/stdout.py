@@ -224,7 +224,7 @@ def read_report(transcript: Transcript, sink: ParseSink) -> None:
     except orjson.JSONDecodeError as problem:
         tally.damaged += 1
         message = f"the document ends before it is complete: {problem}"
-        sink.finding(Finding("half-document", source.name, 1, 0, len(data), message))
+        sink.finding(Finding("half-document", source.name, message, 1, 0, len(data)))
         return
     tally.parsed += 1
     session = text_of(dict_of(value).get("session_id"))

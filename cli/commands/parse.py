@@ -70,7 +70,7 @@ def _find(
 
     def remark(error: NotATranscript) -> None:
         kind = error.kind if error.kind in ("empty-file", "unreadable") else "skipped-file"
-        summary.remark(Finding(kind, error.file, None, None, None, error.message))
+        summary.remark(Finding(kind, error.file, error.message))
 
     files: list[Source] = []
     found: list[Found] = []

@@ -19,7 +19,7 @@ from agentsdir.formats.source import Source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.engine.validate.findings import Problem
+    from agentsdir.formats.findings import Finding
 
 
 def run(
@@ -69,12 +69,12 @@ def run(
     for operand in operands:
         wide = not paths if modes is None else modes
         try:
-            for problem in _problems(env, operand, tally, kind, modes=wide):
-                failed = failed or problem.fails
+            for finding in _findings(env, operand, tally, kind, modes=wide):
+                failed = failed or finding.is_damage
                 if as_json:
-                    print_json(env, problem.as_json())
+                    print_json(env, finding.as_problem())
                 else:
-                    print_text(env, f"{problem}\n")
+                    print_text(env, f"{finding}\n")
         except NothingToValidate as error:
             refused.append(error)
     env.stdout.flush()
@@ -86,13 +86,13 @@ def run(
     return Exit.FAILED if failed else Exit.OK
 
 
-def _problems(
+def _findings(
     env: Environment, operand: str, tally: Tally, kind: str, *, modes: bool
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     if operand == "-":
         return validate_source(Source.from_stream("-", env.stdin), tally, kind=kind)
     path = env.cwd / operand
-    # Problems are named as the person named the path.
+    # Findings are named as the person named the path.
     name = str(Path(operand))
     return validate_path(path, name, tally, kind=kind, modes=modes)
 

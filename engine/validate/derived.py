@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from agentsdir.engine.validate.findings import (
     NOTHING,
     Piece,
-    Problem,
     breaches,
     decode,
     difference,
     from_refusal,
 )
 from agentsdir.formats.errors import Invalid, NotRecorded
+from agentsdir.formats.findings import Finding
 from agentsdir.formats.rows import LINE_CAP, read_lines
 from agentsdir.formats.store import derived, locks
 from agentsdir.formats.store.agent import read_agent, without_live_tail
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
@@ -52,8 +51,8 @@ class Outcome(NamedTuple):
     pointer: str | None = None
 
 
-def read_document(path: Path, name: str, problems: list[Problem]) -> Piece | None:
-    """Return a document's bytes, or None with the reason among `problems`.
+def read_document(path: Path, name: str, findings: list[Finding]) -> Piece | None:
+    """Return a document's bytes, or None with the reason among `findings`.
 
     Raises `FileNotFoundError`.
     """
@@ -61,10 +60,10 @@ def read_document(path: Path, name: str, problems: list[Problem]) -> Piece | Non
         with os.fdopen(open_plain(path), "rb") as stream:
             data = stream.read(LINE_CAP + 1)
     except (Invalid, NotRecorded) as error:
-        problems.append(from_refusal(error, name))
+        findings.append(from_refusal(error, name))
         return None
     if len(data) > LINE_CAP:
-        problems.append(Problem("oversize", name, f"the document has over {LINE_CAP} bytes"))
+        findings.append(Finding("oversize", name, f"the document has over {LINE_CAP} bytes"))
         return None
     return Piece(name, 1, 0, data)
 
@@ -88,7 +87,7 @@ class DocumentCheck:
         *,
         reads: bool = True,
     ) -> None:
-        self.problems: list[Problem] = []
+        self.findings: list[Finding] = []
         self._make = make
         self._events = events
         self._wanted: dict[str, Any] | None = None
@@ -97,13 +96,13 @@ class DocumentCheck:
         self.exists = True
         self.piece: Piece | None = None
         try:
-            self.piece = read_document(path, name, self.problems) if reads else None
+            self.piece = read_document(path, name, self.findings) if reads else None
         except FileNotFoundError:
             self.exists = False
         if self.piece is not None:
-            self.value = decode(self.piece, self.problems, document=True)
+            self.value = decode(self.piece, self.findings, document=True)
             if self.value is not NOTHING:
-                self.problems += breaches(kind, self.value, self.piece)
+                self.findings += breaches(kind, self.value, self.piece)
 
     def follow(self, record: Record | None, state: AgentState) -> None:
         """Take note of what the file must be after a line of the log."""
@@ -112,26 +111,26 @@ class DocumentCheck:
                 self._was_right = True
             self._wanted = self._make(state)
 
-    def compare(self) -> Iterator[Problem]:
+    def compare(self) -> Iterator[Finding]:
         """Yield how the file differs from the log, at its end."""
         # A breach of the schema is said already, and is more to the point than a difference.
-        if self._wanted is None or self.piece is None or self.problems:
+        if self._wanted is None or self.piece is None or self.findings:
             return
         found = difference(self._wanted, self.value)
         if found is None:
             return
         if self._was_right:
-            yield Problem("derived-stale", self.piece.file, LOG_WENT_ON)
+            yield Finding("derived-stale", self.piece.file, LOG_WENT_ON)
             return
         pointer, reason = found
-        yield self.piece.problem("derived-differs", reason, pointer)
+        yield self.piece.finding("derived-differs", reason, pointer)
 
     def outcome(self, state: AgentState) -> Outcome:
         """Say what the file is beside the log, whose fold is `state`; to the byte."""
         if not self.exists:
             return Outcome("missing", REMADE)
         if self.piece is None or self.value is NOTHING:
-            why = self.problems[0].reason if self.problems else "a link leads to it"
+            why = self.findings[0].message if self.findings else "a link leads to it"
             return Outcome("unreadable", why)
         wanted = self._make(state)
         if self.piece.data == derived.encode_document(wanted):
@@ -164,17 +163,17 @@ class StateCheck(DocumentCheck):
             self._found = difference(derived.state_document(state), self.value)
             self._was_right = self._found is None
 
-    def compare_at(self, end: int) -> Iterator[Problem]:
+    def compare_at(self, end: int) -> Iterator[Finding]:
         """Yield how the file differs from the log, whose last complete line ends at byte `end`."""
-        if self.piece is None or self.log_size is None or self.problems:
+        if self.piece is None or self.log_size is None or self.findings:
             return
         if not self._seen and self.log_size < end:
             reason = f"no record of the log ends at byte {self.log_size}"
-            yield self.piece.problem("derived-differs", reason, "/logSize")
+            yield self.piece.finding("derived-differs", reason, "/logSize")
         elif self._found is not None:
-            yield self.piece.problem("derived-differs", self._found[1], self._found[0])
+            yield self.piece.finding("derived-differs", self._found[1], self._found[0])
         elif self._seen and self.log_size < end:
-            yield Problem("derived-stale", self.piece.file, LOG_WENT_ON)
+            yield Finding("derived-stale", self.piece.file, LOG_WENT_ON)
 
     def outcome(self, state: AgentState) -> Outcome:
         """Say what the file is beside the log; where it names a byte, beside the log up to it."""
@@ -190,7 +189,7 @@ class HistoryCheck:
     """history.jsonl, read line by line beside the log that it is made of."""
 
     def __init__(self, path: Path, name: str) -> None:
-        self.problems: list[Problem] = []
+        self.findings: list[Finding] = []
         self.exists = True
         self.outcome = Outcome("same")
         self._name = name
@@ -204,7 +203,7 @@ class HistoryCheck:
             self.exists = False
             self.outcome = Outcome("missing", REMADE)
         except (Invalid, NotRecorded) as error:
-            self.problems.append(from_refusal(error, name))
+            self.findings.append(from_refusal(error, name))
             self.outcome = Outcome("unreadable", error.message)
         if self._stream is not None:
             self._lines = self._read(self._stream)
@@ -217,15 +216,15 @@ class HistoryCheck:
                 return
             if data is None:
                 reason = f"the line has {length} bytes, the limit is {LINE_CAP}"
-                self.problems.append(Problem("oversize", self._name, reason, number, offset))
+                self.findings.append(Finding("oversize", self._name, reason, number, offset))
             elif not data.endswith(b"\n"):
                 # Appended without fsync: a cut here is what the next writer mends.
-                self.problems.append(Problem("derived-stale", self._name, CUT, number, offset))
+                self.findings.append(Finding("derived-stale", self._name, CUT, number, offset))
                 self._cut = data
             else:
                 yield Piece(self._name, number, offset, data)
 
-    def follow(self, record: Record) -> Iterator[Problem]:
+    def follow(self, record: Record) -> Iterator[Finding]:
         """Compare the next line with what a record adds to history."""
         wanted = derived.history_line(record)
         if not wanted or not self._compares or self._stream is None:
@@ -234,7 +233,7 @@ class HistoryCheck:
         if piece is None:
             self._compares = False
             reason = f"it ends before event {record.seq}"
-            self.problems.append(Problem("derived-stale", self._name, reason))
+            self.findings.append(Finding("derived-stale", self._name, reason))
             begins = wanted.startswith(self._cut)
             self._say(Outcome("stale", reason) if begins else Outcome("differs", CUT))
         elif piece.data != wanted:
@@ -245,39 +244,39 @@ class HistoryCheck:
         if self.outcome.status == "same":
             self.outcome = outcome
 
-    def _differs(self, piece: Piece, wanted: bytes, seq: int) -> Iterator[Problem]:
-        problems: list[Problem] = []
-        value = _check_line(piece, problems)
-        yield from problems
+    def _differs(self, piece: Piece, wanted: bytes, seq: int) -> Iterator[Finding]:
+        findings: list[Finding] = []
+        value = _check_line(piece, findings)
+        yield from findings
         where = f"line {piece.line}, event {seq}: "
         if value is NOTHING:
             self._compares = False
-            self._say(Outcome("differs", where + problems[0].reason))
+            self._say(Outcome("differs", where + findings[0].message))
             return
         right = decode(Piece("", 1, 0, wanted), [], document=False)
         if found := difference(right, value):
             self._compares = False
             self._say(_differs(found, where))
-            if not problems:
+            if not findings:
                 reason = f"event {seq}: it {found[1]}"
-                yield piece.problem("derived-differs", reason, found[0])
+                yield piece.finding("derived-differs", reason, found[0])
         else:
             self._say(Outcome("differs", where + SAME_VALUE))
 
-    def finish(self, *, sound: bool) -> Iterator[Problem]:
+    def finish(self, *, sound: bool) -> Iterator[Finding]:
         """Check the lines that nothing was compared with."""
         reason = "the log has nothing that this line could come from"
         for piece in self._lines:
             if sound and self._compares:
-                yield piece.problem("derived-differs", reason)
+                yield piece.finding("derived-differs", reason)
                 self._compares = False
             self._say(Outcome("differs", f"line {piece.line}: {reason}"))
-            problems: list[Problem] = []
-            _check_line(piece, problems)
-            yield from problems
+            findings: list[Finding] = []
+            _check_line(piece, findings)
+            yield from findings
         if self._cut:
             self._say(Outcome("differs", f"{CUT}: {reason}"))
-        yield from self.problems
+        yield from self.findings
 
     def close(self) -> None:
         """Close the file."""
@@ -285,10 +284,10 @@ class HistoryCheck:
             self._stream.close()
 
 
-def _check_line(piece: Piece, problems: list[Problem]) -> Any:
-    value = decode(piece, problems, document=False)
+def _check_line(piece: Piece, findings: list[Finding]) -> Any:
+    value = decode(piece, findings, document=False)
     if value is not NOTHING:
-        problems += breaches("history-entry", value, piece)
+        findings += breaches("history-entry", value, piece)
     return value
 
 
@@ -296,7 +295,7 @@ class DerivedFiles:
     """The derived files of one agent, beside its log as that is folded.
 
     Args:
-        called: returns what problems call a file.
+        called: returns what findings call a file.
     """
 
     def __init__(self, paths: AgentPaths, called: Callable[[str], str]) -> None:
@@ -326,7 +325,7 @@ class DerivedFiles:
         """All but history.jsonl."""
         return (self.descriptor, self.session, self.state, self.manifest)
 
-    def follow(self, record: Record | None, state: AgentState) -> Iterator[Problem]:
+    def follow(self, record: Record | None, state: AgentState) -> Iterator[Finding]:
         """Take note of a line of the log; `state` is the fold as far as that."""
         if record is not None:
             yield from self.history.follow(record)
@@ -406,12 +405,12 @@ def _compare(paths: AgentPaths) -> tuple[list[Compared], list[Finding]]:
     files = DerivedFiles(paths, str)
 
     def follow(state: AgentState, record: Record | None) -> None:
-        for _problem in files.follow(record, state):
+        for _finding in files.follow(record, state):
             pass  # `validate` is who tells of these
 
     try:
         reading = read_agent(paths, whole=True, follow=follow)
-        for _problem in files.history.finish(sound=True):
+        for _finding in files.history.finish(sound=True):
             pass
         outcomes = files.outcomes(reading.state)
     finally:

@@ -17,7 +17,6 @@ from agentsdir.engine.validate.derived import REMADE, DerivedFiles, read_documen
 from agentsdir.engine.validate.findings import (
     NOTHING,
     Piece,
-    Problem,
     breaches,
     decode,
     difference,
@@ -28,6 +27,7 @@ from agentsdir.engine.validate.findings import (
 from agentsdir.engine.validate.log import LogCheck
 from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, UnsafePath
+from agentsdir.formats.findings import Finding
 from agentsdir.formats.rows import LINE_CAP, read_lines
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import derived, locks, workspace
@@ -75,20 +75,20 @@ class Tally:
         self.agents = 0
 
 
-def check_entry(path: Path, name: str, *, modes: bool, folder: bool) -> Iterator[Problem]:
+def check_entry(path: Path, name: str, *, modes: bool, folder: bool) -> Iterator[Finding]:
     """Check what stands at `path` itself: its type, and (if `modes`) who may read it."""
     status = path.lstat()
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(status.st_mode):
         wanted = "folder" if folder else "regular file"
         kind = "link" if stat.S_ISLNK(status.st_mode) else "other thing"
-        yield Problem("unsafe-path", name, f"a {kind} stands in place of a {wanted}")
+        yield Finding("unsafe-path", name, f"a {kind} stands in place of a {wanted}")
     elif modes and stat.S_IMODE(status.st_mode) & 0o077:
         wanted, mode = ("0700" if folder else "0600"), stat.S_IMODE(status.st_mode)
-        yield Problem("wide-mode", name, f"the mode is {mode:04o}, not {wanted}")
+        yield Finding("wide-mode", name, f"the mode is {mode:04o}, not {wanted}")
 
 
 class AgentCheck:
-    """Checks one agent; `name` is what problems call its folder."""
+    """Checks one agent; `name` is what findings call its folder."""
 
     def __init__(self, paths: AgentPaths, name: str, tally: Tally, *, modes: bool) -> None:
         self._paths = paths
@@ -98,25 +98,25 @@ class AgentCheck:
         self._stored: dict[str, Path] = {}
         self._derived = DerivedFiles(paths, self._in)
 
-    def run(self) -> Iterator[Problem]:
-        """Yield every problem of the agent. Raises `OSError` where the system refuses a folder."""
+    def run(self) -> Iterator[Finding]:
+        """Yield every finding of the agent. Raises `OSError` where the system refuses a folder."""
         self._tally.agents += 1
         odd: set[str] = set()
         try:
-            for problem in self._all():
+            for finding in self._all():
                 # Whoever tries to read an oddity meets it again.
-                if problem.id != "unsafe-path" or problem.file not in odd:
-                    yield problem
-                if problem.id == "unsafe-path":
-                    odd.add(problem.file)
+                if finding.id != "unsafe-path" or finding.file not in odd:
+                    yield finding
+                if finding.id == "unsafe-path":
+                    odd.add(finding.file)
         finally:
             self._derived.close()
 
-    def _all(self) -> Iterator[Problem]:
+    def _all(self) -> Iterator[Finding]:
         yield from self._entries()
         files = self._derived
         for document in files.documents:
-            yield from document.problems
+            yield from document.findings
         log = LogCheck(self._paths.log, self._in("events.jsonl"), self._is_held, self._follow)
         try:
             yield from log.run()
@@ -124,7 +124,7 @@ class AgentCheck:
             if not self._paths.folder.exists():  # removed while we looked
                 return
             log.sound = False
-            yield Problem("no-log", self._name, "there is no events.jsonl")
+            yield Finding("no-log", self._name, "there is no events.jsonl")
         yield from files.history.finish(sound=log.sound)
         yield from self._missing(log.state)
         self._tally.files += 1 + files.history.exists + sum(one.exists for one in files.documents)
@@ -142,12 +142,12 @@ class AgentCheck:
     def _is_held(self) -> bool:
         return locks.is_held(self._paths.turn) or locks.is_held(self._paths.lock)
 
-    def _entries(self) -> Iterator[Problem]:
+    def _entries(self) -> Iterator[Finding]:
         yield from check_entry(self._paths.folder, self._name, modes=self._modes, folder=True)
         for entry in _sorted(self._paths.folder):
             path, name = Path(entry.path), self._in(entry.name)
             if entry.name.startswith(TEMPORARY):
-                yield Problem("leftover", name, "a writer that died left it; nothing needs it")
+                yield Finding("leftover", name, "a writer that died left it; nothing needs it")
             elif entry.name in FOLDERS:
                 yield from check_entry(path, name, modes=self._modes, folder=True)
                 if entry.name == "transcripts" and not path.is_symlink() and path.is_dir():
@@ -155,7 +155,7 @@ class AgentCheck:
             elif entry.name in FILES or not entry.is_dir(follow_symlinks=False):
                 yield from check_entry(path, name, modes=self._modes, folder=False)
 
-    def _tree(self, top: Path) -> Iterator[Problem]:
+    def _tree(self, top: Path) -> Iterator[Finding]:
         """Check the entries below transcripts/, and collect the files; links are not followed."""
         # A list of open folders, since whoever nests them deeper than Python calls is hostile.
         folders = [("", iter(_sorted(top)))]
@@ -169,7 +169,7 @@ class AgentCheck:
             path, name = Path(entry.path), self._in(f"transcripts/{native}")
             is_folder = entry.is_dir(follow_symlinks=False)
             if entry.name.startswith(TEMPORARY):
-                yield Problem("leftover", name, "a writer that died left it; nothing needs it")
+                yield Finding("leftover", name, "a writer that died left it; nothing needs it")
                 continue
             yield from check_entry(path, name, modes=self._modes, folder=is_folder)
             if is_folder:
@@ -177,11 +177,11 @@ class AgentCheck:
             elif entry.is_file(follow_symlinks=False) and native != "manifest.json":
                 self._stored[native] = path
 
-    def _follow(self, record: Record, log: LogCheck) -> Iterator[Problem]:
+    def _follow(self, record: Record, log: LogCheck) -> Iterator[Finding]:
         assert log.state is not None
         yield from self._derived.follow(record, log.state)
 
-    def _missing(self, state: AgentState | None) -> Iterator[Problem]:
+    def _missing(self, state: AgentState | None) -> Iterator[Finding]:
         files = self._derived
         wanted = {
             "descriptor.json": files.descriptor.exists,
@@ -193,30 +193,32 @@ class AgentCheck:
             wanted[derived.MANIFEST] = files.manifest.exists
         for name, exists in wanted.items():
             if not exists and self._paths.folder.exists():  # else removed while we looked
-                yield Problem("missing", self._in(name), REMADE)
+                yield Finding("missing", self._in(name), REMADE)
 
-    def _identity(self, state: AgentState) -> Iterator[Problem]:
+    def _identity(self, state: AgentState) -> Iterator[Finding]:
         """Check that folder, log, descriptor and session record speak of the same agent."""
         folder = self._paths.id
         if state.agent_id != folder:
             reason = f"the first event says agent {state.agent_id}, the folder {folder}"
-            yield Problem("id-differs", self._in("events.jsonl"), reason, 1, 0, "/data/agent_id")
+            yield Finding(
+                "id-differs", self._in("events.jsonl"), reason, 1, 0, pointer="/data/agent_id"
+            )
         descriptor, piece = self._derived.descriptor.value, self._derived.descriptor.piece
         if piece is not None and isinstance(descriptor, dict):
             if found := difference(state.descriptor, descriptor):
-                yield piece.problem("descriptor-differs", f"it {found[1]}", found[0])
+                yield piece.finding("descriptor-differs", f"it {found[1]}", found[0])
             if descriptor.get("type") == "subagent" and descriptor.get("id") != folder:
-                yield piece.problem("id-differs", f"the folder is {folder}", "/id")
+                yield piece.finding("id-differs", f"the folder is {folder}", "/id")
         record = self._derived.session
         session, piece = record.value, record.piece
         if piece is not None and isinstance(session, dict) and session.get("id"):
-            if session["id"] == state.session.id or record.problems:
+            if session["id"] == state.session.id or record.findings:
                 return
             reason = f"the log says {state.session.id}"
-            record.problems.append(piece.problem("session-id-differs", reason, "/id"))
-            yield record.problems[-1]
+            record.findings.append(piece.finding("session-id-differs", reason, "/id"))
+            yield record.findings[-1]
 
-    def _comparisons(self, log: LogCheck) -> Iterator[Problem]:
+    def _comparisons(self, log: LogCheck) -> Iterator[Finding]:
         if not log.records:
             return
         files, end = self._derived, log.position.size
@@ -224,7 +226,7 @@ class AgentCheck:
         ahead = seen is not None and files.state.piece is not None and seen > end
         if ahead and not self._is_held():
             reason = f"state.json was made of {seen} bytes of the log, which has {end} whole ones"
-            yield Problem("log-shorter", self._in("events.jsonl"), reason)
+            yield Finding("log-shorter", self._in("events.jsonl"), reason)
             return
         if not log.sound or self._is_held():
             return
@@ -232,7 +234,7 @@ class AgentCheck:
         yield from files.manifest.compare()
         yield from files.state.compare_at(end)
 
-    def _transcripts(self, state: AgentState) -> Iterator[Problem]:
+    def _transcripts(self, state: AgentState) -> Iterator[Finding]:
         for native, entry in sorted(state.transcripts.items()):
             name = self._in(f"transcripts/{native}")
             path = self._stored.pop(native, None)
@@ -242,7 +244,7 @@ class AgentCheck:
                 yield from_refusal(error, name)
                 continue
             if path is None:
-                yield Problem("transcript-missing", name, "it was synced, and is not there")
+                yield Finding("transcript-missing", name, "it was synced, and is not there")
                 continue
             self._tally.files += 1
             if type(entry["size"]) is int:
@@ -250,18 +252,18 @@ class AgentCheck:
         for native in sorted(self._stored):
             name = self._in(f"transcripts/{native}")
             if not self._is_held():
-                yield Problem("transcript-unlisted", name, "no event of the log names it")
+                yield Finding("transcript-unlisted", name, "no event of the log names it")
 
-    def _captured(self) -> Iterator[Problem]:
+    def _captured(self) -> Iterator[Finding]:
         folder = self._paths.workspace
         if folder.is_symlink() or not folder.is_dir():
             return
         try:
             workspace.stored_files(self._paths)
         except Invalid as error:
-            yield Problem("workspace-differs", self._in("workspace"), error.message)
+            yield Finding("workspace-differs", self._in("workspace"), error.message)
 
-    def _transcript(self, path: Path, name: str, size: int, digest: str) -> Iterator[Problem]:
+    def _transcript(self, path: Path, name: str, size: int, digest: str) -> Iterator[Finding]:
         try:
             length, found = _measure(path, size)
         except (Invalid, NotRecorded) as error:
@@ -269,13 +271,13 @@ class AgentCheck:
             return
         if length < size:
             reason = f"it has {length} bytes, and {size} were synced"
-            yield Problem("transcript-differs", name, reason, offset=length)
+            yield Finding("transcript-differs", name, reason, offset=length)
         elif found != digest:
             reason = f"the SHA-256 of its first {size} bytes is {found[:16]}…, not {digest[:16]}…"
-            yield Problem("transcript-differs", name, reason)
+            yield Finding("transcript-differs", name, reason)
         elif length > size and not self._is_held():
             reason = f"{length - size} bytes came after the last sync"
-            yield Problem("transcript-ahead", name, reason, offset=size)
+            yield Finding("transcript-ahead", name, reason, offset=size)
 
 
 def _sorted(folder: Path) -> list[os.DirEntry[str]]:
@@ -303,8 +305,8 @@ _ROUTE = re.compile(r"[0-9a-f]{32}\.json")
 INDEXES = ("routes", "slots")
 
 
-def check_indexes(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
-    """Yield the problems of both folders; one that is not there is none."""
+def check_indexes(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[Finding]:
+    """Yield the findings of both folders; one that is not there is none."""
     for folder, check in ((layout.routes, _route), (layout.slots, _slot)):
         if folder.is_symlink() or not folder.is_dir():
             continue
@@ -313,34 +315,34 @@ def check_indexes(layout: Layout, name: str, tally: Tally, *, modes: bool) -> It
         for entry in found:
             inside = f"{name}/{folder.name}/{entry}"
             if entry.startswith(TEMPORARY):
-                yield Problem("leftover", inside, "a writer that died left it; nothing needs it")
+                yield Finding("leftover", inside, "a writer that died left it; nothing needs it")
                 continue
-            problems = [*check_entry(folder / entry, inside, modes=modes, folder=False)]
-            if not any(problem.id == "unsafe-path" for problem in problems):
-                problems += check(layout, folder / entry, inside, tally)
-            yield from problems
+            findings = [*check_entry(folder / entry, inside, modes=modes, folder=False)]
+            if not any(finding.id == "unsafe-path" for finding in findings):
+                findings += check(layout, folder / entry, inside, tally)
+            yield from findings
 
 
-def _route(layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Problem]:
+def _route(layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Finding]:
     if _ROUTE.fullmatch(path.name) is None:
-        yield Problem("foreign-entry", name, "its name is no route's")
+        yield Finding("foreign-entry", name, "its name is no route's")
         return
-    problems: list[Problem] = []
-    piece = read_document(path, name, problems)
-    value = NOTHING if piece is None else decode(piece, problems, document=True)
+    findings: list[Finding] = []
+    piece = read_document(path, name, findings)
+    value = NOTHING if piece is None else decode(piece, findings, document=True)
     if piece is not None and value is not NOTHING:
         tally.files += 1
         tally.records += 1
-        problems += breaches("route", value, piece)
-    yield from problems
-    if value is NOTHING or any(problem.fails for problem in problems):
+        findings += breaches("route", value, piece)
+    yield from findings
+    if value is NOTHING or any(finding.is_damage for finding in findings):
         return
     key = value["key"]
     if not _is_named_by(layout, key, path):
-        yield Problem("derived-differs", name, "its name is not the one of its key")
+        yield Finding("derived-differs", name, "its name is not the one of its key")
     elif not _is_so(layout, value["agentId"], lambda state: lookup.holds(state, key)):
         reason = f"agent {value['agentId']} is not, or no longer, {lookup.says(key)}"
-        yield Problem("derived-stale", name, reason)
+        yield Finding("derived-stale", name, reason)
 
 
 def _is_named_by(layout: Layout, key: lookup.Key, path: Path) -> bool:
@@ -350,22 +352,22 @@ def _is_named_by(layout: Layout, key: lookup.Key, path: Path) -> bool:
         return False
 
 
-def _slot(_layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Problem]:
+def _slot(_layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Finding]:
     # Whether an entry counts, the agent's log says: one that does not is no remark.
     if path.name == ".lock":
         return
     if not ids.is_agent_id(path.name):
-        yield Problem("foreign-entry", name, "its name is no agent id")
+        yield Finding("foreign-entry", name, "its name is no agent id")
         return
-    problems: list[Problem] = []
-    piece = read_document(path, name, problems)
-    yield from problems
+    findings: list[Finding] = []
+    piece = read_document(path, name, findings)
+    yield from findings
     if piece is None:
         return
     tally.files += 1
     said = piece.data.decode(errors="replace").strip()
     if said and not is_rfc3339(said):  # empty while the session has not been released yet
-        yield Problem("derived-differs", name, "it holds no time")
+        yield Finding("derived-differs", name, "it holds no time")
 
 
 def _is_so(layout: Layout, agent_id: str, wanted: Callable[[AgentState], bool]) -> bool:
@@ -377,7 +379,7 @@ def _is_so(layout: Layout, agent_id: str, wanted: Callable[[AgentState], bool]) 
 
 # `validate`: which files there are below a path, and what each must be (SPEC.md, "Damage").
 #
-# Content never raises: whatever is wrong with it is a `Problem`. Memory is bounded by a line, or by
+# Content never raises: whatever is wrong with it is a `Finding`. Memory is bounded by a line, or by
 # a document.
 
 __all__ = ["Tally", "validate", "validate_path", "validate_source"]
@@ -402,8 +404,8 @@ class NothingToValidate(Invalid):
     kind = "nothing-to-validate"
 
 
-def validate(paths: Iterable[Path], tally: Tally | None = None) -> Iterator[Problem]:
-    """Yield the problems of everything below each of `paths`.
+def validate(paths: Iterable[Path], tally: Tally | None = None) -> Iterator[Finding]:
+    """Yield the findings of everything below each of `paths`.
 
     Raises `NothingToValidate` for a path that holds nothing of this format.
     """
@@ -413,11 +415,11 @@ def validate(paths: Iterable[Path], tally: Tally | None = None) -> Iterator[Prob
 
 def validate_path(
     path: Path, name: str, tally: Tally, *, kind: str = "", modes: bool = False
-) -> Iterator[Problem]:
-    """Yield the problems of an agents directory, an agent's folder, a file, or a folder of these.
+) -> Iterator[Finding]:
+    """Yield the findings of an agents directory, an agent's folder, a file, or a folder of these.
 
     Args:
-        name: what problems call `path`.
+        name: what findings call `path`.
         kind: the schema to hold a file to, instead of the one that its name or content tells.
         modes: whether to report permissions for other users; a copy, such as a checkout, has them.
 
@@ -437,8 +439,8 @@ def validate_path(
             )
 
 
-def validate_source(source: Source, tally: Tally, *, kind: str = "") -> Iterator[Problem]:
-    """Yield the problems of bytes without a name that says what they are.
+def validate_source(source: Source, tally: Tally, *, kind: str = "") -> Iterator[Finding]:
+    """Yield the findings of bytes without a name that says what they are.
 
     JSON Lines if the first line is JSON by itself, else one document. Raises `NothingToValidate`.
     """
@@ -460,32 +462,32 @@ def _is_agent(path: Path) -> bool:
     return (path / LOG).exists() or (path / "descriptor.json").is_file()
 
 
-def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
+def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[Finding]:
     known = True
     yield from check_entry(layout.root, name, modes=modes, folder=True)
     for entry in _sorted(layout.root):
         path, inside = Path(entry.path), f"{name}/{entry.name}"
         if entry.name.startswith(TEMPORARY):
-            yield Problem("leftover", inside, "a writer that died left it; nothing needs it")
+            yield Finding("leftover", inside, "a writer that died left it; nothing needs it")
         elif entry.name in ("agents", "archive", *INDEXES):
             yield from check_entry(path, inside, modes=modes, folder=True)
         elif entry.name in ("agentsdir.json", "settings.toml", ".lock", ".gitignore"):
             yield from check_entry(path, inside, modes=modes, folder=False)
     try:
-        problems: list[Problem] = []
-        piece = read_document(layout.document, f"{name}/agentsdir.json", problems)
+        findings: list[Finding] = []
+        piece = read_document(layout.document, f"{name}/agentsdir.json", findings)
     except FileNotFoundError:
-        yield Problem(
+        yield Finding(
             "missing", f"{name}/agentsdir.json", "it says that this is an agents directory"
         )
     else:
         if piece is not None:
             tally.files += 1
             tally.records += 1
-            value = decode(piece, problems, document=True)
-            problems += _version(value, piece)
-            known = not any(problem.id == "unknown-version" for problem in problems)
-        yield from problems
+            value = decode(piece, findings, document=True)
+            findings += _version(value, piece)
+            known = not any(finding.id == "unknown-version" for finding in findings)
+        yield from findings
     yield from _settings(layout, f"{name}/settings.toml", tally)
     for folder in (layout.agents, layout.archive):
         if known and not folder.is_symlink() and folder.is_dir():
@@ -494,7 +496,7 @@ def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[P
         yield from check_indexes(layout, name, tally, modes=modes)
 
 
-def _version(value: Any, piece: Piece) -> Iterator[Problem]:
+def _version(value: Any, piece: Piece) -> Iterator[Finding]:
     if value is NOTHING:
         return
     yield from breaches("agentsdir", value, piece)
@@ -502,14 +504,14 @@ def _version(value: Any, piece: Piece) -> Iterator[Problem]:
         return
     if value.get("format") == FORMAT and value.get("version") != VERSION:
         reason = f"this program knows version {VERSION}, and looks no further"
-        yield piece.problem("unknown-version", reason, "/version")
+        yield piece.finding("unknown-version", reason, "/version")
     features = value.get("features")
     for index, feature in enumerate(features if isinstance(features, list) else ()):
         reason = f"this program does not know {feature!r}, and would not write here"
-        yield piece.problem("unknown-feature", reason, f"/features/{index}")
+        yield piece.finding("unknown-feature", reason, f"/features/{index}")
 
 
-def _settings(layout: Layout, name: str, tally: Tally) -> Iterator[Problem]:
+def _settings(layout: Layout, name: str, tally: Tally) -> Iterator[Finding]:
     if not layout.settings.exists():
         return
     tally.files += 1
@@ -518,35 +520,35 @@ def _settings(layout: Layout, name: str, tally: Tally) -> Iterator[Problem]:
     except UnsafePath:
         return  # said of the entry already
     except Invalid as error:
-        yield Problem(error.kind, name, error.message)
+        yield Finding(error.kind, name, error.message)
     else:
         if said:
-            yield Problem("unknown-setting", name, f"it {said}")
+            yield Finding("unknown-setting", name, f"it {said}")
 
 
-def _agents(folder: Path, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
+def _agents(folder: Path, name: str, tally: Tally, *, modes: bool) -> Iterator[Finding]:
     for entry in _sorted(folder):
         inside = f"{name}/{entry.name}"
         if entry.name.startswith(TEMPORARY):
-            yield Problem("leftover", inside, "a writer that died left it; nothing needs it")
+            yield Finding("leftover", inside, "a writer that died left it; nothing needs it")
         elif not ids.is_agent_id(entry.name):
-            yield Problem("foreign-entry", inside, "its name is no agent id")
+            yield Finding("foreign-entry", inside, "its name is no agent id")
         elif not entry.is_dir(follow_symlinks=False):
             yield from check_entry(Path(entry.path), inside, modes=modes, folder=True)
         else:
             yield from _agent(Path(entry.path), entry.name, inside, tally, modes=modes)
 
 
-def _agent(path: Path, agent_id: str, name: str, tally: Tally, *, modes: bool) -> Iterator[Problem]:
+def _agent(path: Path, agent_id: str, name: str, tally: Tally, *, modes: bool) -> Iterator[Finding]:
     try:
         yield from AgentCheck(AgentPaths(path, agent_id), name, tally, modes=modes).run()
     except FileNotFoundError:
         return  # removed while we looked
     except OSError as error:  # one agent that cannot be read does not hide the others
-        yield Problem("unreadable", name, str(error.strerror))
+        yield Finding("unreadable", name, str(error.strerror))
 
 
-def _folder(path: Path, name: str, tally: Tally, *, modes: bool) -> Generator[Problem, None, bool]:
+def _folder(path: Path, name: str, tally: Tally, *, modes: bool) -> Generator[Finding, None, bool]:
     """Check what a folder of other things holds of this format; return whether there was any.
 
     Links are not followed, and files that are none of ours are passed over.
@@ -576,10 +578,10 @@ def _folder(path: Path, name: str, tally: Tally, *, modes: bool) -> Generator[Pr
     return found
 
 
-def _file(path: Path, name: str, tally: Tally, kind: str) -> Iterator[Problem]:
+def _file(path: Path, name: str, tally: Tally, kind: str) -> Iterator[Finding]:
     path = path.resolve()  # the person who named a link meant what it leads to
     if not path.is_file():
-        yield Problem("unsafe-path", name, "it is no regular file")
+        yield Finding("unsafe-path", name, "it is no regular file")
         return
     if path.name == LOG and not kind:
         log = LogCheck(path, name, _never)
@@ -591,9 +593,9 @@ def _file(path: Path, name: str, tally: Tally, kind: str) -> Iterator[Problem]:
     if path.suffix == ".jsonl":
         yield from _lines(Source(name, path=path), tally, kind)
     elif path.suffix == ".json":
-        problems: list[Problem] = []
-        piece = read_document(path, name, problems)
-        yield from problems
+        findings: list[Finding] = []
+        piece = read_document(path, name, findings)
+        yield from findings
         if piece is not None:
             yield from _document(piece, tally, kind)
     else:
@@ -604,25 +606,25 @@ def _never() -> bool:
     return False
 
 
-def _document(piece: Piece, tally: Tally, kind: str) -> Iterator[Problem]:
-    problems: list[Problem] = []
-    value = decode(piece, problems, document=True)
+def _document(piece: Piece, tally: Tally, kind: str) -> Iterator[Finding]:
+    findings: list[Finding] = []
+    value = decode(piece, findings, document=True)
     kind = kind or kind_of_document(value) or ""
     if not kind:
         raise NothingToValidate(
             f"{piece.file} is no document of this format"
             if value is not NOTHING
-            else f"{piece.file} is no JSON: {problems[0].reason}",
+            else f"{piece.file} is no JSON: {findings[0].message}",
             hint="--kind KIND says what it is meant to be",
         )
     tally.files += 1
-    yield from problems
+    yield from findings
     if value is not NOTHING:
         tally.records += 1
         yield from breaches(kind, value, piece)
 
 
-def _lines(source: Source, tally: Tally, kind: str) -> Iterator[Problem]:
+def _lines(source: Source, tally: Tally, kind: str) -> Iterator[Finding]:
     sniffed = set() if kind else _sniff(source)
     if not kind and not sniffed:
         raise NothingToValidate(
@@ -636,15 +638,15 @@ def _lines(source: Source, tally: Tally, kind: str) -> Iterator[Problem]:
         for number, offset, length, data in read_lines(stream):
             if data is None:
                 reason = f"the line has {length} bytes, the limit is {LINE_CAP}"
-                yield Problem("oversize", source.name, reason, number, offset)
+                yield Finding("oversize", source.name, reason, number, offset)
             elif _is_said(data):
                 yield from _line(Piece(source.name, number, offset, data), tally, kind)
 
 
-def _line(piece: Piece, tally: Tally, kind: str) -> Iterator[Problem]:
-    problems: list[Problem] = []
-    value = decode(piece, problems, document=False)
-    yield from problems
+def _line(piece: Piece, tally: Tally, kind: str) -> Iterator[Finding]:
+    findings: list[Finding] = []
+    value = decode(piece, findings, document=False)
+    yield from findings
     if value is NOTHING:
         return
     tally.records += 1
@@ -652,7 +654,7 @@ def _line(piece: Piece, tally: Tally, kind: str) -> Iterator[Problem]:
     if kind:
         yield from breaches(kind, value, piece)
     else:
-        yield piece.problem("unknown-kind", "it is no record, block or event of this format")
+        yield piece.finding("unknown-kind", "it is no record, block or event of this format")
 
 
 def _sniff(source: Source) -> set[str]:

@@ -9,105 +9,19 @@ import orjson
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import BLOCK_TYPES, EVENT_TYPES
 from agentsdir.formats.errors import UnsafePath
-from agentsdir.formats.findings import ERROR, INFO, KINDS, WARNING
+from agentsdir.formats.findings import Finding
 from agentsdir.formats.rows import salvage
 from agentsdir.schemas import check, places
 from agentsdir.schemas.violations import shown
 
 if TYPE_CHECKING:
     from agentsdir.formats.errors import Invalid, NotRecorded
-    from agentsdir.formats.findings import Finding
 
 
-# A problem, and the table of all it can be (docs/operations.md, "What `validate` finds").
-
-# id → (severity, meaning); the ids of readers' findings can be problems too.
-PROBLEMS: dict[str, tuple[str, str]] = {
-    "schema": (ERROR, "a value breaks the schema of its kind"),
-    "duplicate-key": (ERROR, "an object has the same key twice, and readers keep either"),
-    "big-integer": (ERROR, "an integer is beyond 2^53 - 1, and readers round it"),
-    "unknown-kind": (ERROR, "a line among records of this format is none of them"),
-    "unknown-version": (ERROR, "an agents directory is of another format or version"),
-    "unknown-feature": (INFO, "an agents directory needs a feature that this program cannot write"),
-    "bad-settings": (ERROR, "settings.toml cannot be read, or sets what there is not"),
-    "unknown-setting": (INFO, "settings.toml sets what this program does not know"),
-    "unsafe-path": (ERROR, "a link, a FIFO or another oddity stands in place of a file or folder"),
-    "wide-mode": (WARNING, "other users may read or change a file or folder"),
-    "leftover": (INFO, "a writer that died left a temporary file"),
-    "foreign-entry": (INFO, "an entry in agents/, routes/ or slots/ does not belong there"),
-    "missing": (WARNING, "a file that belongs here is not there, but can be made again"),
-    "no-log": (ERROR, "an agent has no events.jsonl, and cannot be known"),
-    "first-event": (ERROR, "session.created does not stand at the beginning, or not only there"),
-    "id-differs": (ERROR, "the agent id inside is not the folder's"),
-    "session-id-differs": (ERROR, "not all of an agent's files name the same session"),
-    "illegal-transition": (ERROR, "a session went from one state to another that it cannot reach"),
-    "turn-order": (ERROR, "messages and turns do not follow each other as they must"),
-    "after-close": (ERROR, "a log goes on after its session's end with what cannot stand there"),
-    "spawn-order": (ERROR, "a spawned agent begins, ends or is dropped when it cannot"),
-    "outgoing-order": (ERROR, "an outgoing text is there twice, or delivered when it cannot be"),
-    "derived-differs": (ERROR, "a derived file is not what the log says"),
-    "derived-stale": (INFO, "a derived file is right, but older than the log"),
-    "workspace-differs": (ERROR, "captured files are not what their manifest says"),
-    "transcript-missing": (ERROR, "a raw transcript that was synced is not there"),
-    "transcript-differs": (ERROR, "a raw transcript does not begin with what was synced"),
-    "transcript-ahead": (INFO, "a raw transcript holds more than was recorded of it"),
-    "transcript-unlisted": (INFO, "a file among the transcripts was never recorded"),
-}
-
-
-class Problem(NamedTuple):
-    """One breach or remark: file, line from 1, byte offset in the file, JSON pointer in the value.
-
-    What does not apply is None.
-    """
-
-    id: str
-    file: str
-    reason: str
-    line: int | None = None
-    offset: int | None = None
-    pointer: str | None = None
-
-    @property
-    def severity(self) -> str:
-        """`error`, `warning` or `info`, fixed per id."""
-        return (PROBLEMS.get(self.id) or KINDS[self.id])[0]
-
-    @property
-    def fails(self) -> bool:
-        """Whether it makes `validate` exit 1."""
-        return self.severity != INFO
-
-    def as_json(self) -> dict[str, Any]:
-        """Return one line of `validate --json`."""
-        return {
-            "id": self.id,
-            "severity": self.severity,
-            "file": self.file,
-            "line": self.line,
-            "offset": self.offset,
-            "pointer": self.pointer,
-            "reason": self.reason,
-        }
-
-    def __str__(self) -> str:
-        """Render as compilers do: ``file:line: id: reason at /pointer (byte N)``."""
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
-        inside = f" at {self.pointer}" if self.pointer else ""
-        where = "" if self.offset is None else f" (byte {self.offset})"
-        # Names and keys may hold line feeds, and must not look like a problem of their own.
-        return f"{place}: {self.id}: {self.reason}{inside}{where}".replace("\n", "\\n")
-
-
-def from_finding(finding: Finding) -> Problem:
-    """Return a reader's finding as a problem."""
-    return Problem(finding.id, finding.file, finding.message, finding.line, finding.offset)
-
-
-def from_refusal(error: Invalid | NotRecorded, file: str) -> Problem:
-    """Return why a file could not be opened as a problem."""
+def from_refusal(error: Invalid | NotRecorded, file: str) -> Finding:
+    """Return why a file could not be opened as a finding."""
     kind = "unsafe-path" if isinstance(error, UnsafePath) else "unreadable"
-    return Problem(kind, file, error.message)
+    return Finding(kind, file, error.message)
 
 
 # One JSON text, checked: is it JSON, does it survive any reader, does it keep its schema.
@@ -126,30 +40,30 @@ class Piece(NamedTuple):
     offset: int
     data: bytes
 
-    def problem(self, kind: str, reason: str, pointer: str = "") -> Problem:
-        """Return a problem with the value at `pointer`, placed at its line and byte."""
+    def finding(self, kind: str, reason: str, pointer: str = "") -> Finding:
+        """Return a finding with the value at `pointer`, placed at its line and byte."""
         # The whole value is where the text begins: a hostile text is not searched for it.
         begin = len(self.data) - len(self.data.lstrip(b" \t\r\n"))
         at = places.find(self.data, pointer) if pointer else begin
-        return self.problem_at(kind, reason, at, pointer)
+        return self.finding_at(kind, reason, at, pointer)
 
-    def problem_at(self, kind: str, reason: str, at: int, pointer: str = "") -> Problem:
-        """Return a problem placed at byte `at` of the text."""
+    def finding_at(self, kind: str, reason: str, at: int, pointer: str = "") -> Finding:
+        """Return a finding placed at byte `at` of the text."""
         line = self.line + self.data.count(b"\n", 0, at)
-        return Problem(kind, self.file, reason, line, self.offset + at, pointer or None)
+        return Finding(kind, self.file, reason, line, self.offset + at, pointer=pointer or None)
 
 
-def decode(piece: Piece, problems: list[Problem], *, document: bool) -> Any:
-    """Return the value of a piece, or `NOTHING` when it is no JSON; remarks go to `problems`."""
+def decode(piece: Piece, findings: list[Finding], *, document: bool) -> Any:
+    """Return the value of a piece, or `NOTHING` when it is no JSON; remarks go to `findings`."""
     try:
         value = orjson.loads(piece.data)
     except orjson.JSONDecodeError as error:
-        problems.append(_not_json(piece, error, document=document))
+        findings.append(_not_json(piece, error, document=document))
         return NOTHING
     brackets = piece.data.count(b"[") + piece.data.count(b"{")
     if brackets > jsontext.MAX_DEPTH and jsontext.deeper_than(value, jsontext.MAX_DEPTH):
         # Where the flaws of such a text stand is not worth the time that a search would take.
-        problems.append(piece.problem("too-deep", f"nests deeper than {jsontext.MAX_DEPTH} levels"))
+        findings.append(piece.finding("too-deep", f"nests deeper than {jsontext.MAX_DEPTH} levels"))
         return value
     if not _is_canonical(value, piece.data):
         for place in places.flaws(piece.data):
@@ -158,11 +72,11 @@ def decode(piece: Piece, problems: list[Problem], *, document: bool) -> Any:
                 if place.flaw == "duplicate-key"
                 else "the integer is beyond 2^53 - 1"
             )
-            problems.append(piece.problem_at(place.flaw, reason, place.offset, place.pointer))
+            findings.append(piece.finding_at(place.flaw, reason, place.offset, place.pointer))
     return value
 
 
-def breaches(kind: str, value: Any, piece: Piece) -> list[Problem]:
+def breaches(kind: str, value: Any, piece: Piece) -> list[Finding]:
     """Return what in a decoded value breaks the schema of `kind`."""
     violations = check(kind, value)
     if not violations:
@@ -171,7 +85,7 @@ def breaches(kind: str, value: Any, piece: Piece) -> list[Problem]:
     field = "event" if kind == "event" else "type"
     branch = value.get(field) if isinstance(value, dict) and kind in _BRANCHED else None
     label = f"{kind} {branch:.40}" if isinstance(branch, str) else kind
-    return [piece.problem("schema", f"{label}: {v.reason}", v.pointer) for v in violations]
+    return [piece.finding("schema", f"{label}: {v.reason}", v.pointer) for v in violations]
 
 
 def _is_canonical(value: Any, data: bytes) -> bool:
@@ -183,16 +97,16 @@ def _is_canonical(value: Any, data: bytes) -> bool:
         return False
 
 
-def _not_json(piece: Piece, error: orjson.JSONDecodeError, *, document: bool) -> Problem:
+def _not_json(piece: Piece, error: orjson.JSONDecodeError, *, document: bool) -> Finding:
     text = piece.data.decode(errors="replace")
     if document:
         ends = error.pos >= len(text.rstrip())
         at = len(text[: error.pos].encode())
         kind = "half-document" if ends and text.strip() else "bad-json"
-        return piece.problem_at(kind, f"not JSON: {error.msg}", min(at, len(piece.data)))
+        return piece.finding_at(kind, f"not JSON: {error.msg}", min(at, len(piece.data)))
     found = salvage(piece.data)
     kind = found.finding or "bad-json"
-    return Problem(kind, piece.file, found.message or "not JSON", piece.line, piece.offset)
+    return Finding(kind, piece.file, found.message or "not JSON", piece.line, piece.offset)
 
 
 def kind_of_line(value: Any) -> str | None:

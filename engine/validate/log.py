@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.engine.validate.findings import (
     Piece,
-    Problem,
     breaches,
     decode,
-    from_finding,
     from_refusal,
 )
 from agentsdir.formats.errors import Invalid, NotRecorded
+from agentsdir.formats.findings import Finding
 from agentsdir.formats.store import derived
 from agentsdir.formats.store.events import BROKEN, TURN_ENDS, apply, begin, breach_after_close
 from agentsdir.formats.store.log import Position, open_log, read_log
@@ -136,7 +135,7 @@ class LooseEnds:
         self._handed_out: dict[str, bool] = {}
 
     def breach(self, record: Record) -> tuple[str, str, str] | None:
-        """Return what is wrong with a record after those before it: problem, reason, pointer."""
+        """Return what is wrong with a record after those before it: finding, reason, pointer."""
         if record.event in _SPAWNING:
             child = str(record.data.get("child"))
             status = str(record.data.get("status", record.event))
@@ -178,7 +177,7 @@ class LogCheck:
     says after that is not what a writer knew, so nothing is compared with it.
 
     Args:
-        name: what problems call the file.
+        name: what findings call the file.
         held: tells whether a living writer may be in the middle of the last line.
         follow: called after each line that has a record, with the record, while all is sound.
     """
@@ -188,7 +187,7 @@ class LogCheck:
         path: Path,
         name: str,
         held: Callable[[], bool],
-        follow: Callable[[Record, LogCheck], Iterator[Problem]] | None = None,
+        follow: Callable[[Record, LogCheck], Iterator[Finding]] | None = None,
     ) -> None:
         self._path = path
         self._name = name
@@ -201,8 +200,8 @@ class LogCheck:
         self._turns = TurnCheck()
         self._loose_ends = LooseEnds()
 
-    def run(self) -> Iterator[Problem]:
-        """Yield the problems of the log, in its order. Raises `FileNotFoundError`."""
+    def run(self) -> Iterator[Finding]:
+        """Yield the findings of the log, in its order. Raises `FileNotFoundError`."""
         try:
             stream = open_log(self._path)
         except (Invalid, NotRecorded) as error:
@@ -214,16 +213,16 @@ class LogCheck:
                 yield from self._line(line, stream.fileno())
         if self.records == 0:
             self.sound = False
-            yield Problem("first-event", self._name, "the log holds no readable record")
+            yield Finding("first-event", self._name, "the log holds no readable record")
 
-    def _line(self, line: LogLine, descriptor: int) -> Iterator[Problem]:
+    def _line(self, line: LogLine, descriptor: int) -> Iterator[Finding]:
         for finding in line.findings:
             if finding.id == "torn-tail":
                 if not self._held():
-                    yield from_finding(finding)
+                    yield finding
                 return
             self.sound = False
-            yield from_finding(finding)
+            yield finding
         self.position = line.after
         if line.record is None:
             return
@@ -232,52 +231,52 @@ class LogCheck:
         if not line.findings or not _is_damaged(line):
             data = os.pread(descriptor, line.length, line.offset)
             piece = Piece(self._name, line.number, line.offset, data)
-            problems: list[Problem] = []
-            value = decode(piece, problems, document=False)
-            problems += breaches("event", value, piece)
-            broken = bool(problems)
-            yield from problems
+            findings: list[Finding] = []
+            value = decode(piece, findings, document=False)
+            findings += breaches("event", value, piece)
+            broken = bool(findings)
+            yield from findings
             yield from self._meaning(line.record, piece)
         yield from self._fold(line, broken=broken)
 
-    def _meaning(self, record: Record, piece: Piece) -> Iterator[Problem]:
+    def _meaning(self, record: Record, piece: Piece) -> Iterator[Finding]:
         """Check what a schema cannot say: the record among those before it."""
         state = self.state
         if state is None:
             if record.event != "session.created" and self.records == 1:
                 reason = f"the log begins with {record.event}, not with session.created"
-                yield piece.problem("first-event", reason, "/event")
+                yield piece.finding("first-event", reason, "/event")
             return
         if record.event == "session.created":
-            yield piece.problem("first-event", "a second session.created", "/event")
+            yield piece.finding("first-event", "a second session.created", "/event")
         if record.session_id != state.session.id:
             reason = f"the first event names session {state.session.id}"
-            yield piece.problem("session-id-differs", reason, "/session_id")
+            yield piece.finding("session-id-differs", reason, "/session_id")
         if record.event == "session.state":
             yield from self._transition(record.data, state.session.state, piece)
         if not self.sound:
             return  # after a loss the records that are left cannot follow each other
         if breach := self._turns.breach(record):
-            yield piece.problem("turn-order", *breach)
+            yield piece.finding("turn-order", *breach)
         if loose := self._loose_ends.breach(record):
-            yield piece.problem(*loose)
+            yield piece.finding(*loose)
         if late := breach_after_close(state, record.event, record.data):
-            yield piece.problem("after-close", late, "/event")
+            yield piece.finding("after-close", late, "/event")
 
     def _transition(
         self, data: dict[str, Any], now: SessionState, piece: Piece
-    ) -> Iterator[Problem]:
+    ) -> Iterator[Finding]:
         try:
             wanted = SessionState(data["to"])
         except (KeyError, ValueError):
             return  # the schema has said so
         if data.get("from") != now.value:
-            yield piece.problem("illegal-transition", f"the session was {now}", "/data/from")
+            yield piece.finding("illegal-transition", f"the session was {now}", "/data/from")
         if wanted not in TRANSITIONS[now]:
             reason = f"a session cannot go {now} → {wanted}"
-            yield piece.problem("illegal-transition", reason, "/data/to")
+            yield piece.finding("illegal-transition", reason, "/data/to")
 
-    def _fold(self, line: LogLine, *, broken: bool) -> Iterator[Problem]:
+    def _fold(self, line: LogLine, *, broken: bool) -> Iterator[Finding]:
         record = line.record
         assert record is not None
         try:
@@ -294,7 +293,7 @@ class LogCheck:
             self.sound = False
             if not broken:
                 reason = f"a {record.event} record lacks or mistypes {error}"
-                yield Problem("bad-data", self._name, reason, line.number, line.offset)
+                yield Finding("bad-data", self._name, reason, line.number, line.offset)
         if self.state is not None and self.sound and self._follow is not None:
             yield from self._follow(record, self)
 

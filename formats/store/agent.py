@@ -19,6 +19,7 @@ from agentsdir.formats.errors import (
     UnsafePath,
     UsageError,
 )
+from agentsdir.formats.findings import Finding
 from agentsdir.formats.store import derived, files, locks, log, transcripts
 from agentsdir.formats.store import transcripts as raw
 from agentsdir.formats.store.events import BROKEN, apply, begin, check_event
@@ -39,7 +40,6 @@ from agentsdir.formats.store.log import (
     append_record,
     end_whole_tail,
     ends_at,
-    flaw,
     line_hash,
     open_log,
     read_log,
@@ -49,7 +49,6 @@ from agentsdir.formats.store.state import SessionState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agentsdir.formats.findings import Finding
     from agentsdir.formats.source import Source
     from agentsdir.formats.store.layout import Layout
     from agentsdir.formats.store.log import LogLine, Point
@@ -136,7 +135,7 @@ def read_agent(
     if earlier is not None and earlier.position.size > state.position.size and lost > 0:
         # state.json remembers more of the log than there is.
         message = f"acknowledged records lost at the end, which were read before: {lost}"
-        findings.append(flaw("log-shorter", str(paths.log), None, None, None, message))
+        findings.append(Finding("log-shorter", str(paths.log), message))
     return Reading(state, tuple(findings), torn, rebuilt)
 
 
@@ -162,7 +161,7 @@ def _begin_without(
     message = "who the agent is was taken from descriptor.json; its options are lost"
     if found.logged:
         message = "who the agent is stands further down in the log"
-    findings.append(flaw("creation-lost", str(paths.log), 1, 0, None, message))
+    findings.append(Finding("creation-lost", str(paths.log), message, 1, 0))
     try:
         return begin(found.record), None if found.logged else found.record
     except BROKEN as error:
@@ -211,7 +210,7 @@ def _take(
     except BROKEN as error:
         message = f"a {record.event} record lacks or mistypes {error}"
         findings.append(
-            flaw("bad-data", str(paths.log), line.number, line.offset, line.length, message)
+            Finding("bad-data", str(paths.log), message, line.number, line.offset, line.length)
         )
     return state
 

@@ -114,18 +114,6 @@ class LogLine(NamedTuple):
     after: Position
 
 
-def flaw(
-    kind: str,
-    file: str,
-    line: int | None,
-    offset: int | None,
-    length: int | None,
-    message: str,
-) -> Finding:
-    """Return what is wrong with a line; most logs have no such line."""
-    return Finding(kind, file, line, offset, length, message)
-
-
 def open_log(path: Path, start: int = 0) -> BinaryIO:
     """Open a log for reading at byte `start`. Raises as `open_plain` does."""
     stream = os.fdopen(open_plain(path), "rb")
@@ -162,7 +150,7 @@ def read_log(
         end = data or _last_bytes(stream, at + length)
         if not end.endswith(b"\n"):
             yield from waiting
-            torn = flaw("torn-tail", file, number, at, length, "the last line is incomplete")
+            torn = Finding("torn-tail", file, "the last line is incomplete", number, at, length)
             yield LogLine(None, (torn,), number, at, length, here)
             return
         if data is not None:
@@ -170,7 +158,7 @@ def read_log(
             line = line_hash(data)
         else:
             message = f"the line has {length} bytes, the limit is {cap}"
-            record, findings = None, (flaw("oversize", file, number, at, length, message),)
+            record, findings = None, (Finding("oversize", file, message, number, at, length),)
             line = NO_LINE
         if record is None:
             # A stub that a writer has set apart was never acknowledged, and has no number.
@@ -241,7 +229,7 @@ def decode_line(
         return _decode(data, file, number, at)
     except MemoryError:
         message = "the line holds more values than there is memory for"
-        return None, (flaw("oversize", file, number, at, len(data), message),)
+        return None, (Finding("oversize", file, message, number, at, len(data)),)
 
 
 def _decode(
@@ -257,12 +245,12 @@ def _decode(
             kind = "bad-json"  # what else stands whole on the line is a part of a record
         if found.finding is None:
             records = []  # JSON to the lenient only; it would not come back as it is
-        finding = flaw(kind, file, number, at, len(data), found.message or "not JSON")
+        finding = Finding(kind, file, found.message or "not JSON", number, at, len(data))
         # Two records on one line cannot both be followed by the next one: take neither on trust.
         return (records[-1] if len(records) == 1 else None), (finding,)
     if record is None:
         message = "the line is JSON, but no event record"
-        return None, (flaw("not-a-record", file, number, at, len(data), message),)
+        return None, (Finding("not-a-record", file, message, number, at, len(data)),)
     return record, ()
 
 
@@ -277,10 +265,10 @@ def _check_order(
             if lost > 0
             else f"seq {record.seq} follows seq {here.last_seq}"
         )
-        found.append(flaw("seq-gap", file, number, at, length, message))
+        found.append(Finding("seq-gap", file, message, number, at, length))
     if record.prev != here.last_hash:
         message = f"prev says {record.prev}, the line before has {here.last_hash}"
-        found.append(flaw("chain-break", file, number, at, length, message))
+        found.append(Finding("chain-break", file, message, number, at, length))
     return tuple(found)
 
 

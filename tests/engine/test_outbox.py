@@ -312,7 +312,7 @@ def test_a_text_that_is_settled_while_its_hook_runs_is_recorded_once(stage: Any,
     assert left(stage, paths) == []
     assert stage.events(paths)[-2:] == ["outgoing.delivered"] * 2
     assert "hook.failed" not in stage.events(paths)
-    assert [str(problem) for problem in validate([stage.root]) if problem.fails] == []
+    assert [str(problem) for problem in validate([stage.root]) if problem.is_damage] == []
 
 
 def test_a_text_that_is_settled_while_an_earlier_one_is_handed_out_is_not_handed_out(

@@ -140,7 +140,7 @@ def test_what_could_not_be_told_is_told_by_the_restoration_of_either_side(
     for paths in (other, one):
         assert restore_agent(pair.stage.services, paths).actions == ()
     assert [pair.hearer.log.read_bytes(), pair.teller.log.read_bytes()] == logs
-    assert [str(p) for p in validate([pair.stage.root]) if p.fails] == []
+    assert [str(p) for p in validate([pair.stage.root]) if p.is_damage] == []
 
 
 def test_a_restoration_of_all_agents_tells_it_whichever_comes_first(pair: Pair) -> None:

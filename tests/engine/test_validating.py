@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsdir.engine.validate.files import NothingToValidate, Tally, validate, validate_path
-from agentsdir.engine.validate.findings import PROBLEMS, Problem
-from agentsdir.formats.findings import KINDS
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import write_agent
 from agentsdir.formats.store.layout import AgentPaths
@@ -46,7 +44,7 @@ def problems_of(root: Path, *, modes: bool = True) -> list[tuple[str, str]]:
     """Return (id, file below the root) of every problem, and check each one's own schema."""
     found = []
     for problem in validate_path(root, str(root), Tally(), modes=modes):
-        assert check("problem", problem.as_json()) == []
+        assert check("problem", problem.as_problem()) == []
         found.append((problem.id, problem.file.removeprefix(f"{root}/")))
     return found
 
@@ -80,7 +78,7 @@ def test_wide_modes_are_a_warning_where_they_are_asked_for(
     (problem,) = validate_path(root, "r", Tally(), modes=True)
 
     assert (problem.id, problem.severity) == ("wide-mode", "warning")
-    assert f"{mode:04o}" in problem.reason
+    assert f"{mode:04o}" in problem.message
     assert problems_of(root, modes=False) == []
 
 
@@ -101,7 +99,7 @@ def test_leftovers_and_foreign_entries_are_remarks(agent: AgentPaths, root: Path
         "leftover",
         "transcript-unlisted",
     ]
-    assert not any(problem.fails for problem in found)
+    assert not any(problem.is_damage for problem in found)
 
 
 def test_a_torn_tail_is_damage_only_when_nobody_is_writing(agent: AgentPaths, root: Path) -> None:
@@ -133,7 +131,7 @@ def test_derived_files_may_be_older_than_the_log(agent: AgentPaths, root: Path) 
         ("derived-stale", "state.json"),
         ("derived-stale", "history.jsonl"),
     }
-    assert not any(problem.fails for problem in found)
+    assert not any(problem.is_damage for problem in found)
 
 
 def test_a_transcript_may_be_ahead_of_the_log(agent: AgentPaths, root: Path) -> None:
@@ -213,7 +211,7 @@ def test_no_changed_byte_of_a_log_goes_unseen(at: int, change: int) -> None:
         data[at] ^= change
         (agent / "events.jsonl").write_bytes(data)
 
-        assert any(problem.fails for problem in validate([agent]))
+        assert any(problem.is_damage for problem in validate([agent]))
 
 
 @settings(max_examples=60, deadline=None)
@@ -230,7 +228,7 @@ def test_no_damage_to_any_file_raises(data: Any) -> None:
         path.write_bytes(content[:cut] + junk + data.draw(st.sampled_from([b"", content[cut:]])))
 
         for problem in validate([agent]):
-            assert check("problem", problem.as_json()) == []
+            assert check("problem", problem.as_problem()) == []
 
 
 @pytest.mark.parametrize(("lists", "found"), [(125, []), (126, ["too-deep"])])
@@ -254,10 +252,3 @@ def test_nothing_of_this_format_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "a.json", tmp_path / "b.jsonl"):
         with pytest.raises(NothingToValidate):
             list(validate([path]))
-
-
-def test_every_problem_is_in_one_table_only() -> None:
-    """A reader's finding and a problem of `validate` never share an id; severities are known."""
-    assert not PROBLEMS.keys() & KINDS.keys()
-    for kind in (*PROBLEMS, *KINDS):
-        assert Problem(kind, "f", "r").severity in ("error", "warning", "info")

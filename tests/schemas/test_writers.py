@@ -40,7 +40,7 @@ from agentsdir.formats.blocks import (
     usage,
 )
 from agentsdir.formats.errors import ProviderError
-from agentsdir.formats.findings import KINDS, Finding
+from agentsdir.formats.findings import FINDINGS, Finding
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import derived
 from agentsdir.formats.store.agent import read_agent, write_agent
@@ -343,11 +343,12 @@ def test_usage_is_valid_whatever_a_client_says(left: Any, right: Any, said: Any)
         assert undeclared("usage", taken) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FINDINGS)
 def test_findings_are_valid(kind: str) -> None:
-    """Each kind, with and without a place."""
-    for place in ((None, None, None), (1, 0, 3)):
-        assert undeclared("finding", Finding(kind, "f", *place, "m").as_json()) == []
+    """Each kind, with and without a place: in a report, and as a line of `validate`."""
+    for found in (Finding(kind, "f", "m"), Finding(kind, "f", "m", 1, 0, 3, "/a")):
+        assert undeclared("finding", found.as_json()) == []
+        assert undeclared("problem", found.as_problem()) == []
 
 
 @st.composite
@@ -476,8 +477,8 @@ def test_a_whole_agent_is_valid_whatever_happens_to_it(script: Any, steps: list[
             for step in steps:
                 take(services, paths, step)
             outputs_are_valid(services, paths)
-            assert [str(p) for p in validate([paths.folder]) if p.fails] == []
-        assert [str(p) for p in validate([services.layout.root]) if p.fails] == []
+            assert [str(p) for p in validate([paths.folder]) if p.is_damage] == []
+        assert [str(p) for p in validate([services.layout.root]) if p.is_damage] == []
 
 
 def take(services: Services, paths: Any, step: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.formats.findings import KINDS
+from agentsdir.formats.findings import FINDINGS
 from agentsdir.formats.store import derived
 from agentsdir.formats.store.agent import history_bytes, read_agent, write_agent, wrong_files
 from agentsdir.formats.store.events import apply, begin, title_of
@@ -477,5 +477,5 @@ def test_every_finding_a_log_can_give_is_a_known_one(agents: Any) -> None:
         log.write(b"#\n{}\n\xff\n\0\n" + two + b"\ntorn")
     ids = [finding.id for finding in read_agent(paths, whole=True).findings]
     assert ids == ["bad-json", "not-a-record", "bad-utf8", "nul-run", "splice", "torn-tail"]
-    assert set(ids) <= set(KINDS)
+    assert set(ids) <= set(FINDINGS)
     assert list(chain(ids))

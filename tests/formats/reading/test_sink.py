@@ -141,9 +141,9 @@ def test_a_conversation_keeps_the_link_and_parent_it_was_given() -> None:
 def test_only_errors_and_warnings_are_damage() -> None:
     """A remark does not change the exit code."""
     sink = ParseSink()
-    sink.finding(Finding("empty-file", "f", None, None, None, "empty"))
+    sink.finding(Finding("empty-file", "f", "empty"))
     assert not sink.damaged
-    sink.finding(Finding("torn-tail", "f", 1, 0, 5, "torn"))
+    sink.finding(Finding("torn-tail", "f", "torn", 1, 0, 5))
     assert sink.damaged
 
 
