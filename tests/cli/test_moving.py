@@ -154,7 +154,7 @@ def test_a_full_disk_is_not_the_providers_fault(
     def full(*_arguments: Any, **_options: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("agentsdir.formats.store.agent.NewAgent.store", full)
+    monkeypatch.setattr("agentsdir.formats.store.agent.UnpublishedAgent.store", full)
     before = shell.tree()
 
     done = shell("fork", talk, "--json")
