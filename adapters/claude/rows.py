@@ -564,6 +564,8 @@ class TranscriptParser:
         self._file = file
         self._thread = thread
         self._session = session
+        # Uuids of rows outside the chain: another row's blocks are not named by one of them.
+        self._aside: set[str] = set()
         # The session of the first message, and whether one of another session was remarked on.
         self._home = session or None
         self._mixed = False
@@ -705,7 +707,7 @@ class TranscriptParser:
                 thread = stdout.conversation_of(self, value)
             else:
                 thread = MAIN
-        context = self._context(row, value, uuid, thread)
+        context = self._context(row, value, None if uuid in self._aside else uuid, thread)
         if context.session != self._home:
             self._note_session(row, context.session)
         emitter = self.emitter
@@ -747,7 +749,7 @@ class TranscriptParser:
     def _bookkeep(self, row: Row, value: dict[str, Any], kind: str) -> int:
         """Take a row outside the chain: queue, titles, snapshots, and all that is unknown."""
         if kind == "queue-operation":
-            context = self._context(row, value, identifier(value.get("uuid")), self._thread or MAIN)
+            context = self._context(row, value, self._name_aside(value), self._thread or MAIN)
             self.reason = "queue"
             outcome = self.queue.take(row, value, context)
             operation = text(value.get("operation"))
@@ -759,7 +761,7 @@ class TranscriptParser:
             return outcome
         event = _EVENTS.get(kind)
         if event is not None and isinstance(value.get("sessionId"), str):
-            context = self._context(row, value, identifier(value.get("uuid")), MAIN)
+            context = self._context(row, value, self._name_aside(value), MAIN)
             return event(self, row.value, context)
         if kind == "last-prompt":
             leaf = value.get("leafUuid")
@@ -786,7 +788,17 @@ class TranscriptParser:
         if self._sink.wants_hidden:
             context = self._context(row, value, None, self._thread or MAIN)
             self.emitter.log(context, 0, row.value)
+        elif type(session := value.get("sessionId")) is str and session:
+            self._session = session
         return HIDDEN
+
+    def _name_aside(self, value: dict[str, Any]) -> str | None:
+        """Return the uuid of a row outside the chain, unless blocks are named by it already."""
+        uuid = identifier(value.get("uuid"))
+        if uuid is None or uuid in self._aside or uuid in self.tree.numbers:
+            return None
+        self._aside.add(uuid)
+        return uuid
 
     def _context(
         self, row: Row, value: dict[str, Any], uuid: str | None, conversation: str

@@ -107,7 +107,7 @@ class Client:
     single_ids: ClassVar[bool]
     """Whether ids are unique over all threads of a session, and not in each alone."""
     tries: ClassVar[int]
-    """How many shapes of rows are tried."""
+    """How many shapes of rows are tried; of changes to real ones, half as many."""
     examples: ClassVar[int]
     """How many ways of writing a recorded session are tried."""
     in_order: ClassVar[bool]

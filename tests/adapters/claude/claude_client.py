@@ -28,7 +28,7 @@ def _child(name: str, session: str = ID) -> bytes:
 
 
 def _title(kind: str, field: str, title: str) -> dict[str, Any]:
-    return {"type": kind, field: title}
+    return {"type": kind, field: title, "sessionId": OTHER}
 
 
 def _mine(title: str = "mine") -> dict[str, Any]:
@@ -76,6 +76,7 @@ FIELDS = """
 uuid parentUuid message subtype operation content attachment isSidechain agentId sessionId
 session_id parent_tool_use_id toolUseResult data origin usage
 """
+ENDED = {"type": "result", "subtype": "success", "result": "x", "session_id": "s", "uuid": "r1"}
 CUT = ("hello-2.1.98", "parallel-2.1.98", "tools-1.0.128", "subagent-1.0.128")
 
 
@@ -204,7 +205,12 @@ class Claude(Client):
     logs = [path for path in SINGLE if path.is_file()]
     cut_logs = [FIXTURES / f"{name}.jsonl" for name in CUT]
     any_rows = AnyRows(WORDS.split(), KEYS.split(), 12).with_fields("type", *FIELDS.split())
-    odd_logs = {}
+    odd_logs = {
+        "a result that is there twice": [ENDED, ENDED],
+        "a row with the uuid of a result": [ENDED, user("r1", None, "hi")],
+        "a result with the uuid of a row": [user("r1", None, "hi"), ENDED],
+        "a row of no session behind a title of one": [_mine(), {**ASKED, "sessionId": None}],
+    }
     # A prompt that waits in the queue goes when the row that takes it out is there, too.
     passing = ("h.*", "h.*")
     single_ids = True
@@ -238,7 +244,7 @@ class Claude(Client):
         return [_talk(text)]
 
     def titled(self, title: str) -> bytes:
-        return lines({"type": "x"}, _models(title))
+        return _of(ID, {"type": "x"}, _models(title))
 
     def long(self, count: int, text: str) -> bytes:
         return _of(ID, *(user(f"u{n}", f"u{n - 1}" if n else None, text) for n in range(count)))

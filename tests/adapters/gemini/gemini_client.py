@@ -257,7 +257,7 @@ class Gemini(Client):
     # What was replaced under an id, and what stands for an answer that has nothing yet.
     passing = ("", ".*~.*|.*:l")
     single_ids = False
-    tries = 60
+    tries = 120
     examples = 5
     in_order = False
 
