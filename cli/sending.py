@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from agentsdir.cli.environment import Environment
     from agentsdir.cli.targets import TargetOptions
+    from agentsdir.engine.result import TurnResult
     from agentsdir.engine.services import Services
-    from agentsdir.engine.settle import TurnResult
     from agentsdir.formats.store.layout import AgentPaths
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.engine.cancel import nudge, request_end, running_turn, wait_for_ends
 from agentsdir.engine.create import check_native, check_unique, check_unused
 from agentsdir.engine.lookup import ancestors, descendants
+from agentsdir.engine.notices import Step, give_up_steps, shown, take_step
 from agentsdir.engine.providers import change_native
-from agentsdir.engine.settle import Step, close_crashed_turn, give_up_steps, shown, take_step
+from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats import ids
 from agentsdir.formats.errors import (

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.cancel import AskedToEnd
 from agentsdir.engine.inbox import Message, enqueue_and_read
+from agentsdir.engine.notices import shown
 from agentsdir.engine.providers import find_provider
+from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.replay import recorded_event
-from agentsdir.engine.settle import Told, TurnResult, close_crashed_turn, shown
+from agentsdir.engine.result import Told, TurnResult
 from agentsdir.engine.slots import SessionMultiplexer
 from agentsdir.engine.turn import Sender, Slot, Turn, check_can_run
 from agentsdir.engine.turn_lock import hold_turn
@@ -409,7 +411,7 @@ class FollowingUp:
 
     def _run_children(self, parent: AgentPaths) -> None:
         """Run spawned agents: one here, several side by side in processes of their own."""
-        from agentsdir.engine.settle import waiting_children
+        from agentsdir.engine.notices import waiting_children
 
         with suppress(NoSuchAgent):  # removed meanwhile, and who it asked for with it
             state = read_agent(parent).state

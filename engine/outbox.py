@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.engine.settle import close_crashed_turn
+from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed, SessionStateError, UsageError

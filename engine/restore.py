@@ -10,16 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.close import is_spent_but_for_a_turn, remove_spent, unfinished_steps
+from agentsdir.engine.notices import Step, loss_steps, take_step
 from agentsdir.engine.outbox import hand_out, nobody_tried
-from agentsdir.engine.settle import (
-    Step,
+from agentsdir.engine.recovery import (
     crash_steps,
-    loss_steps,
     missed_steps,
     receiving_steps,
     sending_steps,
     spent_streams,
-    take_step,
     tellers_of,
     untold_steps,
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentsdir.engine import lookup
 from agentsdir.engine.providers import find_provider, session_spec
-from agentsdir.engine.settle import close_crashed_turn
+from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.sync import catch_up
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats import ids

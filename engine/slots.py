@@ -16,7 +16,7 @@ from agentsdir.engine.providers import (
     session_spec,
     suspension_blob,
 )
-from agentsdir.engine.settle import close_crashed_turn
+from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.sync import name_transcripts, place_missing, store_transcripts
 from agentsdir.engine.turn_lock import end_what_was_left, hold_turn
 from agentsdir.formats import times

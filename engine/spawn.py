@@ -12,8 +12,8 @@ from agentsdir.engine.in_turn import turn_writer
 from agentsdir.engine.inbox import Message
 from agentsdir.engine.limits import asked_limit
 from agentsdir.engine.lookup import check_depth
+from agentsdir.engine.notices import Subagent
 from agentsdir.engine.providers import check_imported, recorded_mode
-from agentsdir.engine.settle import Subagent
 from agentsdir.formats import ids, toml
 from agentsdir.formats.errors import Invalid, SessionStateError, Uncertain, UsageError
 from agentsdir.formats.store import files

@@ -19,7 +19,7 @@ from agentsdir.engine.providers import (
     provider_of,
     session_spec,
 )
-from agentsdir.engine.settle import Denial, Ending, TurnResult
+from agentsdir.engine.result import Denial, Ending, TurnResult
 from agentsdir.engine.sync import (
     catch_up,
     log_block,
@@ -55,8 +55,9 @@ if TYPE_CHECKING:
         SessionSpec,
         ToolRequest,
     )
+    from agentsdir.engine.notices import Step
+    from agentsdir.engine.result import Told
     from agentsdir.engine.services import Services
-    from agentsdir.engine.settle import Step, Told
     from agentsdir.engine.sync import Logged, Recording
     from agentsdir.formats.blocks import Block, StreamEvent
     from agentsdir.formats.store import locks
@@ -601,7 +602,7 @@ class Turn:
             }
             writer.append("turn.start", start, turn.services.now())
         if self._message is not None and self._message.get("spawn"):
-            from agentsdir.engine.settle import begun_steps
+            from agentsdir.engine.notices import begun_steps
 
             self._take(begun_steps(turn.services.layout, turn.state, self._message["content"]))
 
@@ -626,7 +627,7 @@ class Turn:
 
     def _close_calls(self) -> None:
         """Answer the calls that will not return any more."""
-        from agentsdir.engine.settle import open_call_steps
+        from agentsdir.engine.recovery import open_call_steps
 
         turn = self._turn
         with turn.writer():
@@ -709,7 +710,7 @@ class Turn:
     def _aftermath(self, state: AgentState, ending: Ending) -> list[Step]:
         if ending.is_read_here(state, self._message):
             return []
-        from agentsdir.engine.settle import aftermath, told_by
+        from agentsdir.engine.notices import aftermath, told_by
 
         turn = self._turn
         steps = aftermath(turn.services.layout, state, turn.id, self._message, ending)
@@ -718,7 +719,7 @@ class Turn:
 
     def _take(self, steps: list[Step]) -> None:
         """Append what some steps are to append, here or in other logs."""
-        from agentsdir.engine.settle import take_step
+        from agentsdir.engine.notices import take_step
 
         turn = self._turn
         for step in steps:

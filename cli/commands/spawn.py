@@ -19,8 +19,8 @@ from agentsdir.engine.spawn import BASE_NAME, AgentFile, Wanted, make_child, rea
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
+    from agentsdir.engine.result import TurnResult
     from agentsdir.engine.services import Services
-    from agentsdir.engine.settle import TurnResult
     from agentsdir.engine.spawn import Child
     from agentsdir.formats.store.layout import AgentPaths
 

@@ -16,8 +16,8 @@ from agentsdir.adapters.protocol import Host
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
 from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.result import TurnResult
 from agentsdir.engine.services import ClientConfig, Services
-from agentsdir.engine.settle import TurnResult
 from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import AgentPaths, Layout

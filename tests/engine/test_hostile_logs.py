@@ -16,9 +16,9 @@ from agentsdir.engine.dispatcher import render
 from agentsdir.engine.in_turn import queue_from_turn
 from agentsdir.engine.inbox import Message, enqueue, text_message
 from agentsdir.engine.lookup import inspection, list_row
+from agentsdir.engine.notices import waiting_children
 from agentsdir.engine.outbox import undelivered
 from agentsdir.engine.restore import restore_agent
-from agentsdir.engine.settle import waiting_children
 from agentsdir.engine.slots import SessionMultiplexer
 from agentsdir.engine.spawn import read_agent_file
 from agentsdir.engine.turn import Sender

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agentsdir.engine.close import archive_agent, remove_agent, unarchive_agent
+from agentsdir.engine.recovery import missed_steps
 from agentsdir.engine.restore import restore_agent
-from agentsdir.engine.settle import missed_steps
 
 pytestmark = pytest.mark.feature("T-10")
 

@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.settle import (
-    Ending,
-    Step,
-    aftermath,
-    begun_steps,
-    ended_steps,
-    take_step,
-)
+from agentsdir.engine.notices import Step, aftermath, begun_steps, ended_steps, take_step
+from agentsdir.engine.result import Ending
 from agentsdir.engine.spawn import Child, Wanted, make_child
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.store.layout import AgentPaths, Layout

@@ -1,0 +1,361 @@
+"""Recovery: what a crash, or an agent that could not be written to, left undone (D3, D16)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.engine.inbox import find_message
+from agentsdir.engine.lookup import find_readable
+from agentsdir.engine.notices import (
+    Step,
+    Subagent,
+    aftermath,
+    find_child,
+    give_up_steps,
+    is_spawned,
+    settled_step,
+    take_step,
+)
+from agentsdir.engine.providers import way_back
+from agentsdir.engine.result import Ending
+from agentsdir.engine.sync import lost_streams
+from agentsdir.formats.blocks import block_key, make_block
+from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.events import BROKEN, waiting_message
+from agentsdir.formats.store.log import read_records
+from agentsdir.formats.store.state import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from agentsdir.engine.services import Services
+    from agentsdir.formats.store.layout import AgentPaths, Layout
+    from agentsdir.formats.store.state import AgentState
+
+
+# What a turn leaves open when its process dies, and how it is closed (decisions D3, D16).
+#
+# Every record added here has an id derived from the turn, and is left out when it is there already:
+# closing can be killed anywhere and done again.
+
+INTERRUPTED = "The process died before this call returned."
+# What a call says that can be answered; another program may have written one that does not.
+_CALLS = {
+    "tool_use": {"id", "conversationId", "sessionId", "toolUseId"},
+    "subagent": {"id", "conversationId"},
+}
+
+
+def close_crashed_turn(
+    services: Services, paths: AgentPaths, known: AgentState | None = None
+) -> AgentState:
+    """Return an agent's state, once a turn whose holder died is ended, with its notices.
+
+    The caller holds `.turn`. Raises what `write_agent` raises (`known` is its argument).
+    """
+    with write_agent(paths, disk=services.disk, known=known) as writer:
+        state = writer.state
+    if state.open_turn is None and state.session.state is not SessionState.TERMINATED:
+        return state
+    return end_crashed_turn(services, paths, state)
+
+
+def end_crashed_turn(services: Services, paths: AgentPaths, state: AgentState) -> AgentState:
+    """End a turn that is open though nobody runs it, with its notices, and what waits if closed.
+
+    The caller holds `.turn`. Raises what `write_agent` raises.
+    """
+    if state.open_turn is not None:
+        with write_agent(paths, disk=services.disk, known=state) as writer:
+            writer.finish_rewrites()
+    streams = spent_streams(paths, state)
+    for step in crash_steps(services.layout, paths, state):
+        state = take_step(services, paths, state, step)
+    if streams:
+        with write_agent(paths, disk=services.disk, known=state) as writer:
+            for path in streams:
+                writer.remove(path)
+    return state
+
+
+def spent_streams(paths: AgentPaths, state: AgentState) -> list[Path]:
+    """Return the streams of the open turn that nothing needs once `crash_steps` are taken."""
+    turn = state.open_turn
+    if turn is None:
+        return []
+    logged = _look_at(paths, turn["turnId"]).blocks
+    return [one.path for one in lost_streams(paths, state, logged) if one.is_spent]
+
+
+def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Return what closing the open turn takes, in order; nothing without one. Writes nothing."""
+    turn = state.open_turn
+    if turn is None:
+        return _left_waiting(layout, state)
+    turn_id = turn["turnId"]
+    seen = _look_at(paths, turn_id)
+    steps = []
+    ending = seen.ending
+    outcome = turn["ended"]
+    if not outcome:
+        outcome = "failed"
+        for stream in lost_streams(paths, state, seen.blocks):
+            for block in stream.blocks:
+                says = f"kept what block {block['id']} came to"
+                steps.append(Step(says, "block", _block(turn_id, block)))
+                if block["type"] == "tool_use" and _is_open(block, seen.results):
+                    seen.open_calls.append(block)
+        steps += _close_calls(turn_id, seen, INTERRUPTED)
+        aborted = {"turn_id": turn_id, "reason": "crash"}
+        steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
+        ending = Ending(aborted="crash")
+    if (back := way_back(paths, state)) is not None:
+        steps.append(Step("went back to the agent's own native session", "native.changed", back))
+    message = next((seen.messages.get(one) for one in turn["messageIds"]), None)
+    for step in aftermath(layout, state, turn_id, message, ending, again=True):
+        if step.event != "outgoing" or (step.data or {})["message_id"] not in seen.notices:
+            steps.append(step)
+    for message_id in turn["messageIds"]:
+        delivered = {"message_id": message_id, "outcome": outcome}
+        says = f"settled message {message_id}: {outcome}"
+        steps.append(Step(says, "message.delivered", delivered))
+    return [*steps, *_left_waiting(layout, state)]
+
+
+def _left_waiting(layout: Layout, state: AgentState) -> list[Step]:
+    """Settle what waits for an agent that was closed by somebody who died over it."""
+    is_closed = state.session.state is SessionState.TERMINATED
+    return give_up_steps(layout, state) if is_closed else []
+
+
+def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:
+    """Return what answers the calls of a turn that is about to end without their results.
+
+    Args:
+        why: what the results that are made up say.
+    """
+    return _close_calls(turn_id, _look_at(paths, turn_id), why)
+
+
+class _Seen(NamedTuple):
+    """What the log has of one turn. `results` maps each answered call to its tool_result.
+
+    `messages` are all of the agent's, as the inbox had them.
+    """
+
+    ending: Ending
+    blocks: set[tuple[str, str]]
+    open_calls: list[dict[str, Any]]
+    results: dict[tuple[str, str], dict[str, Any]]
+    notices: set[str]
+    messages: dict[str, dict[str, Any]]
+
+
+def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
+    ending = Ending(aborted="crash")
+    messages: dict[str, dict[str, Any]] = {}
+    calls: dict[tuple[str, str], dict[str, Any]] = {}
+    results: dict[tuple[str, str], dict[str, Any]] = {}
+    notices: set[str] = set()
+    blocks: set[tuple[str, str]] = set()
+    for record in read_records(paths.log):
+        event, data = record.event, record.data
+        if event == "outgoing":
+            notices.add(str(data.get("message_id")))
+        elif event == "message.enqueued":
+            with suppress(*BROKEN):
+                messages[data["message_id"]] = waiting_message(data, record.ts)
+        elif data.get("turn_id") != turn_id:
+            continue
+        elif (ended := Ending.of_record(event, data)) is not None:
+            ending = ended
+        elif event == "block" and isinstance(block := data.get("block"), dict):
+            blocks.add(block_key(block))
+            needed = _CALLS.get(str(block.get("type")))
+            if needed is not None and needed <= block.keys() and not is_spawned(block):
+                calls[_key(block)] = block
+            elif block.get("type") == "tool_result":
+                results[_key(block)] = block
+    open_calls = [call for call in calls.values() if _is_open(call, results)]
+    return _Seen(ending, blocks, open_calls, results, notices, messages)
+
+
+def _key(block: dict[str, Any]) -> tuple[str, str]:
+    return str(block.get("conversationId")), str(block.get("toolUseId") or block.get("id"))
+
+
+def _is_open(call: dict[str, Any], results: dict[tuple[str, str], dict[str, Any]]) -> bool:
+    # A result that we made up, but whose call does not say so yet, is half of our own work.
+    answered = results.get(_key(call), {"synthetic": True})
+    return call.get("status") in ("pending", "running") and bool(answered.get("synthetic"))
+
+
+def _close_calls(turn_id: str, seen: _Seen, why: str) -> list[Step]:
+    steps = []
+    for call in seen.open_calls:
+        steps += _close_call(turn_id, call, why, answered=_key(call) in seen.results)
+    return steps
+
+
+def _close_call(turn_id: str, call: dict[str, Any], why: str, *, answered: bool) -> list[Step]:
+    """Answer a call that will never return, so that nobody waits for it."""
+    failed = {**call, "status": "error"}
+    if call["type"] == "subagent":
+        failed = {**failed, "output": why, "synthetic": True}
+        return [Step(f"closed subagent {call['id']}", "block", _block(turn_id, failed))]
+    steps = [Step(f"closed call {call['toolUseId']}", "block", _block(turn_id, failed))]
+    if not answered:
+        result = make_block(
+            "tool_result",
+            f"{call['id']}:crash",
+            call["conversationId"],
+            call["sessionId"],
+            call.get("timestamp"),
+            None,
+            toolUseId=call["toolUseId"],
+            output=why,
+            isError=True,
+            synthetic=True,
+        )
+        steps.insert(
+            0, Step(f"answered call {call['toolUseId']}", "block", _block(turn_id, result))
+        )
+    return steps
+
+
+def _block(turn_id: str, block: dict[str, Any]) -> dict[str, Any]:
+    return {"turn_id": turn_id, "block": block}
+
+
+# Messages that could not be put into another agent's inbox, when they can be.
+#
+# See docs/behaviour.md, "restore".
+#
+# The log of the agent that tells has them as `message.unsent`. The next `restore` of either agent
+# puts each into the inbox of the other, once, and settles it with `message.resent`.
+
+_KEPT = ("notice", "reply_to")
+
+
+def tellers_of(layout: Layout, agents: set[str]) -> dict[str, list[AgentPaths]]:
+    """Return, for some agents, the other agents that have something to tell them."""
+    found: dict[str, list[AgentPaths]] = {}
+    for agent_id in layout.agent_ids():
+        if agent_id in agents or (one := find_readable(layout, agent_id)) is None:
+            continue
+        for to in {entry["to"] for entry in one[1].unsent.values()} & agents:
+            found.setdefault(to, []).append(one[0])
+    return found
+
+
+def sending_steps(layout: Layout, state: AgentState) -> list[Step]:
+    """Return what tells others what an agent could not tell them before.
+
+    Who is still archived or damaged is left for later; who is gone or closed is told nothing.
+    """
+    steps: list[Step] = []
+    for message_id, entry in state.unsent.items():
+        found = find_readable(layout, entry["to"])
+        if found is None and layout.is_taken(entry["to"]):
+            continue
+        if found is None or found[1].session.state is SessionState.TERMINATED:
+            steps.append(settled_step(message_id, "dropped"))
+        elif find_message(found[0], message_id) is not None:
+            steps.append(settled_step(message_id, "delivered"))
+        else:
+            data = _as_said(state, entry["message"])
+            says = f"told {found[0].id} what could not be told before"
+            steps.append(Step(says, "message.enqueued", data, found[0], settles=message_id))
+    return steps
+
+
+def receiving_steps(
+    layout: Layout, paths: AgentPaths, state: AgentState, tellers: Iterable[AgentPaths]
+) -> list[Step]:
+    """Return what puts into an agent's inbox what others could not tell it before."""
+    if state.session.state is SessionState.TERMINATED:
+        return []
+    steps: list[Step] = []
+    for teller in tellers:
+        found = find_readable(layout, teller.id)
+        for message_id, entry in found[1].unsent.items() if found is not None else ():
+            if entry["to"] != paths.id or found is None:
+                continue
+            if find_message(paths, message_id) is None:
+                data = _as_said(found[1], entry["message"])
+                says = f"was told what {teller.id} could not tell it before"
+                steps.append(Step(says, "message.enqueued", data))
+            steps.append(settled_step(message_id, "delivered", teller))
+    return steps
+
+
+def _as_said(teller: AgentState, message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as its teller may send it: in its own name, and asking for nothing."""
+    kept: dict[str, Any] = {name: message[name] for name in _KEPT if name in message}
+    said = {"message_id": message["message_id"], "content": message["content"]}
+    return {**said, "sender": teller.agent_id, "kind": "system", **kept}
+
+
+# What a parent's log lacks of its subagents, because it could not be told at the time.
+#
+# It was archived when one ended, or could not be written to; or one was removed before it ended.
+# `restore` of either catches up with it (docs/behaviour.md, "Spawning").
+
+GONE = "it was removed before it ended"
+
+
+def missed_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Return what brings a parent's log level with its subagents; nothing for a closed parent."""
+    steps: list[Step] = []
+    gone = [child_id for child_id in state.children if not layout.is_taken(child_id)]
+    if gone:
+        # Its end may have been told, and it removed, since the state was read.
+        state = read_agent(paths).state
+    for child_id, known in state.children.items():
+        if state.session.state is SessionState.TERMINATED or child_id not in gone:
+            continue
+        one = Subagent(child_id, known["name"])
+        block = {"turn_id": None, "block": one.block(state, "error", f"Removed: {GONE}.")}
+        steps.append(Step(f"marked subagent {child_id}: {GONE}", "block", block))
+        said = {"child": child_id, "name": one.name, "status": "error", "detail": GONE}
+        steps.append(Step(f"said that subagent {child_id} is gone", "agent.spawned", said))
+    for child_id in state.children:
+        child = find_child(layout, state, child_id)
+        if child is not None and state.session.state is not SessionState.TERMINATED:
+            untold = _untold(layout, paths, *child)
+            steps += [step._replace(to=None) for step in untold]
+    return steps
+
+
+def untold_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+    """Return what tells a subagent's parent how its first prompt ended, if it lacks that."""
+    found = find_readable(layout, state.parent) if state.parent else None
+    if found is None or paths.id not in found[1].children or state.parent == paths.id:
+        return []
+    closed = found[1].session.state is SessionState.TERMINATED
+    return [] if closed else _untold(layout, found[0], paths, state)
+
+
+def _untold(layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentState) -> list[Step]:
+    """Return what the parent was to be told when the subagent's first prompt ended, if it has."""
+    prompt = None
+    turn_id, ending, is_over = "", Ending(aborted="close"), False
+    for record in read_records(paths.log):
+        data = record.data
+        if record.event == "message.enqueued" and data.get("spawn") is True and prompt is None:
+            with suppress(*BROKEN):
+                prompt = waiting_message(data, record.ts)
+        elif prompt is None:
+            continue
+        elif record.event == "turn.start" and prompt["messageId"] in data.get("message_ids", ()):
+            turn_id = str(data.get("turn_id"))
+        elif record.event == "message.delivered" and data.get("message_id") == prompt["messageId"]:
+            is_over = True  # until then whoever runs it may still tell the parent
+        elif turn_id and data.get("turn_id") == turn_id and not is_over:
+            ending = Ending.of_record(record.event, data) or ending
+    if not is_over:
+        return []
+    steps = aftermath(layout, child, turn_id or child.agent_id, prompt, ending, again=True)
+    return [step for step in steps if step.to and step.to.id == parent.id]
