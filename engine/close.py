@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.engine.cancel import nudge, request_end, running_turn, wait_for_ends
 from agentsdir.engine.create import check_native, check_unique, check_unused
 from agentsdir.engine.lookup import ancestors, descendants
-from agentsdir.engine.notices import Step, give_up_steps, shown, take_step
+from agentsdir.engine.notices import Step, abort_pending_steps, apply_step, subagent_blocks
 from agentsdir.engine.providers import change_native
 from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.turn_lock import hold_turn
@@ -316,8 +316,8 @@ def _close_one(services: Services, paths: AgentPaths, reason: str) -> Closed:
             state = writer.state
         Slots(services.layout).leave(paths.id)
         messages = [message["messageId"] for message in state.pending]
-        for step in give_up_steps(services.layout, state):
-            state = take_step(services, paths, state, step)
+        for step in abort_pending_steps(services.layout, state):
+            state = apply_step(services, paths, state, step)
     return Closed(paths, before, turn, messages)
 
 
@@ -331,7 +331,7 @@ def unfinished_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> li
     """Return what a `close` left to do that died before it came down to an agent."""
     if state.session.state is SessionState.TERMINATED or not _stands_below_closed(layout, state):
         return []
-    return [*terminate_steps(paths, _after_crash(state)), *give_up_steps(layout, state)]
+    return [*terminate_steps(paths, _after_crash(state)), *abort_pending_steps(layout, state)]
 
 
 def _after_crash(state: AgentState) -> AgentState:
@@ -353,7 +353,7 @@ def _leave_children(paths: AgentPaths, state: AgentState) -> list[Step]:
     """Return what ends spawned agents in their parent's log: nothing is said of them later."""
     turn = state.open_turn
     asked = {one.get("child") for one in turn["deferred"]} if turn else set()
-    blocks = shown(paths, state.children)
+    blocks = subagent_blocks(paths, state.children)
     steps = []
     for child, known in state.children.items():
         block = blocks.get(child)

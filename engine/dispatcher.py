@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.cancel import AskedToEnd
 from agentsdir.engine.inbox import Message, enqueue_and_read
-from agentsdir.engine.notices import shown
+from agentsdir.engine.notices import subagent_blocks
 from agentsdir.engine.providers import find_provider
 from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.replay import recorded_event
-from agentsdir.engine.result import Told, TurnResult
+from agentsdir.engine.result import QueuedMessage, TurnResult
 from agentsdir.engine.slots import SessionMultiplexer
 from agentsdir.engine.turn import Sender, Slot, Turn, check_can_run
 from agentsdir.engine.turn_lock import hold_turn
@@ -370,7 +370,7 @@ class FollowingUp:
         if result.error is None:
             self._defer(paths, state, result)
         if not self._alone:
-            for told in result.told:
+            for told in result.notices:
                 self._scheduler.defer(partial(self._answer, told))
         return result
 
@@ -390,9 +390,9 @@ class FollowingUp:
 
     def _run_sent(self, agent_id: str, message_id: str) -> None:
         with suppress(NoSuchAgent):  # removed meanwhile, and its inbox with it
-            self._answer(Told(self._services.layout.agent(agent_id), message_id))
+            self._answer(QueuedMessage(self._services.layout.agent(agent_id), message_id))
 
-    def _answer(self, told: Told) -> None:
+    def _answer(self, told: QueuedMessage) -> None:
         """Have an agent look at a message of ours; how that goes is its own affair."""
         if self._hands_over:
             with suppress(OSError):  # then it waits for whoever comes by
@@ -411,14 +411,14 @@ class FollowingUp:
 
     def _run_children(self, parent: AgentPaths) -> None:
         """Run spawned agents: one here, several side by side in processes of their own."""
-        from agentsdir.engine.notices import waiting_children
+        from agentsdir.engine.notices import pending_children
 
         with suppress(NoSuchAgent):  # removed meanwhile, and who it asked for with it
             state = read_agent(parent).state
-            self._run_waiting(parent, waiting_children(self._services.layout, state))
+            self._run_waiting(parent, pending_children(self._services.layout, state))
 
     def _run_waiting(self, parent: AgentPaths, prompts: list[tuple[AgentPaths, str]]) -> None:
-        here = deque(Told(*prompt) for prompt in prompts)
+        here = deque(QueuedMessage(*prompt) for prompt in prompts)
         started: list[TurnProcess] = []
         try:
             if self._services.start_turn is not None and len(here) > 1 and not self._hands_over:
@@ -437,7 +437,9 @@ class FollowingUp:
         if started:  # what they said waits in the parent's inbox
             for waiting in read_agent(parent).state.pending:
                 if waiting["replyTo"]:
-                    self._scheduler.defer(partial(self._answer, Told(parent, waiting["messageId"])))
+                    self._scheduler.defer(
+                        partial(self._answer, QueuedMessage(parent, waiting["messageId"]))
+                    )
 
 
 def _recorded(paths: AgentPaths, message_id: str, sender: Sender) -> TurnResult:
@@ -576,7 +578,7 @@ def run_child(services: Services, child: Child, sender: Sender, waiting: Waiting
         return catch_up_to(services, child.paths, child.message_id, sender, waiting)
     except NoSuchAgent:
         # It was ephemeral, and somebody else ran it: its parent's log has what it said.
-        block = shown(child.parent, [child.paths.id]).get(child.paths.id, {})
+        block = subagent_blocks(child.parent, [child.paths.id]).get(child.paths.id, {})
         if block.get("status") == "success":
             said = str(block.get("output"))
             return TurnResult(child.message_id, None, "completed", said, None, None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.inbox import Message, find_message, text_message
 from agentsdir.engine.lookup import ancestors, find_readable
-from agentsdir.engine.result import TERMINAL, Ending, Told
+from agentsdir.engine.result import TERMINAL, Ending, QueuedMessage
 from agentsdir.formats.blocks import MAIN, make_block
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid, NoSuchAgent, SessionStateError
 from agentsdir.formats.ids import derived_id
@@ -38,16 +38,16 @@ class Step(NamedTuple):
     """One record to add, and what a report says of it.
 
     `to` is the agent it is for when that is another one; a step without an event only says
-    something. `is_failure` is whether it says that somebody was not told, which a person sees at
+    something. `is_warning` is whether it says that somebody was not told, which a person sees at
     once. `settles` is the id of a `message.unsent` that is settled when the step is taken.
     """
 
-    says: str
+    summary: str
     event: str = ""
     data: dict[str, Any] | None = None
     to: AgentPaths | None = None
-    is_failure: bool = False
-    settles: str = ""
+    is_warning: bool = False
+    resends: str = ""
 
 
 def unsent_step(agent_id: str, message: dict[str, Any], whom: str) -> Step:
@@ -57,49 +57,49 @@ def unsent_step(agent_id: str, message: dict[str, Any], whom: str) -> Step:
         message: the data of the `message.enqueued` that its log should have.
         whom: what the agent is to the one who tells.
     """
-    says = f"{whom} {agent_id} cannot be told now; `agentsdir restore {agent_id}` does it later"
-    return Step(says, "message.unsent", {"to": agent_id, "message": message}, is_failure=True)
+    summary = f"{whom} {agent_id} cannot be told now; `agentsdir restore {agent_id}` does it later"
+    return Step(summary, "message.unsent", {"to": agent_id, "message": message}, is_warning=True)
 
 
-def take_step(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
+def apply_step(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
     """Add one record, each under the lock of its own agent alone; return the agent's new state.
 
     One that somebody else has added since it was planned is left out, and so is one that the agent,
     which was closed since then, takes no more. What cannot be added to another agent's log is
     remembered in that of the agent which tells it.
     """
-    if step.is_failure:
-        services.notify_user(step.says)
+    if step.is_warning:
+        services.notify_user(step.summary)
     if step.to is not None:
-        if not _tell(services, step.to, step):
-            return _remember(services, paths, state, step)
+        if not _apply_to_other(services, step.to, step):
+            return _log_unsent(services, paths, state, step)
     elif step.event:
-        state = _append(services, paths, state, step)
-    if step.settles:
-        state = _append(services, paths, state, settled_step(step.settles, "delivered"))
+        state = _apply_here(services, paths, state, step)
+    if step.resends:
+        state = _apply_here(services, paths, state, resent_step(step.resends, "delivered"))
     return state
 
 
-def settled_step(message_id: str, outcome: str, to: AgentPaths | None = None) -> Step:
+def resent_step(message_id: str, outcome: str, to: AgentPaths | None = None) -> Step:
     """Return what says that a `message.unsent` is no more."""
     data = {"message_id": message_id, "outcome": outcome}
     return Step(f"settled what could not be told: {outcome}", "message.resent", data, to)
 
 
-def _append(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
+def _apply_here(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
     with write_agent(paths, disk=services.disk, known=state) as writer:
-        _add(services, writer, step)
+        _append_once(services, writer, step)
         return writer.state
 
 
-def _remember(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
+def _log_unsent(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
     """Keep a message that another agent's log did not take in the log of its sender."""
     data = step.data or {}
-    if step.event != "message.enqueued" or step.to is None or step.settles:
+    if step.event != "message.enqueued" or step.to is None or step.resends:
         return state  # the rest follows from the logs, and `restore` finds it there
     unsent = unsent_step(step.to.id, data, "agent")
     own = data["sender"] == state.agent_id
-    return take_step(
+    return apply_step(
         services,
         paths,
         state,
@@ -107,14 +107,14 @@ def _remember(services: Services, paths: AgentPaths, state: AgentState, step: St
     )
 
 
-def _tell(services: Services, paths: AgentPaths, step: Step) -> bool:
+def _apply_to_other(services: Services, paths: AgentPaths, step: Step) -> bool:
     """Add a record to another agent's log; what that one has lost is said first, as ever.
 
     Returns whether that log could be written to, which is its own trouble and nobody else's.
     """
     try:
         with write_agent(paths, disk=services.disk) as writer:
-            _add(services, writer, step)
+            _append_once(services, writer, step)
     except Invalid as error:
         if error.kind not in ("log-shorter", "creation-lost"):
             services.notify_user(f"agent {paths.id} was not told: {error.message}")
@@ -122,21 +122,21 @@ def _tell(services: Services, paths: AgentPaths, step: Step) -> bool:
         with write_agent(paths, disk=services.disk, whole=True) as writer:
             for loss in loss_steps(writer.reading):
                 writer.append(loss.event, loss.data or {}, services.now())
-            _add(services, writer, step)
+            _append_once(services, writer, step)
     except (Busy, NoSuchAgent) as error:
         services.notify_user(f"agent {paths.id} was not told: {error.message}")
         return False
     return True
 
 
-def _add(services: Services, writer: AgentWriter, step: Step) -> None:
+def _append_once(services: Services, writer: AgentWriter, step: Step) -> None:
     data = step.data or {}
-    if not _is_done(writer.state, step.event, data):
+    if not _is_logged(writer.state, step.event, data):
         with suppress(SessionStateError):
             writer.append(step.event, data, services.now())
 
 
-def _is_done(state: AgentState, event: str, data: dict[str, Any]) -> bool:
+def _is_logged(state: AgentState, event: str, data: dict[str, Any]) -> bool:
     """Tell whether a message that is to be settled is, or one that is to be left waits."""
     if event == "message.unsent":
         return data["message"]["message_id"] in state.unsent
@@ -180,7 +180,7 @@ def failure_text(state: AgentState, reason: str) -> str:
     return f"{what} {name} ({state.agent_id}) failed: {reason}."
 
 
-def aftermath(
+def completion_steps(
     layout: Layout,
     state: AgentState,
     turn_id: str,
@@ -197,24 +197,24 @@ def aftermath(
     """
     steps = _outgoing(state, turn_id, message, ending)
     steps += _dropped(layout, state, ending)
-    telling = _Telling(layout, again=again)
+    notices = _NoticeBuilder(layout, again=again)
     if message is not None and message.get("spawn"):
-        said = ending.text if ending.is_success else failure_text(state, ending.reason)
-        why = "" if ending.is_success else ending.reason
-        steps += ended_steps(layout, state, message["content"], said, failure=why)
+        said = ending.text if ending.is_success else failure_text(state, ending.failure_reason)
+        why = "" if ending.is_success else ending.failure_reason
+        steps += child_ended_steps(layout, state, message["content"], said, failure=why)
     notified = ""
     if state.descriptor.get("type") == "subagent" and _is_notable(ending):
         notified = state.parent or ""
-        steps += telling.parent(state, turn_id, message, ending)
+        steps += notices.for_parent(state, turn_id, message, ending)
     if message is not None and message.get("sync") and message["sender"] != notified:
-        steps += telling.sender(state, message, ending)
+        steps += notices.for_sender(state, message, ending)
     return steps
 
 
-def told_by(steps: list[Step]) -> list[Told]:
+def queued_by(steps: list[Step]) -> list[QueuedMessage]:
     """Return the messages that some steps put into other agents' inboxes."""
     return [
-        Told(step.to, step.data["message_id"])
+        QueuedMessage(step.to, step.data["message_id"])
         for step in steps
         if step.to is not None and step.event == "message.enqueued" and step.data
     ]
@@ -233,7 +233,7 @@ def _outgoing(
     An agent at a terminal has no connector: what it would be told would wait for ever.
     """
     descriptor = state.descriptor
-    text = ending.says
+    text = ending.text_for_user
     at_terminal = descriptor.get("connector") == TERMINAL
     if descriptor.get("type") != "user" or at_terminal or not text:
         return []
@@ -267,7 +267,7 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
         if found is not None:
             prompt = next((m["content"] for m in found[1].pending if m.get("spawn")), ())
             one = Subagent.of(found[1], prompt)
-            steps += _end_unborn(layout, *found)
+            steps += _close_unstarted(layout, *found)
         block = {"turn_id": turn["turnId"], "block": one.block(state, "error", f"Dropped: {why}.")}
         steps.append(Step(f"showed that subagent {name} is not run", "block", block))
         dropped = {"child": child_id, "name": name, "reason": why}
@@ -275,16 +275,16 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
     return steps
 
 
-def _end_unborn(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+def _close_unstarted(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
     """Close a child that will not be run, its messages with it; or go on with that."""
     current = state.session.state
     end = {"from": current.value, "to": "terminated", "reason": "close"}
     closing = Step(f"closed {paths.id}", "session.state", end, paths)
     is_closed = current is SessionState.TERMINATED
-    return [*([] if is_closed else [closing]), *give_up_steps(layout, state, dropped=paths)]
+    return [*([] if is_closed else [closing]), *abort_pending_steps(layout, state, dropped=paths)]
 
 
-def give_up_steps(
+def abort_pending_steps(
     layout: Layout, state: AgentState, *, dropped: AgentPaths | None = None
 ) -> list[Step]:
     """Return what ends the messages that wait for a closed agent, and tells who waits for it.
@@ -293,23 +293,25 @@ def give_up_steps(
         dropped: where the agent is, when the steps are its parent's, which drops it: that one
             needs no other word of the task that it gave.
     """
-    telling, ending = _Telling(layout, again=True), Ending(aborted="close")
+    notices, ending = _NoticeBuilder(layout, again=True), Ending(aborted="close")
     steps: list[Step] = []
     for message in state.pending:
         is_dropped = dropped is not None and message.get("spawn")
         if message.get("spawn") and not is_dropped:
-            said = failure_text(state, ending.reason)
-            steps += ended_steps(layout, state, message["content"], said, failure=ending.reason)
+            said = failure_text(state, ending.failure_reason)
+            steps += child_ended_steps(
+                layout, state, message["content"], said, failure=ending.failure_reason
+            )
         if message.get("sync") and not is_dropped:
-            told = telling.sender(state, message, ending)
+            told = notices.for_sender(state, message, ending)
             steps += [one if one.to or not one.event else one._replace(to=dropped) for one in told]
         settled = {"message_id": message["messageId"], "outcome": "aborted"}
-        says = f"settled message {message['messageId']}: aborted"
-        steps.append(Step(says, "message.delivered", settled, dropped))
+        summary = f"settled message {message['messageId']}: aborted"
+        steps.append(Step(summary, "message.delivered", settled, dropped))
     return steps
 
 
-def _goes_round(layout: Layout, state: AgentState) -> bool:
+def _has_parent_cycle(layout: Layout, state: AgentState) -> bool:
     if state.parent == state.agent_id:
         return False  # nobody is told by themselves
 
@@ -320,55 +322,55 @@ def _goes_round(layout: Layout, state: AgentState) -> bool:
     return False
 
 
-class _Telling:
+class _NoticeBuilder:
     """Puts together what other agents' logs are told."""
 
     def __init__(self, layout: Layout, *, again: bool) -> None:
         self._layout = layout
         self._again = again
 
-    def parent(
+    def for_parent(
         self, state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
     ) -> list[Step]:
         """Tell the parent that its subagent failed, once; nobody where the parents go round."""
-        if _goes_round(self._layout, state):
+        if _has_parent_cycle(self._layout, state):
             # Each failure would cause the next one, for ever.
-            says = f"its parents go round, and {state.parent} was not told"
-            return [Step(says, is_failure=True)]
+            summary = f"its parents go round, and {state.parent} was not told"
+            return [Step(summary, is_warning=True)]
         answers = message is not None and message["sender"] == state.parent
         reply_to = message["messageId"] if message is not None and answers else ""
         notice = Message(
-            text_message(failure_text(state, ending.reason)),
+            text_message(failure_text(state, ending.failure_reason)),
             state.agent_id,
             notice=True,
             id=derived_id(turn_id, "parent"),
             reply_to=reply_to,
         )
-        return self._tell(state.parent or "", "its parent", state.agent_id, notice)
+        return self._notice(state.parent or "", "its parent", state.agent_id, notice)
 
-    def sender(self, state: AgentState, message: dict[str, Any], ending: Ending) -> list[Step]:
+    def for_sender(self, state: AgentState, message: dict[str, Any], ending: Ending) -> list[Step]:
         """Give the sender of a message the answer that it waits for."""
         failed = not ending.is_success
         if ending.aborted == "parent" and message.get("spawn"):
             return []  # it was ended together with the one who waits
         reply = Message(
-            text_message(failure_text(state, ending.reason) if failed else ending.text),
+            text_message(failure_text(state, ending.failure_reason) if failed else ending.text),
             state.agent_id,
             notice=failed,
             # Two agents may have been sent messages of one id.
             id=derived_id(f"{state.agent_id}:{message['messageId']}", "reply"),
             reply_to=message["messageId"],
         )
-        return self._tell(message["sender"], "the sender", state.agent_id, reply)
+        return self._notice(message["sender"], "the sender", state.agent_id, reply)
 
-    def _tell(self, agent_id: str, whom: str, teller: str, message: Message) -> list[Step]:
+    def _notice(self, agent_id: str, whom: str, teller: str, message: Message) -> list[Step]:
         found = find_readable(self._layout, agent_id) if agent_id != teller else None
         if found is None and agent_id != teller and self._layout.is_taken(agent_id):
             # Archived or damaged: once it is neither, `restore` tells it.
             return [unsent_step(agent_id, message.as_data(message.id), whom)]
         if found is None or found[1].session.state is SessionState.TERMINATED:
-            says = f"{whom} {agent_id or '(none)'} is gone, and was not told"
-            return [Step(says, is_failure=True)]
+            summary = f"{whom} {agent_id or '(none)'} is gone, and was not told"
+            return [Step(summary, is_warning=True)]
         paths = found[0]
         if self._again and find_message(paths, message.id) is not None:
             return [Step(f"{whom} {paths.id} was told before")]
@@ -437,7 +439,7 @@ def find_child(
     return found if found is not None and found[1].parent == parent.agent_id else None
 
 
-def waiting_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPaths, str]]:
+def pending_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPaths, str]]:
     """Return the subagents that nobody has begun to run, each with its first prompt's id.
 
     They stand in the order of the asking; who is gone, cannot be read, or is another's is left out.
@@ -450,12 +452,12 @@ def waiting_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPath
     return found
 
 
-def is_spawned(block: dict[str, Any]) -> bool:
+def is_spawned_block(block: dict[str, Any]) -> bool:
     """Tell whether a block stands for an agent of ours: it ends by itself, whatever turn asked."""
     return str(block.get("id")).startswith(SPAWNED)
 
 
-def shown(paths: AgentPaths, children: Collection[str]) -> dict[str, Block]:
+def subagent_blocks(paths: AgentPaths, children: Collection[str]) -> dict[str, Block]:
     """Return the block of each of some subagents as their parent's log has it last."""
     found: dict[str, Block] = {}
     wanted = {SPAWNED + child: child for child in children}
@@ -466,13 +468,13 @@ def shown(paths: AgentPaths, children: Collection[str]) -> dict[str, Block]:
     return found
 
 
-def begun_steps(layout: Layout, child: AgentState, content: Content) -> list[Step]:
+def child_started_steps(layout: Layout, child: AgentState, content: Content) -> list[Step]:
     """Return what tells the parent that the first turn begins; nothing if it knows.
 
     Args:
         content: the subagent's first prompt.
     """
-    parent = _asking_parent(layout, child)
+    parent = _parent_to_notify(layout, child)
     if parent is None:
         return []
     paths, state = parent
@@ -484,7 +486,7 @@ def begun_steps(layout: Layout, child: AgentState, content: Content) -> list[Ste
     return steps
 
 
-def ended_steps(
+def child_ended_steps(
     layout: Layout, child: AgentState, content: Content, output: str, *, failure: str = ""
 ) -> list[Step]:
     """Return what tells the parent how the first prompt ended; nothing if it knows.
@@ -494,7 +496,7 @@ def ended_steps(
         output: its answer, or what is said of its failure.
         failure: why it failed; empty where it did not.
     """
-    parent = _asking_parent(layout, child)
+    parent = _parent_to_notify(layout, child)
     if parent is None:
         return []
     paths, state = parent
@@ -511,12 +513,12 @@ def ended_steps(
 
 
 def _block_step(paths: AgentPaths, block: Block) -> Step:
-    says = f"marked subagent {block['subagentId']} there: {block['status']}"
+    summary = f"marked subagent {block['subagentId']} there: {block['status']}"
     # No turn of the parent's made this: the one that asked is over.
-    return Step(says, "block", {"turn_id": None, "block": block}, paths)
+    return Step(summary, "block", {"turn_id": None, "block": block}, paths)
 
 
-def _asking_parent(layout: Layout, child: AgentState) -> tuple[AgentPaths, AgentState] | None:
+def _parent_to_notify(layout: Layout, child: AgentState) -> tuple[AgentPaths, AgentState] | None:
     """Return the parent if it can be told, and does not know yet how the subagent ended."""
     if child.parent is None or child.parent == child.agent_id:
         return None
@@ -526,11 +528,11 @@ def _asking_parent(layout: Layout, child: AgentState) -> tuple[AgentPaths, Agent
     paths, state = found
     if state.session.state is SessionState.TERMINATED:
         return None
-    knows = child.agent_id not in state.children and _knows(paths, child.agent_id)
+    knows = child.agent_id not in state.children and _has_child_end(paths, child.agent_id)
     return None if knows else found
 
 
-def _knows(paths: AgentPaths, child_id: str) -> bool:
+def _has_child_end(paths: AgentPaths, child_id: str) -> bool:
     """Tell whether a log says how a subagent ended; it need not say that it began."""
     return any(
         record.event == "spawn.dropped"

@@ -10,12 +10,12 @@ from agentsdir.engine.lookup import find_readable
 from agentsdir.engine.notices import (
     Step,
     Subagent,
-    aftermath,
+    abort_pending_steps,
+    apply_step,
+    completion_steps,
     find_child,
-    give_up_steps,
-    is_spawned,
-    settled_step,
-    take_step,
+    is_spawned_block,
+    resent_step,
 )
 from agentsdir.engine.providers import way_back
 from agentsdir.engine.result import Ending
@@ -72,7 +72,7 @@ def end_crashed_turn(services: Services, paths: AgentPaths, state: AgentState) -
             writer.finish_rewrites()
     streams = spent_streams(paths, state)
     for step in crash_steps(services.layout, paths, state):
-        state = take_step(services, paths, state, step)
+        state = apply_step(services, paths, state, step)
     if streams:
         with write_agent(paths, disk=services.disk, known=state) as writer:
             for path in streams:
@@ -103,8 +103,8 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         outcome = "failed"
         for stream in lost_streams(paths, state, seen.blocks):
             for block in stream.blocks:
-                says = f"kept what block {block['id']} came to"
-                steps.append(Step(says, "block", _block(turn_id, block)))
+                summary = f"kept what block {block['id']} came to"
+                steps.append(Step(summary, "block", _block(turn_id, block)))
                 if block["type"] == "tool_use" and _is_open(block, seen.results):
                     seen.open_calls.append(block)
         steps += _close_calls(turn_id, seen, INTERRUPTED)
@@ -114,20 +114,20 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
     if (back := way_back(paths, state)) is not None:
         steps.append(Step("went back to the agent's own native session", "native.changed", back))
     message = next((seen.messages.get(one) for one in turn["messageIds"]), None)
-    for step in aftermath(layout, state, turn_id, message, ending, again=True):
+    for step in completion_steps(layout, state, turn_id, message, ending, again=True):
         if step.event != "outgoing" or (step.data or {})["message_id"] not in seen.notices:
             steps.append(step)
     for message_id in turn["messageIds"]:
         delivered = {"message_id": message_id, "outcome": outcome}
-        says = f"settled message {message_id}: {outcome}"
-        steps.append(Step(says, "message.delivered", delivered))
+        summary = f"settled message {message_id}: {outcome}"
+        steps.append(Step(summary, "message.delivered", delivered))
     return [*steps, *_left_waiting(layout, state)]
 
 
 def _left_waiting(layout: Layout, state: AgentState) -> list[Step]:
     """Settle what waits for an agent that was closed by somebody who died over it."""
     is_closed = state.session.state is SessionState.TERMINATED
-    return give_up_steps(layout, state) if is_closed else []
+    return abort_pending_steps(layout, state) if is_closed else []
 
 
 def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:
@@ -174,7 +174,7 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
         elif event == "block" and isinstance(block := data.get("block"), dict):
             blocks.add(block_key(block))
             needed = _CALLS.get(str(block.get("type")))
-            if needed is not None and needed <= block.keys() and not is_spawned(block):
+            if needed is not None and needed <= block.keys() and not is_spawned_block(block):
                 calls[_key(block)] = block
             elif block.get("type") == "tool_result":
                 results[_key(block)] = block
@@ -261,13 +261,13 @@ def sending_steps(layout: Layout, state: AgentState) -> list[Step]:
         if found is None and layout.is_taken(entry["to"]):
             continue
         if found is None or found[1].session.state is SessionState.TERMINATED:
-            steps.append(settled_step(message_id, "dropped"))
+            steps.append(resent_step(message_id, "dropped"))
         elif find_message(found[0], message_id) is not None:
-            steps.append(settled_step(message_id, "delivered"))
+            steps.append(resent_step(message_id, "delivered"))
         else:
             data = _as_said(state, entry["message"])
-            says = f"told {found[0].id} what could not be told before"
-            steps.append(Step(says, "message.enqueued", data, found[0], settles=message_id))
+            summary = f"told {found[0].id} what could not be told before"
+            steps.append(Step(summary, "message.enqueued", data, found[0], resends=message_id))
     return steps
 
 
@@ -285,9 +285,9 @@ def receiving_steps(
                 continue
             if find_message(paths, message_id) is None:
                 data = _as_said(found[1], entry["message"])
-                says = f"was told what {teller.id} could not tell it before"
-                steps.append(Step(says, "message.enqueued", data))
-            steps.append(settled_step(message_id, "delivered", teller))
+                summary = f"was told what {teller.id} could not tell it before"
+                steps.append(Step(summary, "message.enqueued", data))
+            steps.append(resent_step(message_id, "delivered", teller))
     return steps
 
 
@@ -357,5 +357,5 @@ def _untold(layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentS
             ending = Ending.of_record(record.event, data) or ending
     if not is_over:
         return []
-    steps = aftermath(layout, child, turn_id or child.agent_id, prompt, ending, again=True)
+    steps = completion_steps(layout, child, turn_id or child.agent_id, prompt, ending, again=True)
     return [step for step in steps if step.to and step.to.id == parent.id]

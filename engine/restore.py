@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.close import is_spent_but_for_a_turn, remove_spent, unfinished_steps
-from agentsdir.engine.notices import Step, loss_steps, take_step
+from agentsdir.engine.notices import Step, apply_step, loss_steps
 from agentsdir.engine.outbox import hand_out, nobody_tried
 from agentsdir.engine.recovery import (
     crash_steps,
@@ -103,11 +103,11 @@ class _Plan(NamedTuple):
         return (
             *([_STOPPED] if self.runs else []),
             *([_ENDED] if self.ends_tail else []),
-            *(step.says for step in self.losses),
+            *(step.summary for step in self.losses),
             *(f"put {name} in place" for name in self.rewrites),
             *(f"rebuilt {name}" for name in self.files),
             *(f"removed {path.name}" for path in self.leftovers),
-            *(step.says for step in self.steps),
+            *(step.summary for step in self.steps),
             *(f"removed {path.name}" for path in self.streams),
             *([_REMOVED] if self.goes else []),
         )
@@ -217,7 +217,7 @@ def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[st
         state = writer.state
         for step in plan.losses:
             writer.append(step.event, step.data or {}, services.now())
-            done.append(step.says)
+            done.append(step.summary)
         done += [f"put {name} in place" for name in writer.finish_rewrites()]
         for name in plan.files:
             writer.rebuild(name)
@@ -226,8 +226,8 @@ def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[st
             writer.remove(path)
             done.append(f"removed {path.name}")
     for step in plan.steps:
-        state = take_step(services, paths, state, step)
-        done.append(step.says)
+        state = apply_step(services, paths, state, step)
+        done.append(step.summary)
     if plan.streams:
         with write_agent(paths, disk=services.disk, known=state) as writer:
             for path in plan.streams:

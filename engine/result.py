@@ -57,14 +57,14 @@ class Ending(NamedTuple):
         return not (self.error or self.aborted)
 
     @property
-    def says(self) -> str:
+    def text_for_user(self) -> str:
         """What a person at the other end is told; nothing of a turn that somebody ended."""
         if self.aborted:
             return INTERNAL_ERROR if self.aborted == "crash" else ""
         return _TEXTS.get(self.error, INFERENCE_FAILED) if self.error else self.text
 
     @property
-    def reason(self) -> str:
+    def failure_reason(self) -> str:
         """Why it failed, as others are told: without a full stop."""
         if self.aborted:
             return _REASONS.get(self.aborted, _REASONS["interrupt"])
@@ -72,7 +72,7 @@ class Ending(NamedTuple):
         detail = self.text.strip().rstrip(".")
         return f"{said} ({detail})" if detail else said
 
-    def is_read_here(self, state: AgentState, message: dict[str, Any] | None) -> bool:
+    def needs_no_notice(self, state: AgentState, message: dict[str, Any] | None) -> bool:
         """Whether nobody is to be told of it but those who see the turn: as `aftermath` finds."""
         waits = message is not None and (message.get("sync") or message.get("spawn"))
         at_terminal = (state.descriptor.get("type"), state.descriptor.get("connector"))
@@ -103,7 +103,7 @@ class Denial(NamedTuple):
         }
 
 
-class Told(NamedTuple):
+class QueuedMessage(NamedTuple):
     """A message that an ending put into another agent's inbox."""
 
     paths: AgentPaths
@@ -128,7 +128,7 @@ class TurnResult(NamedTuple):
     recorded: bool = False
     cost: float | None = None
     deferred: tuple[dict[str, Any], ...] = ()
-    told: tuple[Told, ...] = ()
+    notices: tuple[QueuedMessage, ...] = ()
     error: BaseException | None = None
     denials: tuple[Denial, ...] | None = None
 

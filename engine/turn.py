@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         ToolRequest,
     )
     from agentsdir.engine.notices import Step
-    from agentsdir.engine.result import Told
+    from agentsdir.engine.result import QueuedMessage
     from agentsdir.engine.services import Services
     from agentsdir.engine.sync import Logged, Recording
     from agentsdir.formats.blocks import Block, StreamEvent
@@ -473,7 +473,7 @@ class Turn:
         self._is_abroad = True  # for all that is known: perhaps its provider is missing
         self._attempts = ExitStack()
         self._deferred: tuple[dict[str, Any], ...] = ()
-        self._told: tuple[Told, ...] = ()
+        self._notices: tuple[QueuedMessage, ...] = ()
 
     @property
     def state(self) -> AgentState:
@@ -602,9 +602,11 @@ class Turn:
             }
             writer.append("turn.start", start, turn.services.now())
         if self._message is not None and self._message.get("spawn"):
-            from agentsdir.engine.notices import begun_steps
+            from agentsdir.engine.notices import child_started_steps
 
-            self._take(begun_steps(turn.services.layout, turn.state, self._message["content"]))
+            self._take(
+                child_started_steps(turn.services.layout, turn.state, self._message["content"])
+            )
 
     def _stand_in(self, name: str) -> Runner:
         """Return who runs the turn in place of the agent's own provider."""
@@ -661,7 +663,7 @@ class Turn:
             None,
             None,
             recorded=recorded,
-            told=self._told,
+            notices=self._notices,
             denials=tuple(self._turn.denials),
         )
 
@@ -696,7 +698,7 @@ class Turn:
             # Until the end is in the log its program may ask for more, and not afterwards.
             found = writer.state.open_turn
             self._deferred = tuple(found["deferred"]) if found else ()
-            steps = self._aftermath(writer.state, ending)
+            steps = self._completion_steps(writer.state, ending)
             writer.append(event, {"turn_id": turn.id, **data}, services.now())
             if not steps and not self._is_abroad:
                 self._deliver(writer, outcome)
@@ -707,23 +709,23 @@ class Turn:
         with turn.writer() as writer:
             self._deliver(writer, outcome)
 
-    def _aftermath(self, state: AgentState, ending: Ending) -> list[Step]:
-        if ending.is_read_here(state, self._message):
+    def _completion_steps(self, state: AgentState, ending: Ending) -> list[Step]:
+        if ending.needs_no_notice(state, self._message):
             return []
-        from agentsdir.engine.notices import aftermath, told_by
+        from agentsdir.engine.notices import completion_steps, queued_by
 
         turn = self._turn
-        steps = aftermath(turn.services.layout, state, turn.id, self._message, ending)
-        self._told = tuple(told_by(steps))
+        steps = completion_steps(turn.services.layout, state, turn.id, self._message, ending)
+        self._notices = tuple(queued_by(steps))
         return steps
 
     def _take(self, steps: list[Step]) -> None:
         """Append what some steps are to append, here or in other logs."""
-        from agentsdir.engine.notices import take_step
+        from agentsdir.engine.notices import apply_step
 
         turn = self._turn
         for step in steps:
-            turn.state = take_step(turn.services, turn.paths, turn.state, step)
+            turn.state = apply_step(turn.services, turn.paths, turn.state, step)
 
     def _deliver(self, writer: AgentWriter, outcome: str) -> None:
         if self._message is not None:

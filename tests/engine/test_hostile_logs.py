@@ -16,7 +16,7 @@ from agentsdir.engine.dispatcher import render
 from agentsdir.engine.in_turn import queue_from_turn
 from agentsdir.engine.inbox import Message, enqueue, text_message
 from agentsdir.engine.lookup import inspection, list_row
-from agentsdir.engine.notices import waiting_children
+from agentsdir.engine.notices import pending_children
 from agentsdir.engine.outbox import undelivered
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import SessionMultiplexer
@@ -57,7 +57,7 @@ def test_a_log_that_calls_another_agent_its_subagent_has_no_say_over_it(stage: A
     message = enqueue(stage.services, victim, Message(text_message("work"), spawn=True))
     begin_turn(evil)
     foreign(evil, "spawn.requested", {"child": victim.id, "name": "kid", "turn_id": TURN})
-    assert waiting_children(stage.services.layout, stage.state(evil)) == []
+    assert pending_children(stage.services.layout, stage.state(evil)) == []
     before = victim.log.read_bytes()
 
     restore_agent(stage.services, evil)

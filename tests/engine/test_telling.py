@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.notices import Step, aftermath, begun_steps, ended_steps, take_step
+from agentsdir.engine.notices import (
+    Step,
+    apply_step,
+    child_ended_steps,
+    child_started_steps,
+    completion_steps,
+)
 from agentsdir.engine.result import Ending
 from agentsdir.engine.spawn import Child, Wanted, make_child
 from agentsdir.engine.turn_lock import hold_turn
@@ -42,22 +48,22 @@ class Family:
     def take(self, steps: list[Step]) -> list[str]:
         """Take steps of the parent's or the child's; return their events."""
         for step in steps:
-            take_step(self.stage.services, self.parent, self.state(self.parent), step)
+            apply_step(self.stage.services, self.parent, self.state(self.parent), step)
         return [step.event for step in steps]
 
     def begun(self) -> list[Step]:
         """Plan what is said when the subagent begins."""
-        return begun_steps(self.layout, self.state(self.child.paths), TASK)
+        return child_started_steps(self.layout, self.state(self.child.paths), TASK)
 
     def ended(self, output: str, failure: str = "") -> list[Step]:
         """Plan what is said when it has ended."""
         child = self.state(self.child.paths)
-        return ended_steps(self.layout, child, TASK, output, failure=failure)
+        return child_ended_steps(self.layout, child, TASK, output, failure=failure)
 
     def dropped(self) -> list[Step]:
         """Plan what is done when the parent's turn has failed."""
         ending = Ending("provider-failed", "overloaded")
-        return aftermath(self.layout, self.state(self.parent), self.turn, None, ending)
+        return completion_steps(self.layout, self.state(self.parent), self.turn, None, ending)
 
     def told(self) -> list[tuple[Any, ...]]:
         """Return what the parent's log says of the subagent: block states, and events."""
