@@ -203,24 +203,26 @@ def _move(services: Services, paths: AgentPaths, folder: Path) -> None:
 # Ephemeral agents: once their work is done and told, they are removed (decision D19).
 
 
-def remove_spent(services: Services, paths: AgentPaths) -> bool:
+def remove_if_finished(services: Services, paths: AgentPaths) -> bool:
     """Remove an agent if it is ephemeral and has nothing left to do; tell whether it is gone.
 
     One that somebody holds is left to them, and to `restore`. Raises what `remove_agent` raises.
     """
     try:
         # Before any lock is asked for: nearly every agent stays.
-        return is_spent(read_agent(paths).state) and remove_agent(services, paths, only_if=is_spent)
+        return is_finished(read_agent(paths).state) and remove_agent(
+            services, paths, only_if=is_finished
+        )
     except (Busy, Invalid, NoSuchAgent):
         return False
 
 
-def is_spent(state: AgentState) -> bool:
+def is_finished(state: AgentState) -> bool:
     """Tell whether an agent is ephemeral and done: its last message is settled, none waits."""
-    return state.open_turn is None and is_spent_but_for_a_turn(state)
+    return state.open_turn is None and is_finished_but_for_turn(state)
 
 
-def is_spent_but_for_a_turn(state: AgentState) -> bool:
+def is_finished_but_for_turn(state: AgentState) -> bool:
     """Tell the same of an agent whose open turn is about to be closed."""
     has_worked = state.counters["turns"] > 0 or state.session.state is SessionState.TERMINATED
     return state.ephemeral and has_worked and not (state.pending or state.children or state.unsent)
@@ -290,7 +292,7 @@ def close(services: Services, paths: AgentPaths) -> Closing:
     finally:
         nudge([one.turn for one in closed if one.turn is not None])
     for one in reversed(closed):
-        remove_spent(services, one.paths)
+        remove_if_finished(services, one.paths)
     return Closing(closed, refused)
 
 

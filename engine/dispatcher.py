@@ -323,7 +323,7 @@ class FollowingUp:
                 if any(one["messageId"] == message_id for one in read_agent(paths).state.pending):
                     self._services.notify_user(queued)
             raise
-        self._remove_spent(paths, state)
+        self._remove_if_finished(paths, state)
         return own
 
     def _run_all(self, paths: AgentPaths, sender: Sender, wait: float) -> list[TurnResult]:
@@ -337,14 +337,14 @@ class FollowingUp:
             while state.pending:
                 done.append(self._turn(paths, state, held, state.pending[0], sender))
                 state = self._scheduler.current(paths, held)
-        self._remove_spent(paths, state)
+        self._remove_if_finished(paths, state)
         return done
 
-    def _remove_spent(self, paths: AgentPaths, state: AgentState) -> None:
+    def _remove_if_finished(self, paths: AgentPaths, state: AgentState) -> None:
         if state.ephemeral:
-            from agentsdir.engine.close import remove_spent
+            from agentsdir.engine.close import remove_if_finished
 
-            remove_spent(self._services, paths)
+            remove_if_finished(self._services, paths)
 
     def _check_needs_no_prompt(self, paths: AgentPaths, state: AgentState) -> None:
         if find_provider(state)[1].runs_program:

@@ -70,7 +70,7 @@ def end_crashed_turn(services: Services, paths: AgentPaths, state: AgentState) -
     if state.open_turn is not None:
         with write_agent(paths, disk=services.disk, known=state) as writer:
             writer.finish_rewrites()
-    streams = spent_streams(paths, state)
+    streams = redundant_streams(paths, state)
     for step in crash_steps(services.layout, paths, state):
         state = apply_step(services, paths, state, step)
     if streams:
@@ -80,22 +80,22 @@ def end_crashed_turn(services: Services, paths: AgentPaths, state: AgentState) -
     return state
 
 
-def spent_streams(paths: AgentPaths, state: AgentState) -> list[Path]:
+def redundant_streams(paths: AgentPaths, state: AgentState) -> list[Path]:
     """Return the streams of the open turn that nothing needs once `crash_steps` are taken."""
     turn = state.open_turn
     if turn is None:
         return []
-    logged = _look_at(paths, turn["turnId"]).blocks
-    return [one.path for one in lost_streams(paths, state, logged) if one.is_spent]
+    logged = _read_turn(paths, turn["turnId"]).blocks
+    return [one.path for one in lost_streams(paths, state, logged) if one.is_redundant]
 
 
 def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
     """Return what closing the open turn takes, in order; nothing without one. Writes nothing."""
     turn = state.open_turn
     if turn is None:
-        return _left_waiting(layout, state)
+        return _pending_steps_if_closed(layout, state)
     turn_id = turn["turnId"]
-    seen = _look_at(paths, turn_id)
+    seen = _read_turn(paths, turn_id)
     steps = []
     ending = seen.ending
     outcome = turn["ended"]
@@ -121,10 +121,10 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         delivered = {"message_id": message_id, "outcome": outcome}
         summary = f"settled message {message_id}: {outcome}"
         steps.append(Step(summary, "message.delivered", delivered))
-    return [*steps, *_left_waiting(layout, state)]
+    return [*steps, *_pending_steps_if_closed(layout, state)]
 
 
-def _left_waiting(layout: Layout, state: AgentState) -> list[Step]:
+def _pending_steps_if_closed(layout: Layout, state: AgentState) -> list[Step]:
     """Settle what waits for an agent that was closed by somebody who died over it."""
     is_closed = state.session.state is SessionState.TERMINATED
     return abort_pending_steps(layout, state) if is_closed else []
@@ -136,10 +136,10 @@ def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:
     Args:
         why: what the results that are made up say.
     """
-    return _close_calls(turn_id, _look_at(paths, turn_id), why)
+    return _close_calls(turn_id, _read_turn(paths, turn_id), why)
 
 
-class _Seen(NamedTuple):
+class _TurnRecords(NamedTuple):
     """What the log has of one turn. `results` maps each answered call to its tool_result.
 
     `messages` are all of the agent's, as the inbox had them.
@@ -153,7 +153,7 @@ class _Seen(NamedTuple):
     messages: dict[str, dict[str, Any]]
 
 
-def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
+def _read_turn(paths: AgentPaths, turn_id: str) -> _TurnRecords:
     ending = Ending(aborted="crash")
     messages: dict[str, dict[str, Any]] = {}
     calls: dict[tuple[str, str], dict[str, Any]] = {}
@@ -179,7 +179,7 @@ def _look_at(paths: AgentPaths, turn_id: str) -> _Seen:
             elif block.get("type") == "tool_result":
                 results[_key(block)] = block
     open_calls = [call for call in calls.values() if _is_open(call, results)]
-    return _Seen(ending, blocks, open_calls, results, notices, messages)
+    return _TurnRecords(ending, blocks, open_calls, results, notices, messages)
 
 
 def _key(block: dict[str, Any]) -> tuple[str, str]:
@@ -192,7 +192,7 @@ def _is_open(call: dict[str, Any], results: dict[tuple[str, str], dict[str, Any]
     return call.get("status") in ("pending", "running") and bool(answered.get("synthetic"))
 
 
-def _close_calls(turn_id: str, seen: _Seen, why: str) -> list[Step]:
+def _close_calls(turn_id: str, seen: _TurnRecords, why: str) -> list[Step]:
     steps = []
     for call in seen.open_calls:
         steps += _close_call(turn_id, call, why, answered=_key(call) in seen.results)
@@ -239,7 +239,7 @@ def _block(turn_id: str, block: dict[str, Any]) -> dict[str, Any]:
 _KEPT = ("notice", "reply_to")
 
 
-def tellers_of(layout: Layout, agents: set[str]) -> dict[str, list[AgentPaths]]:
+def agents_with_unsent(layout: Layout, agents: set[str]) -> dict[str, list[AgentPaths]]:
     """Return, for some agents, the other agents that have something to tell them."""
     found: dict[str, list[AgentPaths]] = {}
     for agent_id in layout.agent_ids():
@@ -250,7 +250,7 @@ def tellers_of(layout: Layout, agents: set[str]) -> dict[str, list[AgentPaths]]:
     return found
 
 
-def sending_steps(layout: Layout, state: AgentState) -> list[Step]:
+def resend_steps(layout: Layout, state: AgentState) -> list[Step]:
     """Return what tells others what an agent could not tell them before.
 
     Who is still archived or damaged is left for later; who is gone or closed is told nothing.
@@ -265,37 +265,37 @@ def sending_steps(layout: Layout, state: AgentState) -> list[Step]:
         elif find_message(found[0], message_id) is not None:
             steps.append(resent_step(message_id, "delivered"))
         else:
-            data = _as_said(state, entry["message"])
+            data = _as_sent(state, entry["message"])
             summary = f"told {found[0].id} what could not be told before"
             steps.append(Step(summary, "message.enqueued", data, found[0], resends=message_id))
     return steps
 
 
-def receiving_steps(
-    layout: Layout, paths: AgentPaths, state: AgentState, tellers: Iterable[AgentPaths]
+def receive_steps(
+    layout: Layout, paths: AgentPaths, state: AgentState, senders: Iterable[AgentPaths]
 ) -> list[Step]:
     """Return what puts into an agent's inbox what others could not tell it before."""
     if state.session.state is SessionState.TERMINATED:
         return []
     steps: list[Step] = []
-    for teller in tellers:
-        found = find_readable(layout, teller.id)
+    for sender in senders:
+        found = find_readable(layout, sender.id)
         for message_id, entry in found[1].unsent.items() if found is not None else ():
             if entry["to"] != paths.id or found is None:
                 continue
             if find_message(paths, message_id) is None:
-                data = _as_said(found[1], entry["message"])
-                summary = f"was told what {teller.id} could not tell it before"
+                data = _as_sent(found[1], entry["message"])
+                summary = f"was told what {sender.id} could not tell it before"
                 steps.append(Step(summary, "message.enqueued", data))
-            steps.append(resent_step(message_id, "delivered", teller))
+            steps.append(resent_step(message_id, "delivered", sender))
     return steps
 
 
-def _as_said(teller: AgentState, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message as its teller may send it: in its own name, and asking for nothing."""
+def _as_sent(sender: AgentState, message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as its sender may send it: in its own name, and asking for nothing."""
     kept: dict[str, Any] = {name: message[name] for name in _KEPT if name in message}
     said = {"message_id": message["message_id"], "content": message["content"]}
-    return {**said, "sender": teller.agent_id, "kind": "system", **kept}
+    return {**said, "sender": sender.agent_id, "kind": "system", **kept}
 
 
 # What a parent's log lacks of its subagents, because it could not be told at the time.
@@ -306,7 +306,7 @@ def _as_said(teller: AgentState, message: dict[str, Any]) -> dict[str, Any]:
 GONE = "it was removed before it ended"
 
 
-def missed_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+def missing_child_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
     """Return what brings a parent's log level with its subagents; nothing for a closed parent."""
     steps: list[Step] = []
     gone = [child_id for child_id in state.children if not layout.is_taken(child_id)]
@@ -324,21 +324,23 @@ def missed_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[S
     for child_id in state.children:
         child = find_child(layout, state, child_id)
         if child is not None and state.session.state is not SessionState.TERMINATED:
-            untold = _untold(layout, paths, *child)
+            untold = _missing_in_parent(layout, paths, *child)
             steps += [step._replace(to=None) for step in untold]
     return steps
 
 
-def untold_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+def missing_parent_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
     """Return what tells a subagent's parent how its first prompt ended, if it lacks that."""
     found = find_readable(layout, state.parent) if state.parent else None
     if found is None or paths.id not in found[1].children or state.parent == paths.id:
         return []
     closed = found[1].session.state is SessionState.TERMINATED
-    return [] if closed else _untold(layout, found[0], paths, state)
+    return [] if closed else _missing_in_parent(layout, found[0], paths, state)
 
 
-def _untold(layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentState) -> list[Step]:
+def _missing_in_parent(
+    layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentState
+) -> list[Step]:
     """Return what the parent was to be told when the subagent's first prompt ended, if it has."""
     prompt = None
     turn_id, ending, is_over = "", Ending(aborted="close"), False

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.engine.close import is_spent_but_for_a_turn, remove_spent, unfinished_steps
+from agentsdir.engine.close import is_finished_but_for_turn, remove_if_finished, unfinished_steps
 from agentsdir.engine.notices import Step, apply_step, loss_steps
 from agentsdir.engine.outbox import hand_out, nobody_tried
 from agentsdir.engine.recovery import (
+    agents_with_unsent,
     crash_steps,
-    missed_steps,
-    receiving_steps,
-    sending_steps,
-    spent_streams,
-    tellers_of,
-    untold_steps,
+    missing_child_steps,
+    missing_parent_steps,
+    receive_steps,
+    redundant_streams,
+    resend_steps,
 )
 from agentsdir.engine.turn_lock import has_leftovers, hold_turn
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid, ProviderError
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _STOPPED = "ended what a dead turn's program left running"
 _ENDED = "ended a record that lacked only its newline"
-_SPOKE = "offered what waits in its outbox to the hook"
+_OFFERED = "offered what waits in its outbox to the hook"
 _REMOVED = "removed: it was ephemeral, and its work is over"
 
 
@@ -80,9 +80,9 @@ class Restored(NamedTuple):
 class _Plan(NamedTuple):
     """What one agent needs: records about losses, files, then records that close and suspend.
 
-    `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it. `speaks` is
+    `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it. `offers_texts` is
     whether a text waits that a hook, if there is one, has not been given: no action before it was
-    done. `goes` is whether the agent is removed in the end.
+    done. `removes` is whether the agent is removed in the end.
     """
 
     reading: Reading
@@ -94,8 +94,8 @@ class _Plan(NamedTuple):
     leftovers: list[Path]
     steps: list[Step]
     streams: list[Path]
-    speaks: bool
-    goes: bool
+    offers_texts: bool
+    removes: bool
     findings: tuple[Finding, ...]
 
     @property
@@ -109,7 +109,7 @@ class _Plan(NamedTuple):
             *(f"removed {path.name}" for path in self.leftovers),
             *(step.summary for step in self.steps),
             *(f"removed {path.name}" for path in self.streams),
-            *([_REMOVED] if self.goes else []),
+            *([_REMOVED] if self.removes else []),
         )
 
 
@@ -117,9 +117,9 @@ def restore_all(
     services: Services, agents: list[AgentPaths], *, dry_run: bool = False
 ) -> Iterator[Restored]:
     """Restore each agent in turn and say what was done."""
-    tellers = tellers_of(services.layout, {paths.id for paths in agents})
+    senders = agents_with_unsent(services.layout, {paths.id for paths in agents})
     for paths in agents:
-        yield restore_agent(services, paths, dry_run=dry_run, tellers=tellers.get(paths.id, []))
+        yield restore_agent(services, paths, dry_run=dry_run, senders=senders.get(paths.id, []))
 
 
 def restore_agent(
@@ -127,24 +127,24 @@ def restore_agent(
     paths: AgentPaths,
     *,
     dry_run: bool = False,
-    tellers: list[AgentPaths] | None = None,
+    senders: list[AgentPaths] | None = None,
 ) -> Restored:
     """End what a crash left open, suspend what nobody holds, rebuild what is derived.
 
     Args:
         dry_run: only say what would be done; nothing is written and no lock is taken.
-        tellers: the other agents that may have something to tell it; None looks for them.
+        senders: the other agents that may have something to tell it; None looks for them.
     """
-    if tellers is None:
-        tellers = tellers_of(services.layout, {paths.id}).get(paths.id, [])
+    if senders is None:
+        senders = agents_with_unsent(services.layout, {paths.id}).get(paths.id, [])
     done: list[str] = []
     state: str | None = None
     try:
         if locks.is_held(paths.turn):
             return _held(paths)
-        plan = _plan(services, paths, tellers)
+        plan = _plan(services, paths, senders)
         state = plan.reading.state.session.state.value
-        if dry_run or not (plan.actions or plan.speaks):
+        if dry_run or not (plan.actions or plan.offers_texts):
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
             hold_turn(paths),
@@ -153,8 +153,8 @@ def restore_agent(
             done += [_STOPPED] if plan.runs else []
             with write_agent(paths, disk=services.disk, whole=True) as writer:
                 done += [_ENDED] if writer.ended_tail else []
-            state = _carry_out(services, paths, _plan(services, paths, tellers), done)
-        if (plan.goes or plan.reading.state.unsent) and remove_spent(services, paths):
+            state = _carry_out(services, paths, _plan(services, paths, senders), done)
+        if (plan.removes or plan.reading.state.unsent) and remove_if_finished(services, paths):
             done.append(_REMOVED)
         return Restored(paths.id, state, tuple(done), plan.findings, None)
     except Busy:
@@ -170,7 +170,7 @@ def _held(paths: AgentPaths) -> Restored:
     return Restored(paths.id, "active", ("left alone: a living process holds it",), (), None)
 
 
-def _plan(services: Services, paths: AgentPaths, tellers: list[AgentPaths]) -> _Plan:
+def _plan(services: Services, paths: AgentPaths, senders: list[AgentPaths]) -> _Plan:
     layout = services.layout
     reading = read_agent(paths, whole=True)
     found = without_live_tail(paths, reading.findings)
@@ -180,10 +180,10 @@ def _plan(services: Services, paths: AgentPaths, tellers: list[AgentPaths]) -> _
     ending = unfinished_steps(layout, paths, reading.state)
     steps = [
         *crash_steps(layout, paths, reading.state),
-        *missed_steps(layout, paths, reading.state),
-        *untold_steps(layout, paths, reading.state),
-        *sending_steps(layout, reading.state),
-        *receiving_steps(layout, paths, reading.state, tellers),
+        *missing_child_steps(layout, paths, reading.state),
+        *missing_parent_steps(layout, paths, reading.state),
+        *resend_steps(layout, reading.state),
+        *receive_steps(layout, paths, reading.state, senders),
         *(ending or _suspension(reading)),
     ]
     losses = loss_steps(reading)
@@ -204,9 +204,9 @@ def _plan(services: Services, paths: AgentPaths, tellers: list[AgentPaths]) -> _
         wrong_files(paths, reading.state),
         [path for path in files.leftovers(paths.folder) if path not in copies],
         steps,
-        spent_streams(paths, reading.state),
-        _may_speak(services, reading.state) and nobody_tried(paths, reading.state),
-        is_spent_but_for_a_turn(reading.state),
+        redundant_streams(paths, reading.state),
+        _may_deliver(services, reading.state) and nobody_tried(paths, reading.state),
+        is_finished_but_for_turn(reading.state),
         findings,
     )
 
@@ -236,13 +236,13 @@ def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[st
     if state.session.state is not SessionState.ACTIVE:
         Slots(services.layout).leave(paths.id)
     written = any(step.event == "outgoing" for step in plan.steps)
-    if plan.speaks or (written and _may_speak(services, state)):
+    if plan.offers_texts or (written and _may_deliver(services, state)):
         handed = hand_out(services, paths, state)
-        done += [_SPOKE] if plan.speaks and not handed.nobody else []
+        done += [_OFFERED] if plan.offers_texts and not handed.nobody else []
     return state.session.state.value
 
 
-def _may_speak(services: Services, state: AgentState) -> bool:
+def _may_deliver(services: Services, state: AgentState) -> bool:
     """Tell whether a text may go to the user's hook: whoever brought a root along does not speak.
 
     Nor is a closed agent's offered again and again: its log takes no word of a hook that failed.

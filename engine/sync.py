@@ -323,7 +323,7 @@ class Recording:
     """Writes the stream events of one turn into a file of their own, if that is `wanted`.
 
     The file is made with the first event, and synced once, when the log is to name it. A
-    `provisional` one is never synced, and removed when it `is_spent`: when the log has all that it
+    `provisional` one is never synced, and removed when it `is_redundant`: when the log has all that it
     holds. A crash leaves one that the log does not name.
     """
 
@@ -332,7 +332,7 @@ class Recording:
         self._paths = paths
         self.wanted = wanted
         self.provisional = False
-        self.is_spent = False
+        self.is_redundant = False
         self._file: transcripts.StreamFile | None = None
 
     def take(self, event: StreamEvent, state: AgentState) -> None:
@@ -372,7 +372,7 @@ class Recording:
         """Close the file, and remove it if nothing needs it."""
         if self._file is not None:
             self._file.close()
-            if self.is_spent and not self.wanted:
+            if self.is_redundant and not self.wanted:
                 self._file.remove()
             self._file = None
 
@@ -486,7 +486,7 @@ class LostStream(NamedTuple):
 
     path: Path
     blocks: list[Block]
-    is_spent: bool
+    is_redundant: bool
     """Whether the log has all of the stream, once it has these blocks."""
 
 

@@ -332,7 +332,7 @@ class Attempt:
             self._recording.sync(writer)
         name_transcripts(writer, changed, self._turn.services.now())
         if self._recording is not None:
-            self._recording.is_spent = True
+            self._recording.is_redundant = True
 
     def end(self) -> None:
         """Close what was recorded, and remove it if nothing needs it."""

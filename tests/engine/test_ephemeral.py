@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.close import is_spent, remove_agent, remove_spent
+from agentsdir.engine.close import is_finished, remove_agent, remove_if_finished
 from agentsdir.engine.create import fork_agent
 from agentsdir.engine.dispatcher import TurnScheduler, Waiting, render, run_child
 from agentsdir.engine.restore import restore_agent
@@ -43,11 +43,11 @@ def test_an_ephemeral_agent_goes_when_its_work_is_done_and_not_before(
     """Its prompt waits, then it has answered; other agents stay, whatever they have done."""
     other = stage.new()
     stage.send(other)
-    assert not remove_spent(stage.services, child)
+    assert not remove_if_finished(stage.services, child)
     assert stage.send(child, "and that").response == "and that"
     assert not is_there(child)
-    assert not remove_spent(stage.services, other)
-    assert not remove_spent(stage.services, child)
+    assert not remove_if_finished(stage.services, other)
+    assert not remove_if_finished(stage.services, child)
     assert list(stage.root.glob("agents/.tmp-*")) == []
 
 
@@ -55,7 +55,7 @@ def test_one_that_was_given_more_to_do_stays(stage: Any, child: AgentPaths) -> N
     """What was accepted is not thrown away with the folder."""
     work(stage, child)
     stage.enqueue(child, "and again")
-    assert not remove_spent(stage.services, child)
+    assert not remove_if_finished(stage.services, child)
     assert is_there(child)
 
 
@@ -63,7 +63,7 @@ def test_a_message_that_comes_while_it_is_looked_at_keeps_it(stage: Any, child: 
     """Whether it is done is asked again when nobody can write to it any more."""
     work(stage, child)
     stage.enqueue(child, "just in time")
-    assert not remove_agent(stage.services, child, only_if=is_spent)
+    assert not remove_agent(stage.services, child, only_if=is_finished)
     assert stage.state(child).pending[0]["content"][0]["text"] == "just in time"
 
 
@@ -72,17 +72,17 @@ def test_one_that_spawned_waits_for_what_it_spawned(stage: Any, child: AgentPath
     work(stage, child)
     wanted = Wanted([{"type": "text", "text": "count more"}])
     grandchild = make_child(stage.services, child, wanted, turn_id=None, sync=False)
-    assert not remove_spent(stage.services, child)
+    assert not remove_if_finished(stage.services, child)
     ended = {"child": grandchild.paths.id, "name": grandchild.name, "status": "success"}
     stage.append(child, "agent.spawned", ended)
-    assert remove_spent(stage.services, child)
+    assert remove_if_finished(stage.services, child)
 
 
 def test_one_that_somebody_holds_is_left_and_restored_away(stage: Any, child: AgentPaths) -> None:
     """A boot removes it like what a dead process left."""
     work(stage, child)
     with hold_turn(child):
-        assert not remove_spent(stage.services, child)
+        assert not remove_if_finished(stage.services, child)
     says = "removed: it was ephemeral, and its work is over"
     assert restore_agent(stage.services, child, dry_run=True).actions[-1] == says
     assert is_there(child)
@@ -109,7 +109,7 @@ def test_a_fork_of_an_ephemeral_agent_stays(stage: Any, child: AgentPaths) -> No
     fork = Layout(stage.root).agent(fork_agent(stage.services, child, login="me").agent_id)
     stage.send(fork)
     assert not stage.state(fork).ephemeral
-    assert not remove_spent(stage.services, fork)
+    assert not remove_if_finished(stage.services, fork)
 
 
 @pytest.mark.feature("A-06")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentsdir.engine.close import archive_agent, remove_agent, unarchive_agent
-from agentsdir.engine.recovery import missed_steps
+from agentsdir.engine.recovery import missing_child_steps
 from agentsdir.engine.restore import restore_agent
 
 pytestmark = pytest.mark.feature("T-10")
@@ -90,4 +90,4 @@ def test_a_subagent_that_was_told_of_and_removed_since_the_parent_was_read_has_n
     remove_agent(stage.services, child)
 
     assert before.children
-    assert missed_steps(stage.services.layout, parent, before) == []
+    assert missing_child_steps(stage.services.layout, parent, before) == []
