@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 # thread only. What counts is the log alone, so that a nudge that comes when the turn is over, and
 # the process does something else, ends nothing.
 
-NUDGE = signal.SIGURG
+WAKE_SIGNAL = signal.SIGURG
 """What a holder is sent; a process that does not listen is not disturbed by it."""
-_LOOK_EVERY = 0.5  # seconds between two looks of a holder into its log
+_POLL_INTERVAL = 0.5  # seconds between two looks of a holder into its log
 
 
-class AskedToEnd(KeyboardInterrupt):
+class TurnCancelled(KeyboardInterrupt):
     """A request in the log ended the turn; nobody at this terminal did. It says why."""
 
     def __init__(self, reason: str) -> None:
@@ -50,11 +50,11 @@ class AskedToEnd(KeyboardInterrupt):
         self.reason = reason
 
 
-class TimedOut(KeyboardInterrupt):
+class DeadlineExceeded(KeyboardInterrupt):
     """The turn took longer than its sender gave it."""
 
 
-class Ear:
+class CancelToken:
     """Reads what was appended to a log since the last look.
 
     Args:
@@ -71,42 +71,44 @@ class Ear:
         self._deadline = time.monotonic() + timeout if timeout else NEVER
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Raise `AskedToEnd` in the block when its turn is asked to end, and that is not cleared.
+    def watching(self) -> Iterator[None]:
+        """Raise `TurnCancelled` in the block when its turn is asked to end, and that is not cleared.
 
-        `TimedOut` is raised when its time is over. Elsewhere than in the main thread nobody
+        `DeadlineExceeded` is raised when its time is over. Elsewhere than in the main thread nobody
         listens. What was heard is not heard again; another request is.
         """
         try:
-            before = signal.signal(signal.SIGALRM, self._look)
+            before = signal.signal(signal.SIGALRM, self._on_signal)
         except ValueError:  # not the main thread
             yield
             return
-        nudged_before = signal.signal(NUDGE, self._look)
+        wake_before = signal.signal(WAKE_SIGNAL, self._on_signal)
         try:
-            self._look(0, None)
+            self._on_signal(0, None)
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-            signal.signal(NUDGE, nudged_before)
+            signal.signal(WAKE_SIGNAL, wake_before)
 
-    def heed(self) -> None:
-        """Raise `AskedToEnd` or `TimedOut` if the turn is to end now."""
+    def raise_if_cancelled(self) -> None:
+        """Raise `TurnCancelled` or `DeadlineExceeded` if the turn is to end now."""
         if time.monotonic() >= self._deadline:
             self._deadline = NEVER
-            raise TimedOut
+            raise DeadlineExceeded
         reason = ""
         with suppress(OSError, AgentsdirError):  # whoever appends next says so
             if self._paths.log.stat().st_size > self._position.size:
                 reason = self._read()
         if reason:
-            raise AskedToEnd(reason)
+            raise TurnCancelled(reason)
 
-    def _look(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         left = self._deadline - time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, min(_LOOK_EVERY, left) if left > 0 else _LOOK_EVERY)
-        self.heed()
+        signal.setitimer(
+            signal.ITIMER_REAL, min(_POLL_INTERVAL, left) if left > 0 else _POLL_INTERVAL
+        )
+        self.raise_if_cancelled()
 
     def _read(self) -> str:
         """Read on in the log; return why the turn is to end, or nothing."""
@@ -131,7 +133,7 @@ class Ear:
 _WAIT = 0.02
 
 
-class Asked(NamedTuple):
+class RunningTurn(NamedTuple):
     """A running turn that was, or is to be, asked to end."""
 
     paths: AgentPaths
@@ -151,13 +153,13 @@ class Asked(NamedTuple):
         return {"agentId": self.paths.id, "turnId": self.turn_id, "ended": not self.runs}
 
 
-class Interrupted(NamedTuple):
+class InterruptResult(NamedTuple):
     """What `interrupt` did: the turns it asked to end, and the message it left, if any.
 
     `refused` are agents below that could not be asked, each with the reason.
     """
 
-    asked: list[Asked]
+    asked: list[RunningTurn]
     message_id: str | None
     refused: list[tuple[AgentPaths, AgentsdirError]]
 
@@ -168,7 +170,7 @@ def interrupt(
     reason: str = "",
     content: list[dict[str, Any]] | None = None,
     sender: str = "cli",
-) -> Interrupted:
+) -> InterruptResult:
     """Ask the running turns of an agent, and of all below it, to end; waits for none of them.
 
     Every request is in its log before anybody is signalled.
@@ -190,23 +192,23 @@ def interrupt(
         if content:
             # First, so that whoever runs the agent's turns finds it there.
             message_id = put(writer, services, Message(content, sender))
-        own = request_end(services, writer, "interrupt", reason)
-    asked, refused = interrupt_descendants(services, paths, reason)
+        own = request_cancel(services, writer, "interrupt", reason)
+    asked, refused = request_cancel_below(services, paths, reason)
     asked = [*([own] if own else []), *asked]
     if not asked and not content:
-        raise _idle(paths, state)
-    nudge(asked)
-    return Interrupted(asked, message_id, refused)
+        raise _not_running(paths, state)
+    wake_holders(asked)
+    return InterruptResult(asked, message_id, refused)
 
 
-def interrupt_descendants(
+def request_cancel_below(
     services: Services, paths: AgentPaths, message: str = ""
-) -> tuple[list[Asked], list[tuple[AgentPaths, AgentsdirError]]]:
+) -> tuple[list[RunningTurn], list[tuple[AgentPaths, AgentsdirError]]]:
     """Ask the running turns of all agents below one to end, unless they were asked before.
 
     Returns those that were asked, and the agents that could not be.
     """
-    asked: list[Asked] = []
+    asked: list[RunningTurn] = []
     refused: list[tuple[AgentPaths, AgentsdirError]] = []
     for listed in descendants(services.layout, paths.id):
         if not locks.is_held(listed.paths.turn):
@@ -215,21 +217,21 @@ def interrupt_descendants(
             with write_agent(listed.paths, disk=services.disk) as writer:
                 turn = writer.state.open_turn
                 if turn is not None and not turn["aborted"]:
-                    one = request_end(services, writer, "parent", message)
+                    one = request_cancel(services, writer, "parent", message)
                     asked += [one] if one else []
         except AgentsdirError as error:
             refused.append((listed.paths, error))
     return asked, refused
 
 
-def pass_on(services: Services, paths: AgentPaths) -> None:
+def cancel_below(services: Services, paths: AgentPaths) -> None:
     """Ask what runs below an agent to end, because its own turn was interrupted."""
-    nudge(interrupt_descendants(services, paths)[0])
+    wake_holders(request_cancel_below(services, paths)[0])
 
 
-def request_end(
+def request_cancel(
     services: Services, writer: AgentWriter, reason: str, message: str = ""
-) -> Asked | None:
+) -> RunningTurn | None:
     """Append a request to end the turn that runs; None where none does.
 
     Args:
@@ -244,22 +246,22 @@ def request_end(
     return running
 
 
-def running_turn(writer: AgentWriter) -> Asked | None:
+def running_turn(writer: AgentWriter) -> RunningTurn | None:
     """Return the turn of an agent that has no end, if somebody is at work on it."""
     turn = writer.state.open_turn
     if turn is None or turn["ended"] or not locks.is_held(writer.paths.turn):
         return None
-    return Asked(writer.paths, turn["turnId"])
+    return RunningTurn(writer.paths, turn["turnId"])
 
 
-def _idle(paths: AgentPaths, state: AgentState) -> AgentsdirError:
+def _not_running(paths: AgentPaths, state: AgentState) -> AgentsdirError:
     hint = None
     if state.open_turn is not None:
         hint = f"its process died; `agentsdir restore {paths.id}` ends the turn"
     return SessionStateError(f"agent {paths.id} runs no turn", hint=hint, kind="not-running")
 
 
-def nudge(asked: Sequence[Asked]) -> None:
+def wake_holders(asked: Sequence[RunningTurn]) -> None:
     """Have the holders look into their logs at once; those whose process is not known will soon."""
     for paths, turn_id in asked:
         note = read_note(paths)
@@ -267,10 +269,10 @@ def nudge(asked: Sequence[Asked]) -> None:
             continue
         if processes.is_alive(holder := Process(*note.holder)):
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(holder.pid, NUDGE)
+                os.kill(holder.pid, WAKE_SIGNAL)
 
 
-def wait_for_ends(services: Services, asked: Sequence[Asked]) -> list[Asked]:
+def wait_for_turns(services: Services, asked: Sequence[RunningTurn]) -> list[RunningTurn]:
     """Wait until each turn has ended; return those whose process died before that.
 
     Raises `Busy` for one that does not end for long.

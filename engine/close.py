@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.engine.cancel import nudge, request_end, running_turn, wait_for_ends
+from agentsdir.engine.cancel import request_cancel, running_turn, wait_for_turns, wake_holders
 from agentsdir.engine.create import check_native, check_unique, check_unused
 from agentsdir.engine.lookup import ancestors, descendants
 from agentsdir.engine.notices import Step, abort_pending_steps, apply_step, subagent_blocks
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from agentsdir.engine.cancel import Asked
+    from agentsdir.engine.cancel import RunningTurn
     from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.state import AgentState
@@ -246,7 +246,7 @@ class Closed(NamedTuple):
 
     paths: AgentPaths
     before: bool
-    turn: Asked | None
+    turn: RunningTurn | None
     messages: list[str]
 
     def as_json(self) -> dict[str, Any]:
@@ -290,15 +290,15 @@ def close(services: Services, paths: AgentPaths) -> Closing:
                     except AgentsdirError as error:
                         refused.append((listed.paths, error))
     finally:
-        nudge([one.turn for one in closed if one.turn is not None])
+        wake_holders([one.turn for one in closed if one.turn is not None])
     for one in reversed(closed):
         remove_if_finished(services, one.paths)
     return Closing(closed, refused)
 
 
-def wait_until_over(services: Services, turns: list[Asked]) -> None:
+def end_closed_turns(services: Services, turns: list[RunningTurn]) -> None:
     """Wait until no turn of closed agents runs any more; one whose process died is ended here."""
-    for one in wait_for_ends(services, turns):
+    for one in wait_for_turns(services, turns):
         with suppress(Busy), hold_turn(one.paths), services.disk.settled():
             close_crashed_turn(services, one.paths)
 
@@ -312,7 +312,7 @@ def _close_one(services: Services, paths: AgentPaths, reason: str) -> Closed:
                 close_crashed_turn(services, paths)
         with write_agent(paths, disk=services.disk) as writer:
             before = writer.state.session.state is SessionState.TERMINATED
-            turn = running_turn(writer) if before else request_end(services, writer, reason)
+            turn = running_turn(writer) if before else request_cancel(services, writer, reason)
             for step in [] if before else terminate_steps(paths, writer.state):
                 writer.append(step.event, step.data or {}, services.now())
             state = writer.state

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.engine.cancel import AskedToEnd
+from agentsdir.engine.cancel import TurnCancelled
 from agentsdir.engine.inbox import Message, enqueue_and_read
 from agentsdir.engine.notices import subagent_blocks
 from agentsdir.engine.providers import find_provider
@@ -257,7 +257,7 @@ class FollowingUp:
         own = self._run_until(paths, message_id, sender, wait, recorded=True)
         assert own is not None
         # Whose turn was ended from elsewhere is to be gone soon; others do what is left.
-        self._hands_over = isinstance(own.error, AskedToEnd)
+        self._hands_over = isinstance(own.error, TurnCancelled)
         self._drain()
         if own.error is not None:
             raise own.error

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, program_of
-from agentsdir.engine.cancel import AskedToEnd, Ear, TimedOut
+from agentsdir.engine.cancel import CancelToken, DeadlineExceeded, TurnCancelled
 from agentsdir.engine.inbox import presented
 from agentsdir.engine.limits import Ticks, limit_of
 from agentsdir.engine.providers import (
@@ -219,12 +219,12 @@ class Attempt:
         self._limited: str | None = None
         self.has_answered = False
 
-    def run(self, runner: Runner, content: Content, blob: bytes, ear: Ear) -> Said:
+    def run(self, runner: Runner, content: Content, blob: bytes, cancel: CancelToken) -> Said:
         """Have the provider answer.
 
         Args:
             blob: what it gave at the suspension that the turn ends; empty for none.
-            ear: hears when the turn is to end.
+            cancel: hears when the turn is to end.
 
         Raises `ProviderError` when it does not, kind ``max-ticks`` where it only called tools, and
         what the provider's own metadata says of a failure (docs/behaviour.md, "Failure").
@@ -242,33 +242,35 @@ class Attempt:
         self._ticks = Ticks(limit_of(self._turn.state.limits, runs_program=program))
         with open_provider(self._turn.services, runner.provider, runner.spec, blob) as session:
             try:
-                with ear.listening():
-                    self._listen(session, runner, content, ear)
+                with cancel.watching():
+                    self._listen(session, runner, content, cancel)
             except (NotRecorded, Uncertain):
                 raise
             except BaseException as error:
                 if not isinstance(error, Exception):
-                    self._wind_down(session, ear)
+                    self._wind_down(session, cancel)
                 self._keep(session, runner)
                 raise
             self._keep(session, runner)
         return self._result()
 
-    def _listen(self, session: ProviderSession, runner: Runner, content: Content, ear: Ear) -> None:
+    def _listen(
+        self, session: ProviderSession, runner: Runner, content: Content, cancel: CancelToken
+    ) -> None:
         """Take the provider's events to their end, or to the limit of model calls."""
         for event in _events(session, content):
             if self._ticks.is_beyond(event):
                 self._limited = self._text()
                 if runner.provider.runs_program:
                     self._take(event)  # its transcript may have what began
-                self._wind_down(session, ear)
+                self._wind_down(session, cancel)
                 return
             self._take(event)
 
-    def _wind_down(self, session: ProviderSession, ear: Ear) -> None:
+    def _wind_down(self, session: ProviderSession, cancel: CancelToken) -> None:
         """Have a provider end in its own way; a second interrupt stops it at once."""
         try:
-            with ear.listening(), provider_errors():
+            with cancel.watching(), provider_errors():
                 for event in session.interrupt():
                     self._take(event)
         except (NotRecorded, Uncertain):
@@ -512,12 +514,12 @@ class Turn:
             self._close_calls()
             aborted = {"reason": reason, **self._spent()}
             self._end("turn.aborted", aborted, "aborted", Ending(aborted=reason))
-            if isinstance(error, AskedToEnd):  # the turn was, and not what its process does next
+            if isinstance(error, TurnCancelled):  # the turn was, and not what its process does next
                 return self._result("aborted")._replace(error=error)
-            from agentsdir.engine.cancel import pass_on
+            from agentsdir.engine.cancel import cancel_below
 
-            pass_on(self._turn.services, self._turn.paths)
-            if not isinstance(error, TimedOut):
+            cancel_below(self._turn.services, self._turn.paths)
+            if not isinstance(error, DeadlineExceeded):
                 raise
             limit = f"the turn was ended after {self._sender.timeout:g} s"
             late = TurnTimeout(limit)
@@ -530,7 +532,7 @@ class Turn:
         turn, sender = self._turn, self._sender
         begun, blob = _refusable(self._own), self._slot.blob
         self._start()
-        ear = Ear(turn.paths, turn.state.position, turn.id, sender.timeout)
+        cancel = CancelToken(turn.paths, turn.state.position, turn.id, sender.timeout)
         errors: list[AgentsdirError] = []
         name = turn.state.session.provider_name
         stand_ins: list[str] | None = None
@@ -540,7 +542,7 @@ class Turn:
             try:
                 if isinstance(begun, AgentsdirError):
                     raise begun
-                return attempt.run(begun, self._untold_content(), blob, ear)
+                return attempt.run(begun, self._untold_content(), blob, cancel)
             except (NotRecorded, Uncertain):
                 raise
             except Exception as error:
@@ -553,7 +555,7 @@ class Turn:
                     stand_ins = handoff.stand_ins(turn.services, turn.state)
                 if not stand_ins:
                     raise handoff.worst(errors, name) from error
-            ear.heed()
+            cancel.raise_if_cancelled()
             attempt.give_up()
             before, name = name, stand_ins.pop(0)
             turn.services.notify_user(
@@ -752,9 +754,9 @@ def _as_ours(error: Exception) -> AgentsdirError:
 
 def _reason(error: BaseException) -> str:
     """Return why a turn was aborted, for the record."""
-    if isinstance(error, TimedOut):
+    if isinstance(error, DeadlineExceeded):
         return "timeout"
-    return error.reason if isinstance(error, AskedToEnd) else "interrupt"
+    return error.reason if isinstance(error, TurnCancelled) else "interrupt"
 
 
 def _plain(content: list[dict[str, Any]]) -> Content:

@@ -11,7 +11,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.services import services_of
-from agentsdir.engine.close import close, wait_until_over
+from agentsdir.engine.close import close, end_closed_turns
 from agentsdir.engine.lookup import find_agent
 
 
@@ -42,7 +42,9 @@ def run(
     ours = env.turn  # what closes its own agent is ended with its turn
     turns = [one.turn for one in done.closed if one.turn is not None]
     if not no_wait:
-        wait_until_over(services, [one for one in turns if not ours or one.turn_id != ours.turn_id])
+        end_closed_turns(
+            services, [one for one in turns if not ours or one.turn_id != ours.turn_id]
+        )
     for one in done.closed if as_json else ():
         print_json(env, {**one.as_json(), "durability": services.disk.durability})
     for below, error in done.refused:

@@ -12,7 +12,7 @@ from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.prompts import check_text, read_prompt
 from agentsdir.cli.services import services_of
-from agentsdir.engine.cancel import interrupt, wait_for_ends
+from agentsdir.engine.cancel import interrupt, wait_for_turns
 from agentsdir.engine.lookup import find_agent
 
 
@@ -53,7 +53,7 @@ def run(
         done = interrupt(services, paths, reason, content, sender)
     ours = env.turn  # what asks for its own end is ended with it
     waited = [one for one in done.asked if ours is None or one.turn_id != ours.turn_id]
-    died = [] if no_wait else wait_for_ends(services, waited)
+    died = [] if no_wait else wait_for_turns(services, waited)
     if as_json:
         print_json(
             env,

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from commands import until
 
-from agentsdir.engine.cancel import AskedToEnd
-from agentsdir.engine.close import close, reset, wait_until_over
+from agentsdir.engine.cancel import TurnCancelled
+from agentsdir.engine.close import close, end_closed_turns, reset
 from agentsdir.engine.create import NewAgent, make_agent
 from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.engine.restore import restore_agent
@@ -165,10 +165,10 @@ def test_a_turn_that_runs_is_asked_to_end_and_unwinds_into_a_closed_session(
     def act(services: Any) -> Any:
         waiting.append(stage.enqueue(paths, "later"))
         done = close(services, paths)
-        wait_until_over(services, [done.closed[0].turn])
+        end_closed_turns(services, [done.closed[0].turn])
         return done.closed[0].as_json()
 
-    with Beside(stage, paths, act) as beside, pytest.raises(AskedToEnd):
+    with Beside(stage, paths, act) as beside, pytest.raises(TurnCancelled):
         stage.send(paths)
     assert beside.result["turn"]["ended"] is True
     assert beside.result["messages"] == waiting
@@ -293,7 +293,7 @@ def test_a_holder_that_dies_after_the_close_is_survived(stage: Any, who: str) ->
     elif who == "close":
         close(stage.services, paths)
     else:
-        wait_until_over(stage.services, [done.closed[0].turn])
+        end_closed_turns(stage.services, [done.closed[0].turn])
     assert ending(stage, paths) == [
         "abort.requested close",
         "session.state close",

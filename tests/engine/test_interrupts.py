@@ -16,7 +16,7 @@ import pytest
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.protocol import Process
-from agentsdir.engine.cancel import NUDGE, AskedToEnd, interrupt, wait_for_ends
+from agentsdir.engine.cancel import WAKE_SIGNAL, TurnCancelled, interrupt, wait_for_turns
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import suspend
 from agentsdir.engine.turn_lock import has_leftovers, turn_marks
@@ -151,7 +151,7 @@ class Asking:
         services = self._stage.services._replace(sleep=time.sleep)
         wait_for(lambda: self._stage.state(self._paths).open_turn)
         asked = interrupt(services, self._paths, "wrong branch").asked
-        wait_for_ends(services, asked)
+        wait_for_turns(services, asked)
         self.result = [one.as_json() for one in asked]
 
     def __enter__(self) -> Asking:
@@ -186,10 +186,10 @@ def test_a_nudge_that_comes_too_late_ends_nothing(stage: Any) -> None:
     def nudge(_event: Any) -> None:
         # What was meant for the turn before does not end this one.
         stage.append(paths, "abort.requested", {"turn_id": over, "reason": "interrupt"})
-        os.kill(os.getpid(), NUDGE)
+        os.kill(os.getpid(), WAKE_SIGNAL)
 
     assert stage.send(paths, on_event=nudge).outcome == "completed"
-    os.kill(os.getpid(), NUDGE)
+    os.kill(os.getpid(), WAKE_SIGNAL)
     assert "turn.aborted" not in stage.events(paths)
 
 
@@ -211,7 +211,7 @@ def test_a_second_request_stops_a_program_that_takes_its_time(stage: Any, progra
 
     thread = threading.Thread(target=ask_twice)
     thread.start()
-    with pytest.raises(AskedToEnd):
+    with pytest.raises(TurnCancelled):
         stage.send(paths)
     thread.join(LONG)
     assert list((stage.home / "store").glob("*.stopped"))
