@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import RECORDABLE_MODES
 from agentsdir.engine.limits import SAID
-from agentsdir.engine.providers import own_native, stand_in_change
+from agentsdir.engine.providers import fallback_change, primary_native
 from agentsdir.formats import ids, jsontext
 from agentsdir.formats.blocks import MAIN, block_key
 from agentsdir.formats.errors import ProviderError, UsageError
@@ -44,25 +44,25 @@ _FINAL = frozenset(
         "use-reset",
     }
 )
-MOST_STAND_INS = 10
+MAX_FALLBACKS = 10
 """How many providers stand in at most, whatever a list says."""
 # Nothing was tried: the provider is not there.
 _ABSENT = frozenset({"no-client", "no-provider"})
 
 
-def may_stand_in(error: BaseException) -> bool:
+def may_fall_back(error: BaseException) -> bool:
     """Tell whether another provider may answer where one failed with `error`."""
     return isinstance(error, ProviderError) and error.kind not in _FINAL
 
 
-def stand_ins(services: Services, state: AgentState) -> list[str]:
+def fallback_providers(services: Services, state: AgentState) -> list[str]:
     """Return who stands in for an agent's provider, in order: its own list, else the root's."""
     names = state.fallbacks or services.settings.fallbacks
     others = [name for name in dict.fromkeys(names) if name != state.session.provider_name]
-    return others[:MOST_STAND_INS]
+    return others[:MAX_FALLBACKS]
 
 
-def worst(errors: list[AgentsdirError], name: str) -> AgentsdirError:
+def chain_error(errors: list[AgentsdirError], name: str) -> AgentsdirError:
     """Return what a turn fails with when each of the chain did: the last that was tried at all.
 
     Args:
@@ -77,7 +77,9 @@ def worst(errors: list[AgentsdirError], name: str) -> AgentsdirError:
     return ProviderError(message, hint=found.hint, kind=found.kind)
 
 
-def hand_over(turn: OpenTurn, before: str, name: str, error: AgentsdirError, number: int) -> None:
+def log_fallback(
+    turn: OpenTurn, before: str, name: str, error: AgentsdirError, number: int
+) -> None:
     """Log that `name` takes the turn over from `before`, and under which native session.
 
     Args:
@@ -95,20 +97,22 @@ def hand_over(turn: OpenTurn, before: str, name: str, error: AgentsdirError, num
     native = _native_for(turn, architecture)
     if native != turn.state.native:
         with turn.writer() as writer:
-            writer.append("native.changed", stand_in_change(native), turn.services.now())
+            writer.append("native.changed", fallback_change(native), turn.services.now())
 
 
 def _native_for(turn: OpenTurn, architecture: str) -> dict[str, Any]:
     """Return the native session that goes on in an architecture, or begins there."""
     if turn.state.native["architecture"] == architecture:
         return turn.state.native
-    own = own_native(turn.paths, turn.state)
+    own = primary_native(turn.paths, turn.state)
     if own["architecture"] == architecture:
         return own
     return {**own, "architecture": architecture, "id": ids.dashed(turn.services.ids.session())}
 
 
-def as_run_by(state: AgentState, architecture: Architecture, provider: Provider) -> AgentState:
+def as_fallback_state(
+    state: AgentState, architecture: Architecture, provider: Provider
+) -> AgentState:
     """Return an agent's state as if `architecture` were its own: what `session_spec` is given.
 
     The agent's model is one of its own architecture; in another, that has its default.
@@ -119,7 +123,7 @@ def as_run_by(state: AgentState, architecture: Architecture, provider: Provider)
     return replace(state, session=session)
 
 
-def mode_abroad(mode: str) -> str:
+def fallback_mode(mode: str) -> str:
     """Return the permission mode of a stand-in whose turn's sender asked for `mode`.
 
     What another client calls so grants nobody knows what: then it is the default.
@@ -135,7 +139,7 @@ def mode_abroad(mode: str) -> str:
 
 LARGEST_HANDOFF = 256 * 1024
 """Bytes of earlier conversation that go before a prompt; the oldest are left out."""
-_LONGEST = 16 * 1024
+_MAX_TEXT = 16 * 1024
 """Characters of one text in it."""
 _BEGINNING = (
     "What was said in this conversation where you could not hear it, one JSON object a line"
@@ -143,9 +147,9 @@ _BEGINNING = (
 _END = "That was said before. The message to answer now:"
 
 
-def with_untold(turn: OpenTurn, content: Content) -> Content:
+def with_handoff(turn: OpenTurn, content: Content) -> Content:
     """Return a prompt with what the native session in force has not been told before it."""
-    text = untold(turn.paths, turn.state.native["id"], turn.id)
+    text = handoff_text(turn.paths, turn.state.native["id"], turn.id)
     if not text:
         return content
     if isinstance(content, str):
@@ -153,25 +157,25 @@ def with_untold(turn: OpenTurn, content: Content) -> Content:
     return [{"type": "text", "text": text}, *content]
 
 
-def untold(paths: AgentPaths, native_id: str, turn_id: str = "") -> str:
+def handoff_text(paths: AgentPaths, native_id: str, turn_id: str = "") -> str:
     """Return as text what a native session has not been told since the last reset; or nothing.
 
     Args:
         turn_id: the turn that is open, which is left out.
     """
-    listener = _Listener(native_id)
+    builder = _HandoffBuilder(native_id)
     for record in read_records(paths.log):
         if record.event == "turn.start" and record.data.get("turn_id") == turn_id:
             break
-        listener.take(record)
-    if not listener.lines:
+        builder.take(record)
+    if not builder.lines:
         return ""
-    left_out = f", {listener.left_out} older ones left out" if listener.left_out else ""
-    said = "\n".join(line.decode() for line in listener.lines.values())
+    left_out = f", {builder.left_out} older ones left out" if builder.left_out else ""
+    said = "\n".join(line.decode() for line in builder.lines.values())
     return f"{_BEGINNING}{left_out}:\n\n{said}\n\n{_END}"
 
 
-class _Listener:
+class _HandoffBuilder:
     """Reads a log, and keeps the end of what one native session was not told.
 
     A turn that came to an answer in that session brought it all that was said until then.
@@ -194,7 +198,7 @@ class _Listener:
         if isinstance(data.get("native"), dict):
             self._native = data["native"].get("id")
         if event == "history.reset":
-            self._forget()
+            self._clear()
         elif event == "message.enqueued":
             self._prompts[str(data.get("message_id"))] = data
         elif event == "turn.start":
@@ -202,7 +206,7 @@ class _Listener:
         elif event in TURN_ENDS and data.get("turn_id") == self._turn:
             self._end(completed=event == "turn.complete")
         elif event == "block" and isinstance(block := data.get("block"), dict):
-            self._hear(data.get("turn_id"), block)
+            self._add_block(data.get("turn_id"), block)
 
     def _start(self, data: dict[str, Any]) -> None:
         self._turn, self._keys, self._answered = data.get("turn_id"), set(), False
@@ -220,12 +224,12 @@ class _Listener:
             self._add(key, {"role": "note", "text": "the turn ended before it was done"})
         if self._native == self._wanted:
             if completed or self._answered:
-                self._forget()
+                self._clear()
             for key in self._keys:
                 self._drop(key)
         self._turn = None
 
-    def _hear(self, turn: Any, block: Block) -> None:
+    def _add_block(self, turn: Any, block: Block) -> None:
         if block.get("conversationId") != MAIN:
             return
         key = block_key(block)
@@ -254,7 +258,7 @@ class _Listener:
     def _drop(self, key: tuple[str, str]) -> None:
         self._size -= len(self.lines.pop(key, b""))
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self.lines.clear()
         self._size = self.left_out = 0
 
@@ -275,7 +279,7 @@ def _entry(block: Block) -> dict[str, Any] | None:
         return {"role": "assistant", "text": _text(block.get("content"))}
     if kind == "tool_use":
         given = block.get("input")
-        if len(encoded := _encoded(given)) > _LONGEST:
+        if len(encoded := _encoded(given)) > _MAX_TEXT:
             given = _text(encoded.decode())
         return {"role": "tool_call", "name": block.get("toolName"), "input": given}
     if kind == "tool_result":
@@ -293,8 +297,8 @@ def _text(content: Any) -> str:
         content = ""
     elif not isinstance(content, str):
         content = _encoded(content).decode()
-    over = len(content) - _LONGEST
-    return f"{content[:_LONGEST]} [{over} characters left out]" if over > 0 else content
+    over = len(content) - _MAX_TEXT
+    return f"{content[:_MAX_TEXT]} [{over} characters left out]" if over > 0 else content
 
 
 def _encoded(value: Any) -> bytes:

@@ -446,7 +446,7 @@ def change_native(
     writer.append("native.changed", {"native": native, "reason": reason}, ts)
 
 
-def own_native(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
+def primary_native(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     """Return the native session of the agent's own architecture, which is mostly that in force."""
     created = recorded_creation(paths)
     own: dict[str, Any] = created.data["native"] if created else state.native
@@ -460,17 +460,17 @@ def own_native(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     return {**own, "cwd": state.cwd}
 
 
-def way_back(paths: AgentPaths, state: AgentState) -> dict[str, Any] | None:
+def return_to_primary(paths: AgentPaths, state: AgentState) -> dict[str, Any] | None:
     """Return the data of the `native.changed` that ends a fallback; None where there is nothing to.
 
     A session that was terminated meanwhile stays where it is (decision D15).
     """
     if state.session.state is SessionState.TERMINATED:
         return None
-    own = own_native(paths, state)
-    return None if own == state.native else stand_in_change(own)
+    own = primary_native(paths, state)
+    return None if own == state.native else fallback_change(own)
 
 
-def stand_in_change(native: dict[str, Any]) -> dict[str, Any]:
+def fallback_change(native: dict[str, Any]) -> dict[str, Any]:
     """Return the data of a change to the native session of a stand-in, or back from it."""
     return {"native": native, "reason": FALLBACK}

@@ -17,7 +17,7 @@ from agentsdir.engine.notices import (
     is_spawned_block,
     resent_step,
 )
-from agentsdir.engine.providers import way_back
+from agentsdir.engine.providers import return_to_primary
 from agentsdir.engine.result import Ending
 from agentsdir.engine.sync import lost_streams
 from agentsdir.formats.blocks import block_key, make_block
@@ -111,7 +111,7 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
         ending = Ending(aborted="crash")
-    if (back := way_back(paths, state)) is not None:
+    if (back := return_to_primary(paths, state)) is not None:
         steps.append(Step("went back to the agent's own native session", "native.changed", back))
     message = next((seen.messages.get(one) for one in turn["messageIds"]), None)
     for step in completion_steps(layout, state, turn_id, message, ending, again=True):

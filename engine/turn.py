@@ -472,7 +472,7 @@ class Turn:
         self._sender = sender
         self._slot = slot
         self._attempt: Attempt | None = None
-        self._is_abroad = True  # for all that is known: perhaps its provider is missing
+        self._away_from_primary = True  # for all that is known: perhaps its provider is missing
         self._attempts = ExitStack()
         self._deferred: tuple[dict[str, Any], ...] = ()
         self._notices: tuple[QueuedMessage, ...] = ()
@@ -495,7 +495,7 @@ class Turn:
     def _run(self) -> TurnResult:
         try:
             try:
-                said = self._be_answered()
+                said = self._run_attempts()
             finally:
                 self._slot.release()
         except (NotRecorded, Uncertain):
@@ -527,57 +527,57 @@ class Turn:
             return self._result("aborted")._replace(error=late)
         return self._complete(said)
 
-    def _be_answered(self) -> Said:
+    def _run_attempts(self) -> Said:
         """Have the agent's provider answer, else one that stands in for it (decision D24)."""
         turn, sender = self._turn, self._sender
-        begun, blob = _refusable(self._own), self._slot.blob
+        begun, blob = _refusable(self._primary_provider), self._slot.blob
         self._start()
         cancel = CancelToken(turn.paths, turn.state.position, turn.id, sender.timeout)
         errors: list[AgentsdirError] = []
         name = turn.state.session.provider_name
-        stand_ins: list[str] | None = None
+        fallbacks: list[str] | None = None
         while True:
             attempt = self._attempt = Attempt(turn, sender.on_event, record=sender.record)
             self._attempts.callback(attempt.end)
             try:
                 if isinstance(begun, AgentsdirError):
                     raise begun
-                return attempt.run(begun, self._untold_content(), blob, cancel)
+                return attempt.run(begun, self._content_with_handoff(), blob, cancel)
             except (NotRecorded, Uncertain):
                 raise
             except Exception as error:
                 from agentsdir.engine import handoff
 
                 errors.append(_as_ours(error))
-                if attempt.has_answered or not handoff.may_stand_in(errors[-1]):
+                if attempt.has_answered or not handoff.may_fall_back(errors[-1]):
                     raise
-                if stand_ins is None:
-                    stand_ins = handoff.stand_ins(turn.services, turn.state)
-                if not stand_ins:
-                    raise handoff.worst(errors, name) from error
+                if fallbacks is None:
+                    fallbacks = handoff.fallback_providers(turn.services, turn.state)
+                if not fallbacks:
+                    raise handoff.chain_error(errors, name) from error
             cancel.raise_if_cancelled()
             attempt.give_up()
-            before, name = name, stand_ins.pop(0)
+            before, name = name, fallbacks.pop(0)
             turn.services.notify_user(
                 f"{before} gave no answer ({errors[-1].kind}); {name} stands in"
             )
-            self._is_abroad = True
-            handoff.hand_over(turn, before, name, errors[-1], len(errors) + 1)
-            begun, blob = _refusable(partial(self._stand_in, name)), b""
+            self._away_from_primary = True
+            handoff.log_fallback(turn, before, name, errors[-1], len(errors) + 1)
+            begun, blob = _refusable(partial(self._fallback_provider, name)), b""
 
-    def _untold_content(self) -> Content:
+    def _content_with_handoff(self) -> Content:
         if not self._turn.state.missed:
             return self._content
-        from agentsdir.engine.handoff import with_untold
+        from agentsdir.engine.handoff import with_handoff
 
-        return with_untold(self._turn, self._content)
+        return with_handoff(self._turn, self._content)
 
-    def _own(self) -> Runner:
+    def _primary_provider(self) -> Runner:
         """Return the agent's own provider, its session brought level with the log."""
         turn = self._turn
         architecture, provider = find_provider(turn.state)
         # So it is where a process died before it was back.
-        self._is_abroad = turn.state.native["architecture"] != architecture.architecture
+        self._away_from_primary = turn.state.native["architecture"] != architecture.architecture
         host = turn.host(self._mode)
         spec = session_spec(turn.services, turn.paths, turn.state, provider, host)
         self._apply_profile(provider)
@@ -610,14 +610,14 @@ class Turn:
                 child_started_steps(turn.services.layout, turn.state, self._message["content"])
             )
 
-    def _stand_in(self, name: str) -> Runner:
+    def _fallback_provider(self, name: str) -> Runner:
         """Return who runs the turn in place of the agent's own provider."""
         from agentsdir.engine import handoff
 
         turn = self._turn
         architecture, provider = provider_of(name)
-        state = handoff.as_run_by(turn.state, architecture, provider)
-        host = turn.host(handoff.mode_abroad(self._mode))
+        state = handoff.as_fallback_state(turn.state, architecture, provider)
+        host = turn.host(handoff.fallback_mode(self._mode))
         spec = session_spec(turn.services, turn.paths, state, provider, host)
         self._apply_profile(provider, anew=True)
         return Runner(architecture, provider, spec._replace(turn=state.counters["turns"]))
@@ -685,12 +685,12 @@ class Turn:
         # What could not be ended, or was left by one who was in a hurry, the next holder ends.
         self._turn.clear_note()
 
-    def _go_back(self) -> None:
+    def _return_to_primary(self) -> None:
         """Have the agent go on in the native session of its own provider."""
-        from agentsdir.engine.providers import way_back
+        from agentsdir.engine.providers import return_to_primary
 
         turn = self._turn
-        if (back := way_back(turn.paths, turn.state)) is not None:
+        if (back := return_to_primary(turn.paths, turn.state)) is not None:
             with turn.writer() as writer:
                 writer.append("native.changed", back, turn.services.now())
 
@@ -702,11 +702,11 @@ class Turn:
             self._deferred = tuple(found["deferred"]) if found else ()
             steps = self._completion_steps(writer.state, ending)
             writer.append(event, {"turn_id": turn.id, **data}, services.now())
-            if not steps and not self._is_abroad:
+            if not steps and not self._away_from_primary:
                 self._deliver(writer, outcome)
                 return
-        if self._is_abroad:
-            self._go_back()
+        if self._away_from_primary:
+            self._return_to_primary()
         self._take(steps)
         with turn.writer() as writer:
             self._deliver(writer, outcome)

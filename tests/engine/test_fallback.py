@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from agentsdir.engine.close import reset
-from agentsdir.engine.handoff import mode_abroad, stand_ins
-from agentsdir.engine.providers import own_native
+from agentsdir.engine.handoff import fallback_mode, fallback_providers
+from agentsdir.engine.providers import primary_native
 from agentsdir.engine.restore import restore_agent
 from agentsdir.formats.blocks import block_complete
 from agentsdir.formats.errors import NotRecorded, ProviderError
@@ -248,7 +248,7 @@ def test_a_crash_while_somebody_stood_in_leads_back(
     with pytest.raises(NotRecorded):
         stage.send(paths, "hi!")
     assert stage.state(paths).native["architecture"] == "second-cli"
-    own = own_native(paths, stage.state(paths))
+    own = primary_native(paths, stage.state(paths))
     if who == "restore":
         restore_agent(stage.services, paths)
         assert stage.events(paths)[-4:-1] == [
@@ -264,7 +264,7 @@ def test_a_crash_while_somebody_stood_in_leads_back(
 
 def test_the_permission_mode_of_one_client_is_not_taken_for_anothers() -> None:
     """A mode that both have the same word for is meant; any other becomes the default."""
-    assert [mode_abroad(mode) for mode in ("", "plan", "default", "acceptEdits", "yolo")] == [
+    assert [fallback_mode(mode) for mode in ("", "plan", "default", "acceptEdits", "yolo")] == [
         "",
         "plan",
         "default",
@@ -355,7 +355,7 @@ def test_a_long_list_of_stand_ins_is_tried_as_far_as_ten(stage: Any) -> None:
     """A list may have come with a bundle, and name a thousand."""
     listed = [f"other-{number}" for number in range(50)]
     state = replace(stage.state(stage.new()), fallbacks=["echo", *listed])
-    assert stand_ins(stage.services, state) == listed[:10]
+    assert fallback_providers(stage.services, state) == listed[:10]
 
 
 def test_who_died_before_the_way_back_is_brought_back_by_the_next_turn(stage: Any) -> None:

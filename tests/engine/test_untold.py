@@ -8,7 +8,7 @@ import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.handoff import LARGEST_HANDOFF, untold
+from agentsdir.engine.handoff import LARGEST_HANDOFF, handoff_text
 
 
 def lines_of(text: str) -> list[dict[str, Any]]:
@@ -58,13 +58,13 @@ def test_each_kind_of_block_is_told_in_its_own_words(stage: Any) -> None:
         {"type": "assistant_text", "content": "old", "superseded": True},
         text("It is empty."),
     )
-    assert lines_of(untold(paths, "another")) == [
+    assert lines_of(handoff_text(paths, "another")) == [
         {"role": "user", "text": "look"},
         {"role": "tool_call", "name": "Bash", "input": {"command": "ls"}},
         {"role": "tool_result", "text": "no", "failed": True},
         {"role": "assistant", "text": "It is empty."},
     ]
-    assert untold(paths, stage.state(paths).native["id"]) == ""
+    assert handoff_text(paths, stage.state(paths).native["id"]) == ""
 
 
 def test_the_oldest_is_left_out_where_it_is_too_much(stage: Any) -> None:
@@ -72,7 +72,7 @@ def test_the_oldest_is_left_out_where_it_is_too_much(stage: Any) -> None:
     paths = stage.new()
     for number in range(20):
         say(stage, paths, number, f"prompt {number}", text(f"{number} " + "x" * 40_000))
-    told = untold(paths, "another")
+    told = handoff_text(paths, "another")
     assert len(told.encode()) < LARGEST_HANDOFF + 1024
     entries = lines_of(told)
     assert entries[-2]["text"] == "prompt 19"
@@ -87,7 +87,7 @@ def test_what_was_withdrawn_later_is_not_told(stage: Any) -> None:
     gone = {**text("second"), "id": "1:1", "conversationId": "main", "sessionId": "s",
             "timestamp": None, "source": None, "superseded": True}  # fmt: skip
     stage.append(paths, "block", {"turn_id": None, "block": gone})
-    assert [entry["text"] for entry in lines_of(untold(paths, "another"))] == ["one", "first"]
+    assert [entry["text"] for entry in lines_of(handoff_text(paths, "another"))] == ["one", "first"]
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -99,7 +99,7 @@ def test_nothing_that_was_said_can_pass_for_something_else(
     paths = stage.new()
     prompt, answer = (t.encode("utf-8", "replace").decode() for t in (prompt, answer))
     say(stage, paths, 1, prompt, text(answer))
-    told = untold(paths, "another")
+    told = handoff_text(paths, "another")
     assert [(entry["role"], entry["text"]) for entry in lines_of(told)] == [
         ("user", prompt),
         ("assistant", answer),
