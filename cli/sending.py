@@ -14,7 +14,7 @@ from agentsdir.engine.dispatcher import Waiting, catch_up_to, render, say
 from agentsdir.engine.in_turn import queue_from_turn, send_from_turn
 from agentsdir.engine.inbox import Message, enqueue, retry_of
 from agentsdir.engine.lookup import find_agent
-from agentsdir.engine.turn import Sender
+from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import Busy, UsageError
 from agentsdir.formats.store import locks
 
@@ -219,7 +219,7 @@ class Answer:
         self._env = env
         self._manner = manner
         self._printer = AnswerPrinter(env, events=manner.events, silent=manner.as_json)
-        self.sender = Sender(
+        self.sender = TurnOptions(
             self._printer.take, manner.record, manner.permission_mode, manner.timeout
         )
 

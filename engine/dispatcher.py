@@ -15,7 +15,7 @@ from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.replay import recorded_event
 from agentsdir.engine.result import QueuedMessage, TurnResult
 from agentsdir.engine.slots import SessionMultiplexer
-from agentsdir.engine.turn import Sender, Slot, Turn, check_can_run
+from agentsdir.engine.turn import SlotLease, Turn, TurnOptions, check_can_run
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -124,7 +124,7 @@ class TurnScheduler:
         return paths
 
     def send_turn(
-        self, paths: AgentPaths, message: dict[str, Any] | None, sender: Sender
+        self, paths: AgentPaths, message: dict[str, Any] | None, sender: TurnOptions
     ) -> TurnResult:
         """Run one turn and then what was deferred; a turn that fails has nothing done after it.
 
@@ -189,7 +189,7 @@ class TurnScheduler:
         state: AgentState,
         held: locks.Held,
         message: dict[str, Any] | None,
-        sender: Sender,
+        sender: TurnOptions,
     ) -> TurnResult:
         """Run one turn of an agent whose `.turn` is held.
 
@@ -198,7 +198,7 @@ class TurnScheduler:
         check_can_run(state)
         self._sweep()
         acquired = self.mux.acquire(paths, state, held, wait=self.slot_wait)
-        slot = Slot(acquired.blob, lambda: self.mux.release(paths))
+        slot = SlotLease(acquired.blob, lambda: self.mux.release(paths))
         turn = Turn(self.services, paths, acquired.state, held, message, sender, slot)
         try:
             return turn.run()
@@ -220,7 +220,7 @@ def _ignore(_event: StreamEvent) -> None:
     """Another sender's turn is in the log; a command prints its own only."""
 
 
-QUIET = Sender(_ignore)
+QUIET = TurnOptions(_ignore)
 
 
 class FollowingUp:
@@ -237,14 +237,21 @@ class FollowingUp:
         self._scheduler = scheduler
         self._alone = alone
         self._hands_over = False
-        self._listeners: dict[str, Sender] = {}
+        self._listeners: dict[str, TurnOptions] = {}
 
-    def listen(self, paths: AgentPaths, sender: Sender) -> None:
+    def listen(self, paths: AgentPaths, sender: TurnOptions) -> None:
         """Have `sender` hear of the agent's turns that follow, too."""
-        self._listeners[paths.id] = Sender(sender.on_event, permission_mode=sender.permission_mode)
+        self._listeners[paths.id] = TurnOptions(
+            sender.on_event, permission_mode=sender.permission_mode
+        )
 
     def run_until(
-        self, paths: AgentPaths, message_id: str, sender: Sender, *, wait: float = locks.FOREVER
+        self,
+        paths: AgentPaths,
+        message_id: str,
+        sender: TurnOptions,
+        *,
+        wait: float = locks.FOREVER,
     ) -> TurnResult:
         """Run an agent's messages up to one of them, and what follows; return how that one ended.
 
@@ -264,7 +271,7 @@ class FollowingUp:
         return own
 
     def run_all(
-        self, paths: AgentPaths, sender: Sender, *, wait: float = locks.FOREVER
+        self, paths: AgentPaths, sender: TurnOptions, *, wait: float = locks.FOREVER
     ) -> list[TurnResult]:
         """Run all that waits for an agent, or a turn without a message, and what follows.
 
@@ -288,7 +295,7 @@ class FollowingUp:
         self,
         paths: AgentPaths,
         message_id: str,
-        sender: Sender,
+        sender: TurnOptions,
         wait: float,
         *,
         recorded: bool = False,
@@ -326,7 +333,7 @@ class FollowingUp:
         self._remove_if_finished(paths, state)
         return own
 
-    def _run_all(self, paths: AgentPaths, sender: Sender, wait: float) -> list[TurnResult]:
+    def _run_all(self, paths: AgentPaths, sender: TurnOptions, wait: float) -> list[TurnResult]:
         done: list[TurnResult] = []
         with hold_turn(paths, wait=wait) as held, self._services.disk.settled():
             state = self._scheduler.current(paths, held)
@@ -360,7 +367,7 @@ class FollowingUp:
         state: AgentState,
         held: locks.Held,
         message: dict[str, Any] | None,
-        sender: Sender,
+        sender: TurnOptions,
     ) -> TurnResult:
         """Run one turn, and put off what follows from it until `.turn` is free."""
         # A long log is not read again for the one text that this turn may leave.
@@ -442,7 +449,7 @@ class FollowingUp:
                     )
 
 
-def _recorded(paths: AgentPaths, message_id: str, sender: Sender) -> TurnResult:
+def _recorded(paths: AgentPaths, message_id: str, sender: TurnOptions) -> TurnResult:
 
     try:
         return recorded_result(paths, message_id, sender.on_event)
@@ -476,8 +483,8 @@ def send(
     record: bool = False,
     permission_mode: str = "",
 ) -> TurnResult:
-    """Give the agent a message from outside and run its turn (arguments of `Sender`, `say`)."""
-    sender = Sender(on_event, record, permission_mode)
+    """Give the agent a message from outside and run its turn (arguments of `TurnOptions`, `say`)."""
+    sender = TurnOptions(on_event, record, permission_mode)
     return say(services, paths, Message(content), sender, Waiting(wait, wait))
 
 
@@ -485,7 +492,7 @@ def say(
     services: Services,
     paths: AgentPaths,
     message: Message,
-    sender: Sender,
+    sender: TurnOptions,
     waiting: Waiting = FOR_EVER,
     *,
     alone: bool = False,
@@ -511,7 +518,7 @@ def say(
 def render(
     services: Services,
     paths: AgentPaths,
-    sender: Sender,
+    sender: TurnOptions,
     waiting: Waiting = FOR_EVER,
     *,
     alone: bool = False,
@@ -531,7 +538,7 @@ def catch_up_to(
     services: Services,
     paths: AgentPaths,
     message_id: str,
-    sender: Sender,
+    sender: TurnOptions,
     waiting: Waiting = FOR_EVER,
     *,
     alone: bool = False,
@@ -543,7 +550,7 @@ def catch_up_to(
         return following.run_until(paths, message_id, sender, wait=waiting.turn)
 
 
-def _check(services: Services, paths: AgentPaths, sender: Sender) -> None:
+def _check(services: Services, paths: AgentPaths, sender: TurnOptions) -> None:
     services.check_trust()
     if sender.permission_mode and not find_provider(read_agent(paths).state)[1].runs_program:
         raise UsageError("--permission-mode is for providers that run a program")
@@ -552,7 +559,7 @@ def _check(services: Services, paths: AgentPaths, sender: Sender) -> None:
 def _following(
     services: Services,
     paths: AgentPaths,
-    sender: Sender,
+    sender: TurnOptions,
     waiting: Waiting,
     *,
     alone: bool,
@@ -569,7 +576,9 @@ def _following(
 # A subagent's answer, for whoever spawned it and waits (docs/behaviour.md, "Spawning").
 
 
-def run_child(services: Services, child: Child, sender: Sender, waiting: Waiting) -> TurnResult:
+def run_child(
+    services: Services, child: Child, sender: TurnOptions, waiting: Waiting
+) -> TurnResult:
     """Run a subagent's first turn, if nobody has, and return how it ended.
 
     Raises what `catch_up_to` raises.

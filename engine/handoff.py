@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import RECORDABLE_MODES
-from agentsdir.engine.limits import SAID
+from agentsdir.engine.limits import MODEL_BLOCKS
 from agentsdir.engine.providers import fallback_change, primary_native
 from agentsdir.formats import ids, jsontext
 from agentsdir.formats.blocks import MAIN, block_key
@@ -18,7 +18,7 @@ from agentsdir.formats.store.log import read_records
 if TYPE_CHECKING:
     from agentsdir.adapters.protocol import Architecture, Content, Provider
     from agentsdir.engine.services import Services
-    from agentsdir.engine.turn import OpenTurn
+    from agentsdir.engine.turn import TurnContext
     from agentsdir.formats.blocks import Block
     from agentsdir.formats.errors import AgentsdirError
     from agentsdir.formats.store.layout import AgentPaths
@@ -78,7 +78,7 @@ def chain_error(errors: list[AgentsdirError], name: str) -> AgentsdirError:
 
 
 def log_fallback(
-    turn: OpenTurn, before: str, name: str, error: AgentsdirError, number: int
+    turn: TurnContext, before: str, name: str, error: AgentsdirError, number: int
 ) -> None:
     """Log that `name` takes the turn over from `before`, and under which native session.
 
@@ -100,7 +100,7 @@ def log_fallback(
             writer.append("native.changed", fallback_change(native), turn.services.now())
 
 
-def _native_for(turn: OpenTurn, architecture: str) -> dict[str, Any]:
+def _native_for(turn: TurnContext, architecture: str) -> dict[str, Any]:
     """Return the native session that goes on in an architecture, or begins there."""
     if turn.state.native["architecture"] == architecture:
         return turn.state.native
@@ -147,7 +147,7 @@ _BEGINNING = (
 _END = "That was said before. The message to answer now:"
 
 
-def with_handoff(turn: OpenTurn, content: Content) -> Content:
+def with_handoff(turn: TurnContext, content: Content) -> Content:
     """Return a prompt with what the native session in force has not been told before it."""
     text = handoff_text(turn.paths, turn.state.native["id"], turn.id)
     if not text:
@@ -237,7 +237,7 @@ class _HandoffBuilder:
         if turn is not None and turn == self._turn:
             # The prompt's own block may have more before it than the message.
             entry = None if block.get("type") == "user_message" else entry
-            self._answered = self._answered or (entry is not None and block["type"] in SAID)
+            self._answered = self._answered or (entry is not None and block["type"] in MODEL_BLOCKS)
             self._keys.add(key)
         elif key not in self.lines and self._native == self._wanted:
             return  # made in the client itself, in its own session

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.blocks import StreamEvent
 
 
-DEFAULT = 10
+DEFAULT_MAX_TICKS = 10
 """The limit where our own code calls the model; a program has limits of its own."""
-SAID = frozenset({"assistant_text", "thinking", "tool_use"})
-_ANSWERED = frozenset({"user_message", "tool_result"})
+MODEL_BLOCKS = frozenset({"assistant_text", "thinking", "tool_use"})
+_INPUT_BLOCKS = frozenset({"user_message", "tool_result"})
 
 
 def limit_of(limits: dict[str, Any], *, runs_program: bool) -> int | None:
@@ -22,16 +22,16 @@ def limit_of(limits: dict[str, Any], *, runs_program: bool) -> int | None:
     Args:
         limits: the agent's.
     """
-    return asked_limit(limits) or (None if runs_program else DEFAULT)
+    return configured_limit(limits) or (None if runs_program else DEFAULT_MAX_TICKS)
 
 
-def asked_limit(limits: dict[str, Any]) -> int | None:
+def configured_limit(limits: dict[str, Any]) -> int | None:
     """Return the `max_ticks` that somebody gave an agent; None for none."""
     asked = limits.get("max_ticks")
     return asked if type(asked) is int and asked > 0 else None  # a log may say anything
 
 
-class Ticks:
+class TickCounter:
     """Counts ticks: calls of the model in the main conversation.
 
     A call begins with a block of the model's that belongs to another message than the one before.
@@ -50,9 +50,9 @@ class Ticks:
         block = event.get("block")
         if block is None or event["conversationId"] != MAIN:
             return False
-        if block["type"] in _ANSWERED:
+        if block["type"] in _INPUT_BLOCKS:
             self._in_call = False
-        elif block["type"] in SAID and self._is_new(event["blockId"], block["id"]):
+        elif block["type"] in MODEL_BLOCKS and self._is_new(event["blockId"], block["id"]):
             self.count += self._begins_call(block.get("messageId"))
             self._in_call = True
         return self.limit is not None and self.count > self.limit

@@ -18,7 +18,7 @@ from agentsdir.engine.providers import (
 )
 from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.sync import name_transcripts, place_missing, store_transcripts
-from agentsdir.engine.turn_lock import end_what_was_left, hold_turn
+from agentsdir.engine.turn_lock import end_leftovers, hold_turn
 from agentsdir.formats import times
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -203,7 +203,7 @@ class SessionMultiplexer:
         """Suspend a session whose `.turn` is held; tell whether it is not in use any more."""
         services, paths = self._services, held.paths
         try:
-            end_what_was_left(paths, held.turn)
+            end_leftovers(paths, held.turn)
             state = close_crashed_turn(services, paths)
             if state.session.state is SessionState.ACTIVE:
                 _suspend(services, paths, state, held.turn, reason)

@@ -10,7 +10,7 @@ from agentsdir.adapters import registry
 from agentsdir.engine.create import NewAgent, begin_identity, check_wanted, root_held
 from agentsdir.engine.in_turn import turn_writer
 from agentsdir.engine.inbox import Message
-from agentsdir.engine.limits import asked_limit
+from agentsdir.engine.limits import configured_limit
 from agentsdir.engine.lookup import check_depth
 from agentsdir.engine.notices import Subagent
 from agentsdir.engine.providers import check_imported, recorded_mode
@@ -243,7 +243,7 @@ def _creation(
         cwd=wanted.cwd or state.cwd,
         options={**inherited, **wanted.options},
         fallbacks=tuple(state.fallbacks) if same else (),
-        max_ticks=wanted.max_ticks or asked_limit(state.limits) or 0,
+        max_ticks=wanted.max_ticks or configured_limit(state.limits) or 0,
         # What an agent leaves that goes with its work, nobody would find.
         ephemeral=wanted.ephemeral or state.ephemeral,
     )

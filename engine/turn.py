@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, program_of
 from agentsdir.engine.cancel import CancelToken, DeadlineExceeded, TurnCancelled
 from agentsdir.engine.inbox import presented
-from agentsdir.engine.limits import Ticks, limit_of
+from agentsdir.engine.limits import TickCounter, limit_of
 from agentsdir.engine.providers import (
     TurnHost,
     crashed,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 # An open turn as its holder knows it: its log, and the note in `.turn` (decisions D10 and D14).
 
 
-class OpenTurn:
+class TurnContext:
     """One turn, from before its `turn.start` on, while `.turn` is held.
 
     `state` is the agent's as of the last record that was read or appended here.
@@ -169,7 +169,7 @@ MAX_TICKS = "max_ticks"
 _NO_ANSWER = frozenset({"user_message", "system"})
 
 
-class Runner(NamedTuple):
+class TurnProvider(NamedTuple):
     """Who runs a turn, and what it is told of the session."""
 
     architecture: Architecture
@@ -177,7 +177,7 @@ class Runner(NamedTuple):
     spec: SessionSpec
 
 
-class Said(NamedTuple):
+class TurnOutput(NamedTuple):
     """What came of an attempt that ended well; `cost` is in US dollars."""
 
     response: str
@@ -206,11 +206,11 @@ class Attempt:
     """
 
     def __init__(
-        self, turn: OpenTurn, on_event: Callable[[StreamEvent], None], *, record: bool
+        self, turn: TurnContext, on_event: Callable[[StreamEvent], None], *, record: bool
     ) -> None:
         self._turn = turn
         self._on_event = on_event
-        self._ticks = Ticks(None)
+        self._ticks = TickCounter(None)
         self._reducer = Reducer()
         self._logged: Logged | None = None
         self._record = record
@@ -219,7 +219,9 @@ class Attempt:
         self._limited: str | None = None
         self.has_answered = False
 
-    def run(self, runner: Runner, content: Content, blob: bytes, cancel: CancelToken) -> Said:
+    def run(
+        self, turn_provider: TurnProvider, content: Content, blob: bytes, cancel: CancelToken
+    ) -> TurnOutput:
         """Have the provider answer.
 
         Args:
@@ -229,7 +231,7 @@ class Attempt:
         Raises `ProviderError` when it does not, kind ``max-ticks`` where it only called tools, and
         what the provider's own metadata says of a failure (docs/behaviour.md, "Failure").
         """
-        program = runner.provider.runs_program
+        program = turn_provider.provider.runs_program
         if self._record or program:
             from agentsdir.engine.sync import Recording
 
@@ -239,35 +241,41 @@ class Attempt:
             from agentsdir.engine.sync import Logged
 
             self._logged = Logged()
-        self._ticks = Ticks(limit_of(self._turn.state.limits, runs_program=program))
-        with open_provider(self._turn.services, runner.provider, runner.spec, blob) as session:
+        self._ticks = TickCounter(limit_of(self._turn.state.limits, runs_program=program))
+        with open_provider(
+            self._turn.services, turn_provider.provider, turn_provider.spec, blob
+        ) as session:
             try:
                 with cancel.watching():
-                    self._listen(session, runner, content, cancel)
+                    self._take_events(session, turn_provider, content, cancel)
             except (NotRecorded, Uncertain):
                 raise
             except BaseException as error:
                 if not isinstance(error, Exception):
-                    self._wind_down(session, cancel)
-                self._keep(session, runner)
+                    self._interrupt(session, cancel)
+                self._save(session, turn_provider)
                 raise
-            self._keep(session, runner)
+            self._save(session, turn_provider)
         return self._result()
 
-    def _listen(
-        self, session: ProviderSession, runner: Runner, content: Content, cancel: CancelToken
+    def _take_events(
+        self,
+        session: ProviderSession,
+        turn_provider: TurnProvider,
+        content: Content,
+        cancel: CancelToken,
     ) -> None:
         """Take the provider's events to their end, or to the limit of model calls."""
         for event in _events(session, content):
             if self._ticks.is_beyond(event):
                 self._limited = self._text()
-                if runner.provider.runs_program:
+                if turn_provider.provider.runs_program:
                     self._take(event)  # its transcript may have what began
-                self._wind_down(session, cancel)
+                self._interrupt(session, cancel)
                 return
             self._take(event)
 
-    def _wind_down(self, session: ProviderSession, cancel: CancelToken) -> None:
+    def _interrupt(self, session: ProviderSession, cancel: CancelToken) -> None:
         """Have a provider end in its own way; a second interrupt stops it at once."""
         try:
             with cancel.watching(), provider_errors():
@@ -281,7 +289,7 @@ class Attempt:
 
     def _take(self, event: StreamEvent) -> None:
         if event["type"] == "metadata_update":
-            event = {**event, "metadata": _in_our_words(event["metadata"])}
+            event = {**event, "metadata": _normalized(event["metadata"])}
         if event["type"] == "block_complete":
             event = {**event, "block": self._log(event["block"])}
         self._show(event)
@@ -302,9 +310,9 @@ class Attempt:
             self._recording.take(event, self._turn.state)
         self._on_event(event)
 
-    def _keep(self, session: ProviderSession, runner: Runner) -> None:
+    def _save(self, session: ProviderSession, turn_provider: TurnProvider) -> None:
         """Keep what the provider left: its transcripts, what they show, the stream."""
-        turn, provider = self._turn, runner.provider
+        turn, provider = self._turn, turn_provider.provider
         with provider_errors():
             natives = session.transcripts()
         with turn.writer() as writer:
@@ -319,11 +327,11 @@ class Attempt:
         if self._logged is not None:
             if any(synced.rewritten for synced in changed):
                 self._logged = self._logged.of_log(turn.paths)  # none of its rows is where it was
-            for block in new_blocks(runner.architecture, natives, changed, self._logged):
+            for block in new_blocks(turn_provider.architecture, natives, changed, self._logged):
                 added.append(self._log(block))
                 self._show(blocks.block_complete(block["id"], added[-1]))
         for handle, block in self._reducer.open_blocks:
-            if not any(_says_it_all(shown, block) for shown in added):
+            if not any(_completes(shown, block) for shown in added):
                 self._take(blocks.block_complete(handle, block))
         with turn.writer() as writer:
             self._name(writer, changed)
@@ -341,7 +349,7 @@ class Attempt:
         if self._recording is not None:
             self._recording.end()
 
-    def give_up(self) -> None:
+    def supersede(self) -> None:
         """Log the blocks again as superseded: another provider answers in this one's place."""
         for block in list(self._blocks.values()):
             given_up = self._turn.log({**block, "superseded": True})
@@ -354,7 +362,7 @@ class Attempt:
         text: str = jsontext.clean("\n\n".join(texts), set())
         return text
 
-    def _result(self) -> Said:
+    def _result(self) -> TurnOutput:
         if self._limited == "":
             raise ProviderError(
                 f"the model was called {self._ticks.limit} times, which is the limit, and said "
@@ -364,11 +372,11 @@ class Attempt:
             )
         usage, cost = self.spent
         if self._limited is not None:
-            return Said(self._limited, MAX_TICKS, usage, cost)
+            return TurnOutput(self._limited, MAX_TICKS, usage, cost)
         if (failure := _reported_failure(self._metadata)) is not None:
             raise failure
         reason = jsontext.clean(str(self._metadata.get("stopReason") or "end_turn"), set())
-        return Said(self._text(), reason, usage, cost)
+        return TurnOutput(self._text(), reason, usage, cost)
 
     @property
     def spent(self) -> tuple[dict[str, Any] | None, float | None]:
@@ -382,7 +390,7 @@ class Attempt:
         return self._reducer.metadata.get(MAIN, {})
 
 
-def _in_our_words(metadata: dict[str, Any]) -> dict[str, Any]:
+def _normalized(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return metadata with its usage as ours, and its cost under the name that events have."""
     made = {**metadata}
     if "usage" in made:
@@ -406,7 +414,7 @@ def _reported_failure(metadata: dict[str, Any]) -> ProviderError | None:
     return None
 
 
-def _says_it_all(shown: Block, block: Block) -> bool:
+def _completes(shown: Block, block: Block) -> bool:
     """Tell whether a block of the transcript is what the stream only began."""
     same = all(shown.get(name) == block.get(name) for name in ("type", "conversationId"))
     text, begun = shown.get("content"), block.get("content")
@@ -415,10 +423,10 @@ def _says_it_all(shown: Block, block: Block) -> bool:
 
 # One turn, from the sync before it to its end in the log (decisions D13, D16, D24 and D25).
 
-CUT_SHORT = "The turn ended before this call returned."
+UNFINISHED_CALL = "The turn ended before this call returned."
 
 
-class Slot(NamedTuple):
+class SlotLease(NamedTuple):
     """What a session has while it works: the blob of the suspension that ended, and a way back.
 
     `release` is called when the provider is not needed any more, however the turn goes.
@@ -428,7 +436,7 @@ class Slot(NamedTuple):
     release: Callable[[], None] = lambda: None
 
 
-class Sender(NamedTuple):
+class TurnOptions(NamedTuple):
     """What the sender of a message wants of its turn.
 
     `on_event` is called with each stream event; `record` keeps them; `permission_mode` goes before
@@ -463,13 +471,13 @@ class Turn:
         state: AgentState,
         held: locks.Held,
         message: dict[str, Any] | None,
-        sender: Sender,
-        slot: Slot,
+        options: TurnOptions,
+        slot: SlotLease,
     ) -> None:
-        self._turn = OpenTurn(services, paths, state, held)
+        self._turn = TurnContext(services, paths, state, held)
         self._message = message
-        self._content: Content = _plain(presented(message)) if message else ""
-        self._sender = sender
+        self._content: Content = _as_content(presented(message)) if message else ""
+        self._options = options
         self._slot = slot
         self._attempt: Attempt | None = None
         self._away_from_primary = True  # for all that is known: perhaps its provider is missing
@@ -503,14 +511,14 @@ class Turn:
         except Exception as error:
             if not self._turn.has_started:
                 raise
-            failed = _as_ours(error)
+            failed = _as_agentsdir_error(error)
             if failed is not error:
                 failed.__cause__ = error
             return self._fail(failed)
         except BaseException as error:
             if not self._turn.has_started:
                 raise
-            reason = _reason(error)
+            reason = _abort_reason(error)
             self._close_calls()
             aborted = {"reason": reason, **self._spent()}
             self._end("turn.aborted", aborted, "aborted", Ending(aborted=reason))
@@ -521,23 +529,23 @@ class Turn:
             cancel_below(self._turn.services, self._turn.paths)
             if not isinstance(error, DeadlineExceeded):
                 raise
-            limit = f"the turn was ended after {self._sender.timeout:g} s"
+            limit = f"the turn was ended after {self._options.timeout:g} s"
             late = TurnTimeout(limit)
             late.__cause__ = error
             return self._result("aborted")._replace(error=late)
         return self._complete(said)
 
-    def _run_attempts(self) -> Said:
+    def _run_attempts(self) -> TurnOutput:
         """Have the agent's provider answer, else one that stands in for it (decision D24)."""
-        turn, sender = self._turn, self._sender
-        begun, blob = _refusable(self._primary_provider), self._slot.blob
+        turn, options = self._turn, self._options
+        begun, blob = _or_error(self._primary_provider), self._slot.blob
         self._start()
-        cancel = CancelToken(turn.paths, turn.state.position, turn.id, sender.timeout)
+        cancel = CancelToken(turn.paths, turn.state.position, turn.id, options.timeout)
         errors: list[AgentsdirError] = []
         name = turn.state.session.provider_name
         fallbacks: list[str] | None = None
         while True:
-            attempt = self._attempt = Attempt(turn, sender.on_event, record=sender.record)
+            attempt = self._attempt = Attempt(turn, options.on_event, record=options.record)
             self._attempts.callback(attempt.end)
             try:
                 if isinstance(begun, AgentsdirError):
@@ -548,7 +556,7 @@ class Turn:
             except Exception as error:
                 from agentsdir.engine import handoff
 
-                errors.append(_as_ours(error))
+                errors.append(_as_agentsdir_error(error))
                 if attempt.has_answered or not handoff.may_fall_back(errors[-1]):
                     raise
                 if fallbacks is None:
@@ -556,14 +564,14 @@ class Turn:
                 if not fallbacks:
                     raise handoff.chain_error(errors, name) from error
             cancel.raise_if_cancelled()
-            attempt.give_up()
+            attempt.supersede()
             before, name = name, fallbacks.pop(0)
             turn.services.notify_user(
                 f"{before} gave no answer ({errors[-1].kind}); {name} stands in"
             )
             self._away_from_primary = True
             handoff.log_fallback(turn, before, name, errors[-1], len(errors) + 1)
-            begun, blob = _refusable(partial(self._fallback_provider, name)), b""
+            begun, blob = _or_error(partial(self._fallback_provider, name)), b""
 
     def _content_with_handoff(self) -> Content:
         if not self._turn.state.missed:
@@ -572,7 +580,7 @@ class Turn:
 
         return with_handoff(self._turn, self._content)
 
-    def _primary_provider(self) -> Runner:
+    def _primary_provider(self) -> TurnProvider:
         """Return the agent's own provider, its session brought level with the log."""
         turn = self._turn
         architecture, provider = find_provider(turn.state)
@@ -584,13 +592,13 @@ class Turn:
         turn.state, spec = catch_up(
             turn.services, turn.paths, turn.state, architecture, provider, spec
         )
-        return Runner(architecture, provider, spec)
+        return TurnProvider(architecture, provider, spec)
 
     @property
     def _mode(self) -> str:
         """What goes before the agent's own mode; no log can grant more than a client's default."""
         asked = self._message.get("permissionMode") if self._message else None
-        return self._sender.permission_mode or (asked if asked in RECORDABLE_MODES else "")
+        return self._options.permission_mode or (asked if asked in RECORDABLE_MODES else "")
 
     def _start(self) -> None:
         turn = self._turn
@@ -610,7 +618,7 @@ class Turn:
                 child_started_steps(turn.services.layout, turn.state, self._message["content"])
             )
 
-    def _fallback_provider(self, name: str) -> Runner:
+    def _fallback_provider(self, name: str) -> TurnProvider:
         """Return who runs the turn in place of the agent's own provider."""
         from agentsdir.engine import handoff
 
@@ -620,7 +628,7 @@ class Turn:
         host = turn.host(handoff.fallback_mode(self._mode))
         spec = session_spec(turn.services, turn.paths, state, provider, host)
         self._apply_profile(provider, anew=True)
-        return Runner(architecture, provider, spec._replace(turn=state.counters["turns"]))
+        return TurnProvider(architecture, provider, spec._replace(turn=state.counters["turns"]))
 
     def _apply_profile(self, provider: Provider, *, anew: bool = False) -> None:
         turn = self._turn
@@ -636,7 +644,7 @@ class Turn:
         turn = self._turn
         with turn.writer():
             pass  # the turn knows what others have logged
-        self._take(open_call_steps(turn.paths, turn.id, CUT_SHORT))
+        self._take(open_call_steps(turn.paths, turn.id, UNFINISHED_CALL))
 
     def _fail(self, failed: AgentsdirError) -> TurnResult:
         kind = jsontext.clean(failed.kind, set()) or ProviderError.kind
@@ -646,7 +654,7 @@ class Turn:
         self._end("turn.error", failure, "failed", Ending(kind, message))
         return self._result("failed")._replace(error=failed)
 
-    def _complete(self, said: Said) -> TurnResult:
+    def _complete(self, said: TurnOutput) -> TurnResult:
         done: dict[str, Any] = said._asdict()
         cost = done.pop("cost")
         if cost is not None:
@@ -656,7 +664,7 @@ class Turn:
 
     def _result(self, outcome: str) -> TurnResult:
         message_id = self._message["messageId"] if self._message else None
-        recorded = self._sender.record
+        recorded = self._options.record
         return TurnResult(
             message_id,
             self._turn.id,
@@ -735,8 +743,8 @@ class Turn:
             writer.append("message.delivered", delivered, self._turn.services.now())
 
 
-def _refusable(make: Callable[[], Runner]) -> Runner | AgentsdirError:
-    """Return a runner, or why there is none: the turn fails of that, and is over.
+def _or_error(make: Callable[[], TurnProvider]) -> TurnProvider | AgentsdirError:
+    """Return a turn_provider, or why there is none: the turn fails of that, and is over.
 
     A session that cannot go on would refuse the same message again and again.
     """
@@ -748,18 +756,18 @@ def _refusable(make: Callable[[], Runner]) -> Runner | AgentsdirError:
         return error
 
 
-def _as_ours(error: Exception) -> AgentsdirError:
+def _as_agentsdir_error(error: Exception) -> AgentsdirError:
     return error if isinstance(error, AgentsdirError) else crashed(error)
 
 
-def _reason(error: BaseException) -> str:
+def _abort_reason(error: BaseException) -> str:
     """Return why a turn was aborted, for the record."""
     if isinstance(error, DeadlineExceeded):
         return "timeout"
     return error.reason if isinstance(error, TurnCancelled) else "interrupt"
 
 
-def _plain(content: list[dict[str, Any]]) -> Content:
+def _as_content(content: list[dict[str, Any]]) -> Content:
     """Return a prompt of one text part as that text."""
     if len(content) == 1 and content[0].get("type") == "text" and "text" in content[0]:
         return str(content[0]["text"])

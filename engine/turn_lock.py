@@ -21,11 +21,11 @@ def hold_turn(
 ) -> Iterator[locks.Held]:
     """Hold an agent's `.turn` (arguments and errors of `locks.hold`)."""
     with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}", hint=hint) as held:
-        end_what_was_left(paths, held)
+        end_leftovers(paths, held)
         yield held
 
 
-def end_what_was_left(paths: AgentPaths, held: locks.Held) -> None:
+def end_leftovers(paths: AgentPaths, held: locks.Held) -> None:
     """End what a dead holder of `.turn` left running, and forget it."""
     if not os.fstat(held.descriptor).st_size:
         return

@@ -12,7 +12,7 @@ from agentsdir.engine.create import fork_agent
 from agentsdir.engine.dispatcher import TurnScheduler, Waiting, render, run_child
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.spawn import Wanted, make_child
-from agentsdir.engine.turn import Sender
+from agentsdir.engine.turn import TurnOptions
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.store.layout import AgentPaths, Layout
@@ -33,7 +33,7 @@ def is_there(paths: AgentPaths) -> bool:
 def work(stage: Any, child: AgentPaths) -> None:
     """Have it do its work and be left where it is, as by somebody who dies then."""
     (message,) = stage.state(child).pending
-    TurnScheduler(stage.services).send_turn(child, message, Sender(lambda _event: None))
+    TurnScheduler(stage.services).send_turn(child, message, TurnOptions(lambda _event: None))
 
 
 @pytest.mark.feature("A-06")
@@ -127,7 +127,7 @@ def test_whoever_waits_for_one_that_somebody_else_ran_gets_its_answer(stage: Any
         )
         for name, provider in how.items()
     }
-    quiet = Sender(lambda _event: None)
+    quiet = TurnOptions(lambda _event: None)
     for child in made.values():
         with suppress(ProviderError):
             render(stage.services, child.paths, quiet)
@@ -143,6 +143,6 @@ def test_whoever_comes_for_an_answer_before_the_agent_goes_gets_it(stage: Any) -
     wanted = Wanted([{"type": "text", "text": "count"}], provider="echo", ephemeral=True)
     made = make_child(stage.services, stage.new(), wanted, turn_id=None, sync=False)
     work(stage, made.paths)
-    result = run_child(stage.services, made, Sender(lambda _event: None), Waiting())
+    result = run_child(stage.services, made, TurnOptions(lambda _event: None), Waiting())
     assert (result.outcome, result.response) == ("completed", "count")
     assert not is_there(made.paths)

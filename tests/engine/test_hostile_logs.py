@@ -21,7 +21,7 @@ from agentsdir.engine.outbox import undelivered
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import SessionMultiplexer
 from agentsdir.engine.spawn import read_agent_file
-from agentsdir.engine.turn import Sender
+from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, SessionStateError
 from agentsdir.formats.ids import short_hash
 from agentsdir.formats.store.agent import read_agent
@@ -29,7 +29,7 @@ from agentsdir.formats.store.derived import encode_document
 
 TURN = "t" * 24
 MESSAGE = "m" * 24
-QUIET = Sender(lambda _event: None)
+QUIET = TurnOptions(lambda _event: None)
 
 
 def foreign(paths: Any, event: str, data: dict[str, Any]) -> None:

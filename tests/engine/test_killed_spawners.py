@@ -14,12 +14,12 @@ from asking import Told
 from agentsdir.engine.dispatcher import catch_up_to, render
 from agentsdir.engine.restore import restore_all
 from agentsdir.engine.spawn import Wanted, make_child
-from agentsdir.engine.turn import Sender
+from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.store.agent import AgentWriter
 from agentsdir.formats.store.layout import AgentPaths, Layout
 
-QUIET = Sender(lambda _event: None)
+QUIET = TurnOptions(lambda _event: None)
 ASKS = """
 from asking import Told
 if "<system_message" not in str(content):

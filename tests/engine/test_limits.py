@@ -11,8 +11,8 @@ import pytest
 
 from agentsdir.engine.dispatcher import say
 from agentsdir.engine.inbox import Message, text_message
-from agentsdir.engine.limits import DEFAULT, Ticks, limit_of
-from agentsdir.engine.turn import Sender
+from agentsdir.engine.limits import DEFAULT_MAX_TICKS, TickCounter, limit_of
+from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import MAIN
 from agentsdir.formats.errors import ProviderError
@@ -50,7 +50,7 @@ def loop(path: Path, calls: int, said: str = "") -> str:
 @pytest.mark.feature("T-09")
 def test_what_was_said_before_the_limit_is_the_answer(stage: Any, tmp_path: Path) -> None:
     """The call that would have been one too many leaves nothing."""
-    paths = stage.script(loop(tmp_path / "loop", DEFAULT, "I begin."))
+    paths = stage.script(loop(tmp_path / "loop", DEFAULT_MAX_TICKS, "I begin."))
     result = stage.send(paths)
     assert (result.response, result.stop_reason) == ("I begin.", "max_ticks")
     complete = stage.log(paths)[-2]
@@ -60,7 +60,7 @@ def test_what_was_said_before_the_limit_is_the_answer(stage: Any, tmp_path: Path
         for record in stage.log(paths)
         if record["event"] == "block" and record["data"]["block"]["type"] == "tool_use"
     ]
-    assert len(calls) == DEFAULT
+    assert len(calls) == DEFAULT_MAX_TICKS
 
 
 @pytest.mark.feature("T-09")
@@ -107,7 +107,7 @@ for n in range(12):
 
 def test_calls_are_told_apart_by_message_or_by_what_stands_between() -> None:
     """Parallel calls of one message are one; a subagent's are none; a block seen again is none."""
-    ticks = Ticks(None)
+    ticks = TickCounter(None)
     for one in (
         event("user_message", 0),
         event("thinking", 1),
@@ -133,7 +133,7 @@ def test_calls_are_told_apart_by_message_or_by_what_stands_between() -> None:
 @pytest.mark.parametrize("said", [0, -1, "5", True, None, 2.5])
 def test_a_limit_that_makes_no_sense_is_none(said: Any) -> None:
     """A log may hold anything; no turn is to be cut short for it."""
-    assert limit_of({"max_ticks": said}, runs_program=False) == DEFAULT
+    assert limit_of({"max_ticks": said}, runs_program=False) == DEFAULT_MAX_TICKS
     assert limit_of({"max_ticks": said}, runs_program=True) is None
 
 
@@ -152,7 +152,7 @@ def test_a_turn_is_ended_when_its_time_is_over(
     person = {"connector": "telegram", "user": "42", "channel": "42"}
     name = program(body=SLOW)
     paths = stage.new(provider=name, fallbacks=("echo",), **person)
-    sender = Sender(lambda _event: None, timeout=timeout)
+    sender = TurnOptions(lambda _event: None, timeout=timeout)
     with pytest.raises(ProviderError) as failed:
         say(stage.services, paths, Message(text_message("hi")), sender)
     assert failed.value.kind == "turn-timeout"
@@ -173,7 +173,7 @@ def test_the_time_is_that_of_all_attempts(
     """A stand-in has what the first provider left of it."""
     down = 'raise ProviderError("try later", kind="rate-limited")'
     paths = stage.new(provider=plugin("first", body=down), fallbacks=(program(body=SLOW),))
-    sender = Sender(lambda _event: None, timeout=0.2)
+    sender = TurnOptions(lambda _event: None, timeout=0.2)
     with pytest.raises(ProviderError) as failed:
         say(stage.services, paths, Message(text_message("hi")), sender)
     assert failed.value.kind == "turn-timeout"

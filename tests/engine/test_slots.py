@@ -17,7 +17,7 @@ from agentsdir.engine.dispatcher import TurnScheduler
 from agentsdir.engine.inbox import Message, enqueue, text_message
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import SessionMultiplexer, resume, suspend
-from agentsdir.engine.turn import Sender
+from agentsdir.engine.turn import TurnOptions
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import Busy, ProviderError, SessionStateError, SlotsHeld
 from agentsdir.formats.store import locks
@@ -25,7 +25,7 @@ from agentsdir.formats.store.agent import write_agent
 from agentsdir.formats.store.settings import Settings
 from agentsdir.formats.store.slots import Slots
 
-QUIET = Sender(lambda _event: None)
+QUIET = TurnOptions(lambda _event: None)
 
 
 def services_of(stage: Any, slots: int, idle: float = 0) -> Any:
@@ -254,7 +254,7 @@ def test_a_failed_turn_frees_its_slot_and_has_nothing_done_after_it(stage: Any) 
     done: list[str] = []
     scheduler.defer(lambda: done.append("before"))
     enqueue(services, paths, Message(text_message("hi")))
-    sender = Sender(lambda _event: scheduler.defer(lambda: done.append("in it")))
+    sender = TurnOptions(lambda _event: scheduler.defer(lambda: done.append("in it")))
 
     with pytest.raises(ProviderError):
         scheduler.send_turn(paths, stage.state(paths).pending[0], sender)
@@ -374,7 +374,7 @@ def test_an_answer_outlives_the_entry_of_its_slot(
         if not spoilt:
             spoilt.append(spoil(entry))
 
-    TurnScheduler(services).send_turn(paths, stage.state(paths).pending[0], Sender(hear))
+    TurnScheduler(services).send_turn(paths, stage.state(paths).pending[0], TurnOptions(hear))
 
     assert spoilt
     assert "turn.complete" in stage.events(paths)

@@ -16,7 +16,7 @@ from agentsdir.engine.inbox import Message, enqueue, retry_of
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.spawn import Wanted, make_child
-from agentsdir.engine.turn import Sender
+from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.store.layout import AgentPaths, Layout
 
@@ -183,7 +183,7 @@ def test_subagents_that_no_process_can_be_started_for_are_run_in_this_one(
         services,
         parent,
         Message([{"type": "text", "text": "one two"}]),
-        Sender(lambda _event: None),
+        TurnOptions(lambda _event: None),
     )
     assert [text[:5] for text in answers(stage, parent)[1:]] == ["heard", "heard"]
     assert stage.state(parent).children == {}
@@ -247,7 +247,7 @@ def test_who_hears_of_a_parents_turn_hears_nothing_of_its_subagents_turn(
     taken: list[str] = []
     services = stage.services._replace(deliver_text=lambda text: taken.append(text["text"]) or True)
     events: list[Any] = []
-    say(services, parent, Message([{"type": "text", "text": "fox"}]), Sender(events.append))
+    say(services, parent, Message([{"type": "text", "text": "fox"}]), TurnOptions(events.append))
     (child,) = [one for one in Layout(stage.root).agent_ids() if one != parent.id]
     paths = Layout(stage.root).agent(child)
     assert answers(stage, paths) == ["task of fox"]
@@ -312,7 +312,7 @@ def test_a_task_that_failed_is_said_again_as_the_task_it_was(stage: Any) -> None
     """Not as something that the parent says to its subagent."""
     wanted = Wanted([{"type": "text", "text": "count"}], provider="script")
     child = make_child(stage.services, stage.new(), wanted, turn_id=None, sync=True)
-    quiet = Sender(lambda _event: None)
+    quiet = TurnOptions(lambda _event: None)
     with pytest.raises(ProviderError):
         catch_up_to(stage.services, child.paths, child.message_id, quiet)
     with pytest.raises(ProviderError):

@@ -13,7 +13,7 @@ from agentsdir.engine.close import reset
 from agentsdir.engine.dispatcher import say, send
 from agentsdir.engine.inbox import Message
 from agentsdir.engine.restore import restore_agent
-from agentsdir.engine.turn import Sender
+from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.blocks import Reducer
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -52,7 +52,12 @@ def test_a_turn_does_not_read_a_long_log_again(stage: Any, who: dict[str, str]) 
     services = stage.services._replace(deliver_text=lambda text: taken.append(text["text"]) or True)
     for text in ("one", "two"):
         before = read()
-        say(services, paths, Message([{"type": "text", "text": text}]), Sender(lambda _event: None))
+        say(
+            services,
+            paths,
+            Message([{"type": "text", "text": text}]),
+            TurnOptions(lambda _event: None),
+        )
     assert read() - before < 4 * 10**6
     assert taken == (["hi", "one", "two"] if who else [])
 

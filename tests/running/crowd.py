@@ -23,7 +23,7 @@ from agentsdir.cli.services import services_of
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import Waiting, say
 from agentsdir.engine.inbox import Message, enqueue, text_message
-from agentsdir.engine.turn import Sender
+from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.store import locks
 
@@ -66,7 +66,7 @@ def say_one(agent: str, message: str, way: str) -> tuple[int, str]:
         if way == "queued":
             enqueue(services, paths, said)
         else:
-            say(services, paths, said, Sender(lambda _event: None), WAITS[way])
+            say(services, paths, said, TurnOptions(lambda _event: None), WAITS[way])
     except AgentsdirError as error:
         return int(code_of(error)), error.message
     return 0, ""
