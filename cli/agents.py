@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from agentsdir.cli.environment import Environment
     from agentsdir.engine.create import Made
-    from agentsdir.engine.lookup import Listed
+    from agentsdir.engine.lookup import ListedAgent
     from agentsdir.engine.parse import Store
     from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths
@@ -31,7 +31,7 @@ NATIVE_COLUMNS = ("id", "adapter", "modifiedAt", "branch", "cwd", "title")
 WIDE = 48
 
 
-def print_agents(env: Environment, agents: Iterable[Listed], *, as_json: bool) -> Exit:
+def print_agents(env: Environment, agents: Iterable[ListedAgent], *, as_json: bool) -> Exit:
     """Print a row for each agent, and say what is damaged; return the exit code for that."""
     rows: list[dict[str, Any]] = []
     failed = False

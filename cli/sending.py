@@ -12,7 +12,7 @@ from agentsdir.cli.services import services_of
 from agentsdir.cli.targets import find_target
 from agentsdir.engine.dispatcher import Waiting, catch_up_to, render, say
 from agentsdir.engine.in_turn import queue_from_turn, send_from_turn
-from agentsdir.engine.inbox import Message, enqueue, retry_of
+from agentsdir.engine.inbox import Message, enqueue, retry_message
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import Busy, UsageError
@@ -101,7 +101,7 @@ def send(env: Environment, asked: Sending) -> None:
     if asked.no_message:
         run_waiting(env, services, paths, asked.message_id, asked.manner)
         return
-    said = retry_of(paths, retry) if content is None else Message(content)
+    said = retry_message(paths, retry) if content is None else Message(content)
     said = asked.manner.told_with(said._replace(sync=asked.sync or said.sync, id=asked.message_id))
     if from_agent:
         said = said._replace(sender=from_agent)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.protocol import Process
-from agentsdir.engine.inbox import Message, put
+from agentsdir.engine.inbox import Message, append_message
 from agentsdir.engine.lookup import descendants
 from agentsdir.formats.errors import AgentsdirError, Busy, NoSuchAgent, SessionStateError
 from agentsdir.formats.store import locks
@@ -191,7 +191,7 @@ def interrupt(
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
         if content:
             # First, so that whoever runs the agent's turns finds it there.
-            message_id = put(writer, services, Message(content, sender))
+            message_id = append_message(writer, services, Message(content, sender))
         own = request_cancel(services, writer, "interrupt", reason)
     asked, refused = request_cancel_below(services, paths, reason)
     asked = [*([own] if own else []), *asked]

@@ -320,11 +320,11 @@ def check_unique(layout: Layout, descriptor: dict[str, Any], name: str, agent_id
     keys = [] if key is None or key.get("channelId") == agent_id else [key]
     if name:
         keys.append(lookup.name_key(descriptor.get("parentAgentId"), name))
-    found = lookup.search(layout, keys) if keys else None
+    found = lookup.find_by_key(layout, keys) if keys else None
     if found is not None:
         paths, key = found[0].paths, found[1]
         raise AgentsdirError(
-            f"agent {paths.id} already is {lookup.says(key)}", kind="already-exists"
+            f"agent {paths.id} already is {lookup.describe_key(key)}", kind="already-exists"
         )
 
 
@@ -698,17 +698,17 @@ def find_or_create(services: Services, wanted: NewAgent) -> Target:
     layout = services.layout
     layout.check_version(writing=True)
     key = _key(layout, wanted)
-    if (found := lookup.look_up(layout, key)) is not None:
+    if (found := lookup.find_by_route(layout, key)) is not None:
         return Target(found, made=False)
     # Before the lock is taken, let alone a folder made.
     check_wanted(layout, wanted)
     with root_held(services):
-        found = lookup.look_up(layout, key)
-        if found is None and (there := lookup.search(layout, [key])) is not None:
+        found = lookup.find_by_route(layout, key)
+        if found is None and (there := lookup.find_by_key(layout, [key])) is not None:
             found = there[0].paths
         made = found is None
         agent_id = make_agent(services, wanted) if found is None else found.id
-        lookup.put(layout, key, agent_id, services.disk)
+        lookup.write_route(layout, key, agent_id, services.disk)
     return Target(layout.agent(agent_id), made)
 
 

@@ -383,9 +383,9 @@ class FollowingUp:
 
     def _hand_out(self, paths: AgentPaths, state: AgentState, since: Position | None) -> None:
         if state.undelivered:
-            from agentsdir.engine.outbox import hand_out
+            from agentsdir.engine.outbox import deliver_waiting
 
-            hand_out(self._services, paths, state, since)
+            deliver_waiting(self._services, paths, state, since)
 
     def _defer(self, paths: AgentPaths, state: AgentState, result: TurnResult) -> None:
         # What an earlier turn asked for waits too, where its process died before it was run.

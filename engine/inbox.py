@@ -41,7 +41,7 @@ class Message(NamedTuple):
     notice: bool = False
     id: str = ""
     reply_to: str = ""
-    retry_of: str = ""
+    retry_message: str = ""
     permission_mode: str = ""
 
     def as_data(self, message_id: str) -> dict[str, Any]:
@@ -100,10 +100,10 @@ def enqueue_and_read(services: Services, paths: AgentPaths, message: Message) ->
                     kind="message-differs",
                 )
             return Enqueued(message.id, writer.state)
-        return Enqueued(put(writer, services, message), writer.state)
+        return Enqueued(append_message(writer, services, message), writer.state)
 
 
-def put(writer: AgentWriter, services: Services, message: Message) -> str:
+def append_message(writer: AgentWriter, services: Services, message: Message) -> str:
     """Append a message that is new to the agent; errors of `enqueue`."""
     if writer.state.session.state is SessionState.TERMINATED:
         check_transition(SessionState.TERMINATED, SessionState.ACTIVE, writer.paths.id)
@@ -120,7 +120,7 @@ def find_message(paths: AgentPaths, message_id: str) -> Record | None:
     return None
 
 
-def retry_of(paths: AgentPaths, message_id: str) -> Message:
+def retry_message(paths: AgentPaths, message_id: str) -> Message:
     """Return a message that says again what one said whose turn failed or was aborted (D16).
 
     Args:
@@ -170,7 +170,7 @@ def _last_failed(paths: AgentPaths) -> str:
     return last
 
 
-def presented(message: dict[str, Any]) -> list[dict[str, Any]]:
+def as_prompt(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what the provider is given of a message in the inbox.
 
     A model is told which words come from another agent, and from which; no words end the frame

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _FEW = 5
 
 
-class Listed(NamedTuple):
+class ListedAgent(NamedTuple):
     """An agent that could be read, or why it could not."""
 
     paths: AgentPaths
@@ -47,7 +47,7 @@ class Listed(NamedTuple):
     error: Invalid | None
 
 
-def each_agent(layout: Layout, *, archived: bool = False) -> Iterator[Listed]:
+def each_agent(layout: Layout, *, archived: bool = False) -> Iterator[ListedAgent]:
     """Yield every agent, sorted by id. One that cannot be read does not hide the others.
 
     Args:
@@ -58,12 +58,12 @@ def each_agent(layout: Layout, *, archived: bool = False) -> Iterator[Listed]:
             paths = layout.agent(agent_id, archived=archived)
             reading = read_agent(paths)
             findings = tuple(without_live_tail(paths, reading.findings))
-            yield Listed(paths, reading._replace(findings=findings), None)
+            yield ListedAgent(paths, reading._replace(findings=findings), None)
         except (NoSuchAgent, FileNotFoundError):  # removed while we looked
             continue
         except Invalid as error:
             folder = layout.folder(archived=archived) / agent_id
-            yield Listed(AgentPaths(folder, agent_id), None, error)
+            yield ListedAgent(AgentPaths(folder, agent_id), None, error)
 
 
 def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> AgentPaths:
@@ -100,23 +100,23 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
             prefixed.append(paths)
     found = live or named or prefixed
     if not found:
-        raise _nobody(layout, reference, archived=archived)
+        raise _not_found(layout, reference, archived=archived)
     if len(found) > 1:
         raise UsageError(
-            f"{reference!r} is ambiguous: {few([paths.id for paths in found])}",
+            f"{reference!r} is ambiguous: {first_few([paths.id for paths in found])}",
             hint="give the whole id",
             kind="ambiguous",
         )
     return found[0]
 
 
-def few(candidates: list[str]) -> str:
+def first_few(candidates: list[str]) -> str:
     """Return the first few of some ids, and how many others there are, for one line."""
     shown, others = candidates[:_FEW], len(candidates) - _FEW
     return ", ".join(shown) + (f" and {others} others" if others > 0 else "")
 
 
-def _nobody(layout: Layout, reference: str, *, archived: bool) -> NoSuchAgent:
+def _not_found(layout: Layout, reference: str, *, archived: bool) -> NoSuchAgent:
     if archived:
         message = f"no archived agent {reference!r} in {layout.root}"
         return NoSuchAgent(message, hint="`agentsdir archive --list` shows them")
@@ -187,7 +187,7 @@ _LIST_FIELDS = (
 )
 
 
-def unreadable_row(listed: Listed) -> dict[str, Any]:
+def unreadable_row(listed: ListedAgent) -> dict[str, Any]:
     """Return the row of an agent that cannot be read."""
     error: AgentsdirError = listed.error or Invalid("unreadable")
     return {"agentId": listed.paths.id, "error": {"kind": error.kind, "message": error.message}}
@@ -212,7 +212,7 @@ class Resolved(NamedTuple):
     """The agent that a strategy names, and those that could not be read and may be meant."""
 
     paths: AgentPaths
-    unreadable: list[Listed]
+    unreadable: list[ListedAgent]
 
 
 def resolve(layout: Layout, strategy: str, *, but: str = "") -> Resolved:
@@ -228,13 +228,13 @@ def resolve(layout: Layout, strategy: str, *, but: str = "") -> Resolved:
         known = ", ".join(STRATEGIES)
         raise UsageError(f"there is no strategy {strategy!r}", hint=f"one of {known}")
     layout.check_version(writing=False)
-    unreadable: list[Listed] = []
+    unreadable: list[ListedAgent] = []
     found: list[tuple[tuple[float, float, str], AgentPaths]] = []
     for listed in each_agent(layout):
         if listed.reading is None:
             unreadable.append(listed)
-        elif listed.paths.id != but and _is_meant(listed.reading.state, kind):
-            found.append((age(listed.paths.id, listed.reading.state), listed.paths))
+        elif listed.paths.id != but and _is_candidate(listed.reading.state, kind):
+            found.append((recency(listed.paths.id, listed.reading.state), listed.paths))
     if not found:
         raise NoSuchAgent(
             f"no live {kind} agent in {layout.root}",
@@ -243,17 +243,17 @@ def resolve(layout: Layout, strategy: str, *, but: str = "") -> Resolved:
     return Resolved(min(found, key=lambda one: one[0])[1], unreadable)
 
 
-def _is_meant(state: AgentState, kind: str) -> bool:
+def _is_candidate(state: AgentState, kind: str) -> bool:
     gone = state.ephemeral or state.session.state is SessionState.TERMINATED
     return not gone and state.descriptor.get("type") == kind
 
 
-def age(agent_id: str, state: AgentState) -> tuple[float, float, str]:
+def recency(agent_id: str, state: AgentState) -> tuple[float, float, str]:
     """Return what orders agents, the most recent first; without a turn, after all that had one."""
-    return _before(state.last_activity), _before(state.session.created_at), agent_id
+    return _newest_first(state.last_activity), _newest_first(state.session.created_at), agent_id
 
 
-def _before(ts: str | None) -> float:
+def _newest_first(ts: str | None) -> float:
     """Return a time in microseconds, later ones first; infinity for none, and for no time."""
     try:
         return -((times.from_text(ts or "") - _EPOCH) // timedelta(microseconds=1))
@@ -323,17 +323,17 @@ def check_depth(layout: Layout, state: AgentState) -> None:
         )
 
 
-def descendants(layout: Layout, agent_id: str) -> list[Listed]:
+def descendants(layout: Layout, agent_id: str) -> list[ListedAgent]:
     """Return an agent's children, and theirs, each once and after its parent; closed ones too.
 
     Who needs them all holds the create lock. Agents that cannot be read name no parent, and are
     not among them.
     """
-    children: dict[str, list[Listed]] = {}
+    children: dict[str, list[ListedAgent]] = {}
     for listed in each_agent(layout):
         if listed.reading is not None and listed.reading.state.parent is not None:
             children.setdefault(listed.reading.state.parent, []).append(listed)
-    found: list[Listed] = []
+    found: list[ListedAgent] = []
     seen, waiting = {agent_id}, [agent_id]
     for above in waiting:
         for child in children.get(above, ()):
@@ -423,21 +423,21 @@ def is_name(key: Key) -> bool:
     return "type" not in key
 
 
-def says(key: Key) -> str:
+def describe_key(key: Key) -> str:
     """Return what an agent with this key is, for messages."""
     return f"named {key.get('name')!r}" if is_name(key) else f"this {key['type']} agent"
 
 
-def holds(state: AgentState, key: Key) -> bool:
+def has_key(state: AgentState, key: Key) -> bool:
     """Tell whether an agent is live and has a key."""
     if state.session.state is SessionState.TERMINATED:
         return False
     if is_name(key):
         return (state.name, state.parent) == (key.get("name"), key.get("parentAgentId"))
-    return _is_that(state.descriptor, key)
+    return _has_fields(state.descriptor, key)
 
 
-def _is_that(descriptor: dict[str, Any], key: Key) -> bool:
+def _has_fields(descriptor: dict[str, Any], key: Key) -> bool:
     return all(descriptor.get(field) == value for field, value in key.items())
 
 
@@ -447,22 +447,22 @@ def route_path(layout: Layout, key: Key) -> Path:
     return layout.routes / (hashlib.sha256(encode_document(ordered)).hexdigest()[:32] + SUFFIX)
 
 
-def look_up(layout: Layout, key: Key) -> AgentPaths | None:
+def find_by_route(layout: Layout, key: Key) -> AgentPaths | None:
     """Return the agent that the index has for a key, if that agent says so itself."""
     # A uid in the grammar is the agent's id, and needs no index.
     uid = str(key.get("id")) if key.get("type") == "cron" else ""
     own = uid if ids.is_agent_id(uid) else None
-    named = (own, _named(layout, key))
+    named = (own, _routed(layout, key))
     for agent_id in named:
         with suppress(AgentsdirError):
-            if agent_id is not None and holds(
+            if agent_id is not None and has_key(
                 read_agent(paths := layout.agent(agent_id)).state, key
             ):
                 return paths
     return None
 
 
-def _named(layout: Layout, key: Key) -> str | None:
+def _routed(layout: Layout, key: Key) -> str | None:
     if layout.routes.is_symlink():
         return None
     try:
@@ -472,25 +472,25 @@ def _named(layout: Layout, key: Key) -> str | None:
     return agent_id if isinstance(agent_id, str) else None
 
 
-def search(layout: Layout, keys: Sequence[Key]) -> tuple[Listed, Key] | None:
+def find_by_key(layout: Layout, keys: Sequence[Key]) -> tuple[ListedAgent, Key] | None:
     """Return the first agent that has one of the keys, and which, from every agent's own log.
 
     Who makes an agent after this holds the create lock. Raises `Invalid` where nobody has a key,
     but an agent that cannot be read may have: its descriptor.json says so.
     """
-    unreadable: list[Listed] = []
+    unreadable: list[ListedAgent] = []
     for listed in each_agent(layout):
         if listed.reading is None:
             unreadable.append(listed)
             continue
         for key in keys:
-            if holds(listed.reading.state, key):
+            if has_key(listed.reading.state, key):
                 return listed, key
     for listed in unreadable:
         for key in keys:
             if _claims(listed.paths, key):
                 raise Invalid(
-                    f"agent {listed.paths.id}, which cannot be read, says that it is {says(key)}",
+                    f"agent {listed.paths.id}, which cannot be read, says that it is {describe_key(key)}",
                     hint=f"`agentsdir validate` says why; `agentsdir archive {listed.paths.id}` "
                     "puts it away",
                     kind="already-exists",
@@ -506,10 +506,10 @@ def _claims(paths: AgentPaths, key: Key) -> bool:
     if is_name(key):
         names = (descriptor.get("name"), descriptor.get("parentAgentId"))
         return names == (key["name"], key["parentAgentId"])
-    return _is_that(descriptor, key)
+    return _has_fields(descriptor, key)
 
 
-def put(layout: Layout, key: Key, agent_id: str, disk: Disk) -> None:
+def write_route(layout: Layout, key: Key, agent_id: str, disk: Disk) -> None:
     """Let the index say who has a key; where the disk refuses, it says nothing.
 
     It is not made durable: what a power cut leaves of it is not believed either.

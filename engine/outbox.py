@@ -52,7 +52,7 @@ _ADDRESS = ("connector", "userId", "channelId")
 _FIELDS = ("message_id", "connector", "userId", "channelId", "text", "in_reply_to")
 
 
-class HandedOut(NamedTuple):
+class DeliveryResult(NamedTuple):
     """What became of the texts of one agent: the ids taken, and why the next one was not.
 
     `nobody` says that there is no hook to take it.
@@ -61,7 +61,7 @@ class HandedOut(NamedTuple):
     state: AgentState
     taken: tuple[str, ...] = ()
     failed: HookFailed | None = None
-    nobody: bool = False
+    no_hook: bool = False
 
 
 def undelivered(
@@ -82,7 +82,7 @@ def undelivered(
                 return
 
 
-def nobody_tried(paths: AgentPaths, state: AgentState) -> bool:
+def has_untried_text(paths: AgentPaths, state: AgentState) -> bool:
     """Tell whether a text waits since which no hook has failed, as where its sender has died."""
     due, untried = list(state.undelivered), False
     for record in read_records(paths.log) if due else ():
@@ -93,13 +93,13 @@ def nobody_tried(paths: AgentPaths, state: AgentState) -> bool:
     return untried
 
 
-def hand_out(
+def deliver_waiting(
     services: Services, paths: AgentPaths, state: AgentState, since: Position | None = None
-) -> HandedOut:
+) -> DeliveryResult:
     """Give the texts that wait to the connectors' hook, one after the other.
 
     The caller holds the agent's `.turn`. The first text that is not taken ends it: what came after
-    it must not be read before it. `settle` needs no `.turn`, so whether a text still waits is
+    it must not be read before it. `mark_delivered` needs no `.turn`, so whether a text still waits is
     looked at under `.lock` before its hook runs and again before anything is recorded.
 
     Args:
@@ -121,18 +121,18 @@ def hand_out(
         whose = {"agent_id": paths.id, "session_id": state.session.id, "name": state.name}
         try:
             if not services.deliver_text({**whose, **document}):
-                return HandedOut(state, tuple(taken), nobody=True)
+                return DeliveryResult(state, tuple(taken), no_hook=True)
         except HookFailed as failed:
             said = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
             state, waits = _record(services, paths, state, message_id, "hook.failed", said)
             if not waits:
                 continue
             services.notify_user(f"{failed.message}; it waits in the outbox of {paths.id}")
-            return HandedOut(state, tuple(taken), failed)
+            return DeliveryResult(state, tuple(taken), failed)
         delivered = {"message_id": message_id}
         state, _ = _record(services, paths, state, message_id, "outgoing.delivered", delivered)
         taken.append(message_id)
-    return HandedOut(state, tuple(taken))
+    return DeliveryResult(state, tuple(taken))
 
 
 def _current(services: Services, paths: AgentPaths, state: AgentState) -> AgentState:
@@ -157,16 +157,16 @@ def _record(
         return writer.state, waits
 
 
-def deliver(services: Services, paths: AgentPaths, *, wait: float = 0) -> HandedOut:
+def deliver(services: Services, paths: AgentPaths, *, wait: float = 0) -> DeliveryResult:
     """Hand out an agent's texts from outside a turn, once a crashed one is ended.
 
     Raises `Busy` while a turn runs: its process hands them out at its end.
     """
     with hold_turn(paths, wait=wait), services.disk.settled():
-        return hand_out(services, paths, close_crashed_turn(services, paths))
+        return deliver_waiting(services, paths, close_crashed_turn(services, paths))
 
 
-def settle(services: Services, paths: AgentPaths, *message_ids: str) -> AgentState:
+def mark_delivered(services: Services, paths: AgentPaths, *message_ids: str) -> AgentState:
     """Record that texts were taken, by whoever took them; nothing for one that was taken before.
 
     Raises `UsageError` (kind ``no-such-message``), and records nothing, if an id is no text of
@@ -184,7 +184,7 @@ def settle(services: Services, paths: AgentPaths, *message_ids: str) -> AgentSta
         return writer.state
 
 
-def settle_all(services: Services, paths: AgentPaths) -> int:
+def mark_all_delivered(services: Services, paths: AgentPaths) -> int:
     """Record that every text of an agent that waits was taken; return how many did."""
     with services.disk.settled(), write_agent(paths, disk=services.disk) as writer:
         waiting = list(writer.state.undelivered)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import MIN_NATIVE_PREFIX, StoreReader
 from agentsdir.adapters.store_files import ignore
-from agentsdir.engine.lookup import few
+from agentsdir.engine.lookup import first_few
 from agentsdir.formats.blocks import add_usage, no_usage
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
 from agentsdir.formats.findings import Drifts, Finding
@@ -459,7 +459,7 @@ def find_native(stores: Iterable[Store], reference: str) -> Located:
     candidates = sorted({one.store.reader.native_id(one.main) for one in located})
     if len(candidates) > 1:
         raise UsageError(
-            f"{reference!r} is ambiguous: {few(candidates)}",
+            f"{reference!r} is ambiguous: {first_few(candidates)}",
             hint="give the whole id",
             kind="ambiguous",
         )

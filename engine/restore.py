@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.close import is_finished_but_for_turn, remove_if_finished, unfinished_steps
 from agentsdir.engine.notices import Step, apply_step, loss_steps
-from agentsdir.engine.outbox import hand_out, nobody_tried
+from agentsdir.engine.outbox import deliver_waiting, has_untried_text
 from agentsdir.engine.recovery import (
     agents_with_unsent,
     crash_steps,
@@ -205,7 +205,7 @@ def _plan(services: Services, paths: AgentPaths, senders: list[AgentPaths]) -> _
         [path for path in files.leftovers(paths.folder) if path not in copies],
         steps,
         redundant_streams(paths, reading.state),
-        _may_deliver(services, reading.state) and nobody_tried(paths, reading.state),
+        _may_deliver(services, reading.state) and has_untried_text(paths, reading.state),
         is_finished_but_for_turn(reading.state),
         findings,
     )
@@ -237,8 +237,8 @@ def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[st
         Slots(services.layout).leave(paths.id)
     written = any(step.event == "outgoing" for step in plan.steps)
     if plan.offers_texts or (written and _may_deliver(services, state)):
-        handed = hand_out(services, paths, state)
-        done += [_OFFERED] if plan.offers_texts and not handed.nobody else []
+        handed = deliver_waiting(services, paths, state)
+        done += [_OFFERED] if plan.offers_texts and not handed.no_hook else []
     return state.session.state.value
 
 

@@ -87,9 +87,9 @@ def rename(services: Services, paths: AgentPaths, name: str) -> AgentState:
         _check_open(writer)
         if writer.state.name != name:
             key = lookup.name_key(writer.state.parent, name)
-            if (found := lookup.search(services.layout, [key])) is not None:
+            if (found := lookup.find_by_key(services.layout, [key])) is not None:
                 raise AgentsdirError(
-                    f"agent {found[0].paths.id} already is {lookup.says(key)}",
+                    f"agent {found[0].paths.id} already is {lookup.describe_key(key)}",
                     kind="already-exists",
                 )
             writer.append("agent.renamed", {"name": name}, services.now())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, program_of
 from agentsdir.engine.cancel import CancelToken, DeadlineExceeded, TurnCancelled
-from agentsdir.engine.inbox import presented
+from agentsdir.engine.inbox import as_prompt
 from agentsdir.engine.limits import TickCounter, limit_of
 from agentsdir.engine.providers import (
     TurnHost,
@@ -476,7 +476,7 @@ class Turn:
     ) -> None:
         self._turn = TurnContext(services, paths, state, held)
         self._message = message
-        self._content: Content = _as_content(presented(message)) if message else ""
+        self._content: Content = _as_content(as_prompt(message)) if message else ""
         self._options = options
         self._slot = slot
         self._attempt: Attempt | None = None

@@ -14,7 +14,7 @@ from agentsdir.engine.parse import stores_at, stores_of
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentsdir.engine.lookup import Listed
+    from agentsdir.engine.lookup import ListedAgent
     from agentsdir.engine.parse import Store
 
 
@@ -61,7 +61,7 @@ def run(
     return print_agents(env, agents, as_json=as_json)
 
 
-def _is_ephemeral(listed: Listed) -> bool:
+def _is_ephemeral(listed: ListedAgent) -> bool:
     return listed.reading is not None and listed.reading.state.ephemeral
 
 

@@ -11,8 +11,8 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
 from agentsdir.cli.services import services_of
-from agentsdir.engine.lookup import Listed, each_agent, find_agent
-from agentsdir.engine.outbox import deliver, settle, settle_all, undelivered
+from agentsdir.engine.lookup import ListedAgent, each_agent, find_agent
+from agentsdir.engine.outbox import deliver, mark_all_delivered, mark_delivered, undelivered
 from agentsdir.formats.errors import (
     AgentsdirError,
     Busy,
@@ -81,10 +81,10 @@ def run(
     return code or (Exit.PARTIAL if damaged else Exit.OK)
 
 
-def _chosen(env: Environment, agent: str) -> Iterator[Listed]:
+def _chosen(env: Environment, agent: str) -> Iterator[ListedAgent]:
     if agent:
         paths = find_agent(env.layout, agent)
-        yield Listed(paths, read_agent(paths), None)
+        yield ListedAgent(paths, read_agent(paths), None)
     else:
         env.layout.check_version(writing=False)
         yield from each_agent(env.layout)
@@ -96,7 +96,7 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
             raise UsageError("--done MSG goes with an AGENT; --done all needs none")
         paths = find_agent(env.layout, agent)
         env.layout.check_version(writing=True)
-        settle(services_of(env), paths, *message_ids)
+        mark_delivered(services_of(env), paths, *message_ids)
         return Exit.OK
     if len(message_ids) > 1:
         raise UsageError("--done all is for all that wait, and no other --done goes with it")
@@ -107,7 +107,7 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
             if listed.reading is None:
                 raise listed.error or Invalid(f"cannot read {listed.paths.id}")
             if listed.reading.state.undelivered:
-                count += settle_all(services, listed.paths)
+                count += mark_all_delivered(services, listed.paths)
         except (NotRecorded, Uncertain):
             raise
         except AgentsdirError as error:  # one agent's trouble is no other's
@@ -135,7 +135,7 @@ def _deliver(env: Environment, agent: str) -> Exit:
             note(env, error.message)
             code = code or Exit.PARTIAL
             continue
-        nobody = nobody or handed.nobody
+        nobody = nobody or handed.no_hook
         if handed.failed is not None:
             code = Exit.FAILED
     if nobody:

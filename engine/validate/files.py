@@ -340,8 +340,8 @@ def _route(layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Find
     key = value["key"]
     if not _is_named_by(layout, key, path):
         yield Finding("derived-differs", name, "its name is not the one of its key")
-    elif not _is_so(layout, value["agentId"], lambda state: lookup.holds(state, key)):
-        reason = f"agent {value['agentId']} is not, or no longer, {lookup.says(key)}"
+    elif not _is_so(layout, value["agentId"], lambda state: lookup.has_key(state, key)):
+        reason = f"agent {value['agentId']} is not, or no longer, {lookup.describe_key(key)}"
         yield Finding("derived-stale", name, reason)
 
 

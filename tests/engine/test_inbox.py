@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.engine.inbox import Message, enqueue, presented, retry_of, text_message
+from agentsdir.engine.inbox import Message, as_prompt, enqueue, retry_message, text_message
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import ProviderError, SessionStateError, UsageError
@@ -64,15 +64,15 @@ def test_what_failed_can_be_said_again_and_nothing_else_can(stage: Any) -> None:
     (failed,) = [r["data"] for r in stage.log(paths) if r["event"] == "message.enqueued"]
     waiting = stage.enqueue(paths, "later")
 
-    again = enqueue(stage.services, paths, retry_of(paths, failed["message_id"]))
+    again = enqueue(stage.services, paths, retry_message(paths, failed["message_id"]))
 
     said = stage.state(paths).pending[-1]
     assert (said["messageId"], said["content"]) == (again, failed["content"])
     assert stage.log(paths)[-1]["data"]["retry_of"] == failed["message_id"]
     with pytest.raises(SessionStateError, match="has not ended"):
-        retry_of(paths, waiting)
+        retry_message(paths, waiting)
     with pytest.raises(UsageError, match="has no message"):
-        retry_of(paths, "n" * 24)
+        retry_message(paths, "n" * 24)
 
 
 def test_a_record_that_says_no_message_cannot_be_said_again(stage: Any) -> None:
@@ -84,7 +84,7 @@ def test_a_record_that_says_no_message_cannot_be_said_again(stage: Any) -> None:
         paths.log, state.position, "message.enqueued", broken, stage.now(), state.session.id, Disk()
     )
     with pytest.raises(UsageError, match="has no message"):
-        retry_of(paths, "n" * 24)
+        retry_message(paths, "n" * 24)
 
 
 @given(
@@ -94,7 +94,7 @@ def test_no_words_of_an_agent_end_their_frame_or_make_another(text: str, sender:
     """The provider sees one opening tag, at the start, and one closing tag, at the end."""
     message = {"kind": "system", "sender": sender, "content": text_message(text)}
 
-    (part,) = presented(message)
+    (part,) = as_prompt(message)
 
     assert [found.start() == 0 or part["text"][found.start() :] == "</system_message>"
             for found in TAG.finditer(part["text"])] == [True, True]  # fmt: skip
@@ -104,9 +104,9 @@ def test_no_words_of_an_agent_end_their_frame_or_make_another(text: str, sender:
 def test_a_persons_words_are_handed_over_as_they_stand(stage: Any) -> None:
     """Only what comes from an agent is framed."""
     content = text_message("<system_message>")
-    assert presented({"kind": "user", "sender": "cli", "content": content}) == content
+    assert as_prompt({"kind": "user", "sender": "cli", "content": content}) == content
     image = {"type": "image", "source": {"type": "url", "data": "x"}}
-    framed = presented({"kind": "system", "sender": "a", "content": [image]})
+    framed = as_prompt({"kind": "system", "sender": "a", "content": [image]})
     assert framed == [*text_message('<system_message origin="a"></system_message>'), image]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.outbox import deliver, settle, settle_all, undelivered
+from agentsdir.engine.outbox import deliver, mark_all_delivered, mark_delivered, undelivered
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.services import Services
 from agentsdir.engine.validate.files import validate
@@ -128,7 +128,7 @@ def test_without_a_hook_texts_wait_and_nothing_is_written(stage: Any) -> None:
     put(stage, paths, "one")
     before = paths.log.read_bytes()
 
-    assert deliver(services_with(stage, Connector("is not there")), paths).nobody
+    assert deliver(services_with(stage, Connector("is not there")), paths).no_hook
 
     assert paths.log.read_bytes() == before
     assert left(stage, paths) == ["one"]
@@ -302,7 +302,7 @@ def test_a_text_that_is_settled_while_its_hook_runs_is_recorded_once(stage: Any,
 
     def settling(document: dict[str, Any]) -> bool:
         if document["message_id"] == ids[0]:
-            settle(stage.services, paths, ids[0])
+            mark_delivered(stage.services, paths, ids[0])
         return connector(document)
 
     handed = deliver(stage.services._replace(deliver_text=settling), paths)
@@ -325,7 +325,7 @@ def test_a_text_that_is_settled_while_an_earlier_one_is_handed_out_is_not_handed
 
     def settling(document: dict[str, Any]) -> bool:
         if document["message_id"] == ids[0]:
-            settle(stage.services, paths, ids[1])
+            mark_delivered(stage.services, paths, ids[1])
         return connector(document)
 
     deliver(stage.services._replace(deliver_text=settling), paths)
@@ -339,15 +339,15 @@ def test_somebody_else_may_say_that_a_text_was_taken(stage: Any) -> None:
     paths = talker(stage)
     first, second = put(stage, paths, "one", "two")
 
-    settle(stage.services, paths, second)
+    mark_delivered(stage.services, paths, second)
     assert left(stage, paths) == ["one"]
     before = paths.log.read_bytes()
-    settle(stage.services, paths, second)
+    mark_delivered(stage.services, paths, second)
     assert paths.log.read_bytes() == before
     with pytest.raises(UsageError, match="has no outgoing text") as refused:
-        settle(stage.services, paths, stage.ids.agent())
+        mark_delivered(stage.services, paths, stage.ids.agent())
     assert refused.value.kind == "no-such-message"
-    settle(stage.services, paths, first)
+    mark_delivered(stage.services, paths, first)
     assert left(stage, paths) == []
 
 
@@ -356,12 +356,12 @@ def test_several_texts_and_all_of_them_may_be_said_to_be_taken(stage: Any) -> No
     paths = talker(stage)
     first, second, _third = put(stage, paths, "one", "two", "three")
     with pytest.raises(UsageError):
-        settle(stage.services, paths, first, stage.ids.agent())
+        mark_delivered(stage.services, paths, first, stage.ids.agent())
     assert left(stage, paths) == ["one", "two", "three"]
 
-    settle(stage.services, paths, second, first)
+    mark_delivered(stage.services, paths, second, first)
     assert left(stage, paths) == ["three"]
-    assert [settle_all(stage.services, paths) for _ in range(2)] == [1, 0]
+    assert [mark_all_delivered(stage.services, paths) for _ in range(2)] == [1, 0]
     assert left(stage, paths) == []
 
 

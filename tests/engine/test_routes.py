@@ -147,7 +147,9 @@ class Routing(RuleBasedStateMachine):
     @rule(which=WHICH, other=WHICH)
     def mislead(self, which: str, other: str) -> None:
         """Let a route name another agent, or one that is not there."""
-        lookup.put(self.layout, KEYS[which], self.live.get(other, "x" * 24), self.services.disk)
+        lookup.write_route(
+            self.layout, KEYS[which], self.live.get(other, "x" * 24), self.services.disk
+        )
         self.find(which)
 
     @rule(which=WHICH, other=WHICH)
@@ -167,7 +169,7 @@ class Routing(RuleBasedStateMachine):
             assert reading is not None
             if reading.state.session.state is not SessionState.TERMINATED:
                 for which, key in KEYS.items():
-                    if lookup.holds(reading.state, key):
+                    if lookup.has_key(reading.state, key):
                         found[which].append(paths.id)
         assert found == {
             which: [self.live[which]] if which in self.live else [] for which in WANTED
@@ -188,7 +190,7 @@ def test_who_is_known_is_found_without_a_look_at_the_others(
     """By its route, or its id; and again after the route was lost, by a look at all."""
     first = find_or_create(stage.services, wanted(which))
     searched: list[str] = []
-    search = lookup.search
+    search = lookup.find_by_key
     monkeypatch.setattr(lookup, "search", lambda *given: searched.append(which) or search(*given))
 
     again = find_or_create(stage.services, wanted(which))
@@ -225,7 +227,7 @@ def test_an_index_that_is_a_link_is_neither_read_nor_written(
     layout.routes.symlink_to(elsewhere)
     before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
     searched: list[str] = []
-    search = lookup.search
+    search = lookup.find_by_key
     monkeypatch.setattr(lookup, "search", lambda *given: searched.append("") or search(*given))
 
     assert find_or_create(stage.services, wanted("a task")).paths.id == agent.id

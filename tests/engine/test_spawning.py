@@ -12,7 +12,7 @@ from asking import Told
 
 from agentsdir.engine.close import close
 from agentsdir.engine.dispatcher import catch_up_to, say
-from agentsdir.engine.inbox import Message, enqueue, retry_of
+from agentsdir.engine.inbox import Message, enqueue, retry_message
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.spawn import Wanted, make_child
@@ -316,7 +316,7 @@ def test_a_task_that_failed_is_said_again_as_the_task_it_was(stage: Any) -> None
     with pytest.raises(ProviderError):
         catch_up_to(stage.services, child.paths, child.message_id, quiet)
     with pytest.raises(ProviderError):
-        say(stage.services, child.paths, retry_of(child.paths, child.message_id), quiet)
+        say(stage.services, child.paths, retry_message(child.paths, child.message_id), quiet)
     first, again = [r["data"] for r in stage.log(child.paths) if r["event"] == "message.enqueued"]
     assert again.pop("retry_of") == first["message_id"]
     assert again | {"message_id": first["message_id"]} == first
