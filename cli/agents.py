@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from agentsdir.cli.environment import Environment
-    from agentsdir.engine.create import Made
+    from agentsdir.engine.create import CreatedAgent
     from agentsdir.engine.lookup import ListedAgent
-    from agentsdir.engine.parse import Store
+    from agentsdir.engine.parse import ClientStore
     from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.workspace import PutBack
@@ -56,7 +56,7 @@ def print_agents(env: Environment, agents: Iterable[ListedAgent], *, as_json: bo
     return Exit.PARTIAL if failed else Exit.OK
 
 
-def print_native(env: Environment, stores: Iterable[Store], *, as_json: bool) -> Exit:
+def print_native(env: Environment, stores: Iterable[ClientStore], *, as_json: bool) -> Exit:
     """Print a row for each session in the clients' stores; return the exit code."""
     refused: list[OSError] = []
 
@@ -95,7 +95,7 @@ def _cell(value: Any) -> str:
 # What commands say that make an agent of something that was there.
 
 
-def print_made(env: Environment, services: Services, made: Made, *, as_json: bool) -> int:
+def print_made(env: Environment, services: Services, made: CreatedAgent, *, as_json: bool) -> int:
     """Print the new agent's id, name what was damaged in its source, and return the exit code."""
     damage = [finding for finding in made.findings if finding.is_damage]
     if as_json:

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import StoreReader
 from agentsdir.adapters.store_files import begins_with, size_of
-from agentsdir.engine.create import Made, check_native, check_unique, open_root, own_identity
+from agentsdir.engine.create import (
+    CreatedAgent,
+    check_native,
+    check_unique,
+    copied_identity,
+    open_root,
+)
 from agentsdir.engine.lookup import each_agent, list_row
-from agentsdir.engine.parse import Found, main_in, parse_session
+from agentsdir.engine.parse import FoundSession, main_in, parse_session
 from agentsdir.engine.providers import find_provider, forked_files
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats import ids
@@ -34,7 +40,7 @@ from agentsdir.formats.times import from_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from agentsdir.engine.parse import Store
+    from agentsdir.engine.parse import ClientStore
     from agentsdir.engine.services import Services
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.agent import Reading, UnpublishedAgent
@@ -80,7 +86,7 @@ def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
         with registry.adapter_errors(architecture):
             sessions = architecture.reader.discover(_sources(paths, state))
         for files in sessions:
-            for block in parse_session(Found(architecture, files), hidden=False).blocks():
+            for block in parse_session(FoundSession(architecture, files), hidden=False).blocks():
                 blocks.setdefault(block["conversationId"], []).append(block)
     data["blocks"] = blocks.pop(MAIN)
     raw = {entry["id"]: entry for entry in data["subagents"]}
@@ -253,13 +259,13 @@ _DOCUMENTS = (
     "workspace/manifest.json",
 )
 
-_HOW = "`agentsdir export --bundle AGENT` makes one"
+_HINT = "`agentsdir export --bundle AGENT` makes one"
 
 
 class Imported(NamedTuple):
     """An agent that was made of a bundle: the folder that the bundle names, and files put back."""
 
-    made: Made
+    made: CreatedAgent
     former_cwd: str
     put_back: workspace.PutBack | None
 
@@ -271,7 +277,7 @@ def import_agent(
     cwd: str,
     login: str,
     workplace: Path | None = None,
-    stores: Sequence[Store] = (),
+    stores: Sequence[ClientStore] = (),
 ) -> Imported:
     """Make the agent of an unpacked bundle one of this agents directory.
 
@@ -290,7 +296,7 @@ def import_agent(
     Raises `Invalid` for a bundle that is damaged, or no bundle, and what `making_agent` raises.
     """
     source = _only_agent(bundle)
-    reading = _sound(source)
+    reading = _checked_agent(source)
     former_cwd = reading.state.cwd
     saved = transcripts.load_recorded(source, reading.state.transcripts, streams=True)
     captured = workspace.stored_files(source)
@@ -312,7 +318,7 @@ def import_agent(
                 made.take_log(source, reading.state)
                 for native, file in saved.items():
                     made.store(native, reading.state.transcripts[native]["role"], file)
-                _end(services, made, reading.state, captured, cwd)
+                _finish_import(services, made, reading.state, captured, cwd)
         else:
             agent_id, session_id = services.ids.agent(), services.ids.session()
             with making_agent(layout, agent_id, session_id, services.disk) as made:
@@ -323,7 +329,7 @@ def import_agent(
                 converted.name_own(made)
                 state = reading.state
                 state.native = converted.native
-                _end(services, made, state, captured, cwd)
+                _finish_import(services, made, state, captured, cwd)
     if waiting := len(reading.state.pending):
         services.notify_user(
             f"messages that wait in it: {waiting}; the next `send` runs them first"
@@ -332,17 +338,17 @@ def import_agent(
         services.notify_user(
             f"texts that wait in its outbox: {texts}; the next turn, or `restore`, hands them out"
         )
-    return Imported(Made(agent_id, findings), former_cwd, put_back)
+    return Imported(CreatedAgent(agent_id, findings), former_cwd, put_back)
 
 
 def _only_agent(bundle: Path) -> AgentPaths:
     layout = Layout(bundle)
     _check_sizes(layout.root, "agentsdir.json")
     if not layout.check_version(writing=True):
-        raise _bad("it holds no agents directory", _HOW)
+        raise _bad("it holds no agents directory", _HINT)
     found = list(layout.agent_ids())
     if len(found) != 1:
-        raise _bad(f"it holds {len(found)} agents, and a bundle holds one", _HOW)
+        raise _bad(f"it holds {len(found)} agents, and a bundle holds one", _HINT)
     paths = layout.agent(found[0])
     _check_sizes(paths.folder, *_DOCUMENTS)
     return paths
@@ -359,7 +365,7 @@ def _check_sizes(folder: Path, *names: str) -> None:
             raise _bad(f"{name} has {size} bytes")
 
 
-def _sound(paths: AgentPaths) -> Reading:
+def _checked_agent(paths: AgentPaths) -> Reading:
     """Return a bundle's agent when all of it is what this format says. Raises `Invalid`."""
     from agentsdir.engine.validate.files import AgentCheck, Tally
 
@@ -398,7 +404,9 @@ def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:
     return True
 
 
-def _is_known(state: AgentState, saved: Mapping[str, Source], stores: Sequence[Store]) -> bool:
+def _is_known(
+    state: AgentState, saved: Mapping[str, Source], stores: Sequence[ClientStore]
+) -> bool:
     """Tell whether a client's store here has more of the session than the bundle.
 
     A bundle that was exported here has all of it; one that does not names a session of this user's.
@@ -419,7 +427,7 @@ def _is_known(state: AgentState, saved: Mapping[str, Source], stores: Sequence[S
     return not any(size_of(there) <= size_of(one) and begins_with(there, one) for one in mains)
 
 
-def _end(
+def _finish_import(
     services: Services,
     made: UnpublishedAgent,
     state: AgentState,
@@ -510,11 +518,11 @@ class _Conversion:
         layout = self._services.layout
         name = self._state.name or ""
         try:
-            made = own_identity(layout, data, self._agent_id, name, self._login, keep=True)
+            made = copied_identity(layout, data, self._agent_id, name, self._login, keep=True)
         except AgentsdirError as error:
             if error.kind != "already-exists":
                 raise
-            made = own_identity(layout, data, self._agent_id, "", self._login)
+            made = copied_identity(layout, data, self._agent_id, "", self._login)
         return {
             **made,
             "native": self._renamed(data["native"]),

@@ -146,7 +146,7 @@ def archive_agent(services: Services, paths: AgentPaths) -> Moved:
         error = None
         state: AgentState | None = None
         try:
-            state = _put_to_rest(services, paths)
+            state = _suspend_for_archive(services, paths)
         except Invalid as damage:
             error = damage
         Slots(services.layout).leave(paths.id)
@@ -154,7 +154,7 @@ def archive_agent(services: Services, paths: AgentPaths) -> Moved:
     return _moved("archived", paths, state, error)
 
 
-def _put_to_rest(services: Services, paths: AgentPaths) -> AgentState:
+def _suspend_for_archive(services: Services, paths: AgentPaths) -> AgentState:
     # All of this is durable before the folder moves: afterwards nobody finds the files.
     with services.disk.settled():
         state = close_crashed_turn(services, paths)
@@ -261,7 +261,7 @@ class Closed(NamedTuple):
         }
 
 
-class Closing(NamedTuple):
+class CloseResult(NamedTuple):
     """What `close` did: the agents that are closed now, from above to below.
 
     `refused` are agents below that could not be closed, each with the reason.
@@ -271,7 +271,7 @@ class Closing(NamedTuple):
     refused: list[tuple[AgentPaths, AgentsdirError]]
 
 
-def close(services: Services, paths: AgentPaths) -> Closing:
+def close(services: Services, paths: AgentPaths) -> CloseResult:
     """Close an agent and all below it; waits for none of their turns.
 
     Done half, it can be done again. Raises what `write_agent` raises for the agent itself, and
@@ -293,7 +293,7 @@ def close(services: Services, paths: AgentPaths) -> Closing:
         wake_holders([one.turn for one in closed if one.turn is not None])
     for one in reversed(closed):
         remove_if_finished(services, one.paths)
-    return Closing(closed, refused)
+    return CloseResult(closed, refused)
 
 
 def end_closed_turns(services: Services, turns: list[RunningTurn]) -> None:
@@ -326,12 +326,12 @@ def _close_one(services: Services, paths: AgentPaths, reason: str) -> Closed:
 def terminate_steps(paths: AgentPaths, state: AgentState) -> list[Step]:
     """Return what closes an agent that is not closed, but for its messages."""
     change = {"from": state.session.state.value, "to": "terminated", "reason": "close"}
-    return [*_leave_children(paths, state), Step("closed", "session.state", change)]
+    return [*_end_children(paths, state), Step("closed", "session.state", change)]
 
 
 def unfinished_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
     """Return what a `close` left to do that died before it came down to an agent."""
-    if state.session.state is SessionState.TERMINATED or not _stands_below_closed(layout, state):
+    if state.session.state is SessionState.TERMINATED or not _has_closed_ancestor(layout, state):
         return []
     return [*terminate_steps(paths, _after_crash(state)), *abort_pending_steps(layout, state)]
 
@@ -343,7 +343,7 @@ def _after_crash(state: AgentState) -> AgentState:
     return replace(state, open_turn=None, children=children)
 
 
-def _stands_below_closed(layout: Layout, state: AgentState) -> bool:
+def _has_closed_ancestor(layout: Layout, state: AgentState) -> bool:
     try:
         above = [read_agent(one).state.session.state for one in ancestors(layout, state)]
     except AgentsdirError:
@@ -351,7 +351,7 @@ def _stands_below_closed(layout: Layout, state: AgentState) -> bool:
     return SessionState.TERMINATED in above
 
 
-def _leave_children(paths: AgentPaths, state: AgentState) -> list[Step]:
+def _end_children(paths: AgentPaths, state: AgentState) -> list[Step]:
     """Return what ends spawned agents in their parent's log: nothing is said of them later."""
     turn = state.open_turn
     asked = {one.get("child") for one in turn["deferred"]} if turn else set()

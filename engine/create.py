@@ -12,7 +12,7 @@ from agentsdir.adapters.protocol import RECORDABLE_MODES, ProgramProvider, Store
 from agentsdir.engine import lookup
 from agentsdir.engine.follow import session_of_agent
 from agentsdir.engine.lookup import FOREGROUND, ancestors, each_agent, find_agent, resolve
-from agentsdir.engine.parse import Found, find_native, find_sessions, parse_session, walk
+from agentsdir.engine.parse import FoundSession, find_native, find_sessions, parse_session, walk
 from agentsdir.engine.providers import check_imported, find_provider, forked_files
 from agentsdir.engine.sync import log_block
 from agentsdir.formats import ids, jsontext
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.protocol import Architecture, NativeFile, Provider
     from agentsdir.engine.lookup import Key
-    from agentsdir.engine.parse import Store
+    from agentsdir.engine.parse import ClientStore
     from agentsdir.engine.services import Services
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.agent import Reading, UnpublishedAgent
@@ -79,7 +79,7 @@ class NewAgent(NamedTuple):
     max_ticks: int = 0
 
 
-class Made(NamedTuple):
+class CreatedAgent(NamedTuple):
     """An agent that was made of something, and what was wrong with that."""
 
     agent_id: str
@@ -93,7 +93,7 @@ def create_agent(services: Services, wanted: NewAgent) -> str:
     `AgentsdirError` (kind ``already-exists``) when a live agent has the same key or name.
     """
     check_wanted(services.layout, wanted)
-    with root_held(services):
+    with hold_root(services):
         return make_agent(services, wanted)
 
 
@@ -113,7 +113,7 @@ def _check_runs(architecture: Architecture) -> None:
 
 
 @contextmanager
-def root_held(services: Services) -> Iterator[None]:
+def hold_root(services: Services) -> Iterator[None]:
     """Hold the create lock of an agents directory, which is made if it is not there."""
     files.make_folder(services.layout.root, services.disk)
     services.layout.check_version(writing=True)
@@ -124,15 +124,13 @@ def root_held(services: Services) -> Iterator[None]:
 
 def make_agent(services: Services, wanted: NewAgent) -> str:
     """Make an agent that `check_wanted` lets pass, under the create lock; return its id."""
-    agent_id = fresh_id(services, wanted)
-    session_id, data = begin_identity(services, wanted, agent_id)
+    agent_id = new_agent_id(services, wanted)
+    session_id, data = new_identity(services, wanted, agent_id)
     publish_agent(services.layout, agent_id, data, services.now(), session_id, services.disk)
     return agent_id
 
 
-def begin_identity(
-    services: Services, wanted: NewAgent, agent_id: str
-) -> tuple[str, dict[str, Any]]:
+def new_identity(services: Services, wanted: NewAgent, agent_id: str) -> tuple[str, dict[str, Any]]:
     """Return the session id and `session.created` data of an agent that begins anew.
 
     Raises what `identity_of` raises; `check_wanted` has let the agent pass.
@@ -269,7 +267,7 @@ def check_fields(wanted: NewAgent) -> None:
         raise UsageError("--type subagent needs --parent AGENT and --name NAME")
 
 
-def fresh_id(services: Services, wanted: NewAgent) -> str:
+def new_agent_id(services: Services, wanted: NewAgent) -> str:
     """Return the id of an agent that is to be made."""
     # A task uid in the grammar is the agent id too, so that cron routing needs no index; but no id
     # is used twice, and a task whose agent was closed goes on with another.
@@ -331,7 +329,7 @@ def check_unique(layout: Layout, descriptor: dict[str, Any], name: str, agent_id
 # Who an agent is that is made of another: keys and names are one agent's at a time (D27).
 
 
-def own_identity(
+def copied_identity(
     layout: Layout,
     created: dict[str, Any],
     agent_id: str,
@@ -419,7 +417,7 @@ def agent_of_native(layout: Layout, native_id: str) -> AgentPaths | None:
 _READ = ("main", "subagent")
 
 
-def take_over(
+def import_transcripts(
     made: UnpublishedAgent, architecture: Architecture, files: Iterable[NativeFile], ts: str
 ) -> list[Finding]:
     """Store transcripts in an agent being made, and log the blocks that they hold.
@@ -438,7 +436,7 @@ def take_over(
     with registry.adapter_errors(architecture):
         sessions = architecture.reader.discover(sources) if architecture.reader else []
     for session in sessions:
-        sink = parse_session(Found(architecture, session), hidden=False)
+        sink = parse_session(FoundSession(architecture, session), hidden=False)
         findings += sink.findings
         for line in sink.lines("all"):
             log_block(made, None, jsontext.decode(line), ts)
@@ -451,7 +449,9 @@ def take_over(
 _ORIGINS = ("adopted_from", "imported_from")
 
 
-def fork_agent(services: Services, paths: AgentPaths, *, name: str = "", login: str) -> Made:
+def fork_agent(
+    services: Services, paths: AgentPaths, *, name: str = "", login: str
+) -> CreatedAgent:
     """Make an agent with the history and settings of another; that one is only read.
 
     An agent at work is forked as it was when its last turn ended.
@@ -463,7 +463,7 @@ def fork_agent(services: Services, paths: AgentPaths, *, name: str = "", login: 
     Raises `Invalid` when a stored transcript is damaged, `ProviderError` when there is no such
     provider, and what `making_agent` raises.
     """
-    reading = _settled(paths)
+    reading = _before_open_turn(paths)
     state, record = reading.state, recorded_creation(paths) or reading.rebuilt
     if record is None:
         raise Invalid(f"{paths.log} does not say how the agent was made")
@@ -481,7 +481,7 @@ def fork_agent(services: Services, paths: AgentPaths, *, name: str = "", login: 
         agent_id, session_id = services.ids.agent(), services.ids.session()
         native = {**state.native, "id": ids.dashed(session_id), "cwd": state.cwd}
         data: dict[str, Any] = {
-            **own_identity(layout, created, agent_id, name, login),
+            **copied_identity(layout, created, agent_id, name, login),
             "model": state.session.model,
             "cwd": state.cwd,
             "native": native,
@@ -497,11 +497,11 @@ def fork_agent(services: Services, paths: AgentPaths, *, name: str = "", login: 
         with making_agent(layout, agent_id, session_id, services.disk) as made:
             made.append("session.created", data, services.now())
             files = forked_files(provider, saved, state.native["id"], native["id"], findings.append)
-            findings += take_over(made, architecture, files, services.now())
-    return Made(agent_id, findings)
+            findings += import_transcripts(made, architecture, files, services.now())
+    return CreatedAgent(agent_id, findings)
 
 
-def _settled(paths: AgentPaths) -> Reading:
+def _before_open_turn(paths: AgentPaths) -> Reading:
     """Return an agent as it was before the turn that is open, if one is."""
     reading = read_agent(paths)
     if reading.state.open_turn is None:
@@ -529,13 +529,13 @@ def adopt(
     services: Services,
     wanted: NewAgent,
     origin: Path | str,
-    stores: Iterable[Store],
+    stores: Iterable[ClientStore],
     *,
     home: Path,
     variables: Mapping[str, str],
     here: str,
     get: bool = False,
-) -> Made:
+) -> CreatedAgent:
     """Make an agent of a native session; what the client has is only read.
 
     Args:
@@ -552,7 +552,7 @@ def adopt(
     session, and what `create_agent` raises.
     """
     stores = list(stores)
-    architecture, reader, main = _find(services, origin, stores, home, variables)
+    architecture, reader, main = _find_origin(services, origin, stores, home, variables)
     try:
         session = reader.adoptable(main)
     except OSError as error:
@@ -561,7 +561,7 @@ def adopt(
     if get and layout.root.is_dir():
         taken = agent_of_native(layout, session.id)
         if taken is not None:
-            return Made(taken.id, [])
+            return CreatedAgent(taken.id, [])
     provider = architecture.provider
     is_own = any(main.resolve().is_relative_to(store.folder.resolve()) for store in stores)
     is_moved = not (wanted.cwd or is_own) and session.cwd != here
@@ -579,7 +579,7 @@ def adopt(
         open_root(services)
         check_native(layout, session.id)
         native = {"architecture": architecture.architecture, "id": session.id, "cwd": wanted.cwd}
-        agent_id = fresh_id(services, wanted)
+        agent_id = new_agent_id(services, wanted)
         data = identity_of(services, wanted, agent_id, native)
         data["adopted_from"] = str(main)
         if session.title:
@@ -587,11 +587,11 @@ def adopt(
         session_id = _session_id(services, layout, session.id)
         with making_agent(layout, agent_id, session_id, services.disk) as made:
             made.append("session.created", data, services.now())
-            findings = take_over(made, architecture, session.files, services.now())
+            findings = import_transcripts(made, architecture, session.files, services.now())
     if is_moved:
         named = f", not in {session.cwd} as its transcript says" if session.cwd else ""
         services.notify_user(f"the agent works in {here}{named}; --cwd DIR chooses another folder")
-    return Made(agent_id, findings)
+    return CreatedAgent(agent_id, findings)
 
 
 def _session_id(services: Services, layout: Layout, native_id: str) -> str:
@@ -604,10 +604,10 @@ def _session_id(services: Services, layout: Layout, native_id: str) -> str:
     return services.ids.session() if taken else same
 
 
-def _find(
+def _find_origin(
     services: Services,
     origin: Path | str,
-    stores: list[Store],
+    stores: list[ClientStore],
     home: Path,
     variables: Mapping[str, str],
 ) -> tuple[Architecture, StoreReader, Path]:
@@ -634,17 +634,17 @@ def _find(
         sources = walk(origin, str(origin), refused.append)
     else:
         sources = iter((Source(str(origin), path=origin),))
-    found = [one for one in find_sessions(sources, "auto", refused.append) if _main(one)]
+    found = [one for one in find_sessions(sources, "auto", refused.append) if _main_transcript(one)]
     if not found:
         raise refused[0] if refused else NotATranscript(f"{origin} holds no session")
-    if len(found) > 1 and (best := _best(found, origin)) is not None:
+    if len(found) > 1 and (best := _best_of_one_session(found, origin)) is not None:
         return best
     if len(found) > 1:
-        names = ", ".join(str(_main(one)) for one in found[:_SHOWN])
+        names = ", ".join(str(_main_transcript(one)) for one in found[:_SHOWN])
         raise UsageError(
             f"{origin} holds {len(found)} sessions: {names}", hint="name one", kind="ambiguous"
         )
-    architecture, main = found[0].architecture, _main(found[0])
+    architecture, main = found[0].architecture, _main_transcript(found[0])
     if main is None or not isinstance(architecture.reader, StoreReader):
         raise UsageError(
             f"a session of {architecture.name} cannot be gone on with here", kind="no-provider"
@@ -652,13 +652,15 @@ def _find(
     return architecture, architecture.reader, main
 
 
-def _best(found: list[Found], origin: Path) -> tuple[Architecture, StoreReader, Path] | None:
+def _best_of_one_session(
+    found: list[FoundSession], origin: Path
+) -> tuple[Architecture, StoreReader, Path] | None:
     """Return the best of several files of one session; None where they are of several.
 
     Files that say no id hold no session that could be gone on with.
     """
     architecture = found[0].architecture
-    reader, mains = architecture.reader, [main for one in found if (main := _main(one))]
+    reader, mains = architecture.reader, [main for one in found if (main := _main_transcript(one))]
     if any(one.architecture is not architecture for one in found) or not isinstance(
         reader, StoreReader
     ):
@@ -668,7 +670,7 @@ def _best(found: list[Found], origin: Path) -> tuple[Architecture, StoreReader, 
     return (architecture, reader, located[0]) if located else None
 
 
-def _main(found: Found) -> Path | None:
+def _main_transcript(found: FoundSession) -> Path | None:
     first: dict[str, Any] = {one.role: one.source.path for one in found.files.transcripts[:1]}
     return first.get("main")
 
@@ -702,7 +704,7 @@ def find_or_create(services: Services, wanted: NewAgent) -> Target:
         return Target(found, made=False)
     # Before the lock is taken, let alone a folder made.
     check_wanted(layout, wanted)
-    with root_held(services):
+    with hold_root(services):
         found = lookup.find_by_route(layout, key)
         if found is None and (there := lookup.find_by_key(layout, [key])) is not None:
             found = there[0].paths

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from agentsdir.engine.create import NewAgent
     from agentsdir.engine.services import Services, TurnProcess
-    from agentsdir.engine.spawn import Child
+    from agentsdir.engine.spawn import SpawnedChild
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Position
@@ -577,7 +577,7 @@ def _following(
 
 
 def run_child(
-    services: Services, child: Child, sender: TurnOptions, waiting: Waiting
+    services: Services, child: SpawnedChild, sender: TurnOptions, waiting: Waiting
 ) -> TurnResult:
     """Run a subagent's first turn, if nobody has, and return how it ended.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import OutputReader, StoreReader
 from agentsdir.engine.lookup import find_agent
-from agentsdir.engine.parse import SUFFIXES, find_native, main_in, may_be_native, owner_of
+from agentsdir.engine.parse import SUFFIXES, find_native, is_native_reference, main_in, owner_of
 from agentsdir.formats.errors import (
     AgentsdirError,
     Invalid,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agentsdir.adapters.protocol import Architecture, Follower, Translator
-    from agentsdir.engine.parse import Store
+    from agentsdir.engine.parse import ClientStore
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.layout import AgentPaths, Layout
@@ -42,7 +42,7 @@ _SHOWN = 80
 INTERVAL = 0.1
 
 
-class Followed(NamedTuple):
+class FollowTarget(NamedTuple):
     """What is followed: `place` says where it stands, or will.
 
     `look` returns whose session it is, the reader, and the main transcript, and None as long as
@@ -56,10 +56,10 @@ class Followed(NamedTuple):
 
     def follower(self, *, hidden: bool) -> Follower:
         """Return a follower, which waits for what is not there yet."""
-        return _Awaiting(self.look, hidden=hidden, alone=self.alone)
+        return _LazyFollower(self.look, hidden=hidden, alone=self.alone)
 
 
-class _Awaiting:
+class _LazyFollower:
     """Follows a session from when it is there: only then can anybody tell whose it is."""
 
     def __init__(
@@ -99,16 +99,16 @@ class _Awaiting:
         return self._begun[1].findings if self._begun is not None else ()
 
 
-def find_followed(
+def find_target(
     reference: str,
     *,
     layout: Layout,
-    stores: list[Store],
+    stores: list[ClientStore],
     cwd: Path,
     home: Path,
     variables: Mapping[str, str],
     check_trust: Callable[[], None],
-) -> Followed:
+) -> FollowTarget:
     """Return what a word on the command line means.
 
     In this order: a file that is there; the path of one that will be (it has a slash, or the
@@ -120,12 +120,12 @@ def find_followed(
     path = cwd / reference
     if path.is_file() and path.stat().st_size:
         name = owner_of(Source(reference, path=path), registry.BUILT_IN)
-        return _standing((*_following(name), path), alone=True)
+        return _existing((*_store_reader(name), path), alone=True)
     if path.exists() or "/" in reference or path.suffix in SUFFIXES:
         if path.exists() and not path.is_file():
             raise UsageError(f"{reference} is no file", hint="`agentsdir list --native` shows ids")
-        return Followed(path, lambda: _begun(path, stores[0]), alone=True)
-    if may_be_native(reference):
+        return FollowTarget(path, lambda: _detected(path, stores[0]), alone=True)
+    if is_native_reference(reference):
         try:
             located = find_native(stores, reference)
         except NoSuchAgent as error:
@@ -135,7 +135,7 @@ def find_followed(
             except NoSuchAgent:
                 raise error from None
         store = located.store
-        return _standing((store.architecture, store.reader, located.main))
+        return _existing((store.architecture, store.reader, located.main))
     return _of_agent(find_agent(layout, reference), stores, home, variables, check_trust)
 
 
@@ -143,7 +143,7 @@ def session_of_agent(
     reference: str,
     *,
     layout: Layout,
-    stores: list[Store],
+    stores: list[ClientStore],
     home: Path,
     variables: Mapping[str, str],
     check_trust: Callable[[], None],
@@ -168,11 +168,11 @@ def session_of_agent(
     return found
 
 
-def _standing(session: Session, *, alone: bool = False) -> Followed:
-    return Followed(session[2], lambda: session, alone)
+def _existing(session: Session, *, alone: bool = False) -> FollowTarget:
+    return FollowTarget(session[2], lambda: session, alone)
 
 
-def _begun(path: Path, otherwise: Store) -> Session | None:
+def _detected(path: Path, otherwise: ClientStore) -> Session | None:
     """Return who reads a file, once its first line is there to tell, or as much as is looked at.
 
     Args:
@@ -189,18 +189,18 @@ def _begun(path: Path, otherwise: Store) -> Session | None:
         name = owner_of(source, registry.BUILT_IN)
     except NotATranscript:
         return otherwise.architecture, otherwise.reader, path
-    return *_following(name), path
+    return *_store_reader(name), path
 
 
 def _of_agent(
     paths: AgentPaths,
-    stores: list[Store],
+    stores: list[ClientStore],
     home: Path,
     variables: Mapping[str, str],
     check_trust: Callable[[], None],
-) -> Followed:
+) -> FollowTarget:
     state = read_agent(paths).state
-    architecture, reader = _following(state.session.provider_name)
+    architecture, reader = _store_reader(state.session.provider_name)
     native_id = state.native["id"]
     refused: ProviderError | None = None
     try:
@@ -214,23 +214,23 @@ def _of_agent(
 
     found = look(native_id)
     if found is not None:
-        return _standing(found)
+        return _existing(found)
     for name, entry in of_session(state.transcripts, native_id).items():
         if entry["role"] == "main":
             check_links(paths)  # the reader looks for the session's other files itself
-            return _standing((architecture, reader, store_path(paths, name)))
+            return _existing((architecture, reader, store_path(paths, name)))
     if refused is not None:
         raise refused
-    if not may_be_native(native_id):
+    if not is_native_reference(native_id):
         raise Invalid(f"agent {paths.id} has the native id {native_id!r}, which cannot be one")
     place = reader.paths(home, Path(state.native["cwd"]).resolve(), variables)
     # The client may yet choose another id, as the log then says.
-    return Followed(
+    return FollowTarget(
         place.transcripts / native_id, lambda: look(read_agent(paths).state.native["id"])
     )
 
 
-def _following(name: str) -> tuple[Architecture, StoreReader]:
+def _store_reader(name: str) -> tuple[Architecture, StoreReader]:
     architecture = registry.get(name)
     reader = architecture.reader
     if not isinstance(reader, StoreReader):
@@ -245,10 +245,10 @@ def _following(name: str) -> tuple[Architecture, StoreReader]:
 def live_translator() -> Translator:
     """Return a translator for the standard output of whichever client it turns out to be."""
     readers = (one.reader for one in registry.built_in())
-    return _AnyOutput([reader for reader in readers if isinstance(reader, OutputReader)])
+    return _DetectingTranslator([reader for reader in readers if isinstance(reader, OutputReader)])
 
 
-class _AnyOutput:
+class _DetectingTranslator:
     """Translates the output of the client that its beginning names, as `parse` would.
 
     What comes before anything is recognised is held back until then.

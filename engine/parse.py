@@ -42,7 +42,7 @@ SUFFIXES = (".jsonl", ".json")
 _LINES = 64  # that may say whose a file is
 
 
-class Found(NamedTuple):
+class FoundSession(NamedTuple):
     """One session and the architecture that claimed it."""
 
     architecture: Architecture
@@ -55,7 +55,7 @@ def find_sessions(
     reject: Callable[[NotATranscript], None],
     *,
     forced: bool = False,
-) -> list[Found]:
+) -> list[FoundSession]:
     """Sort `sources` by architecture and group them into sessions, in the order given.
 
     Args:
@@ -80,7 +80,7 @@ def find_sessions(
             architecture = registry.get(name)
             with registry.adapter_errors(architecture):
                 files = _reader(architecture).discover(claimed[name])
-            found += [Found(architecture, session) for session in files]
+            found += [FoundSession(architecture, session) for session in files]
     sidecars = {
         transcript.sidecar.name
         for one in found
@@ -225,7 +225,7 @@ class ParseReport:
         # By session: its name, and its conversations as the report shows them.
         self._sessions: list[tuple[str, dict[str, Any]]] = []
 
-    def remark(self, finding: Finding) -> None:
+    def add_finding(self, finding: Finding) -> None:
         """Record a finding that belongs to no session."""
         self.findings.append(finding)
 
@@ -294,7 +294,9 @@ class ParseReport:
         }
 
 
-def parse_session(found: Found, *, hidden: bool, counted: set[int] | None = None) -> ParseSink:
+def parse_session(
+    found: FoundSession, *, hidden: bool, counted: set[int] | None = None
+) -> ParseSink:
     """Read one session completely. Raises `AgentsdirError` for what the system refuses.
 
     `counted` names the model messages of the sessions before, and gets this one's.
@@ -309,12 +311,14 @@ def parse_session(found: Found, *, hidden: bool, counted: set[int] | None = None
     return sink
 
 
-def session_name(found: Found) -> str:
+def session_name(found: FoundSession) -> str:
     """Name a session in a report: its first file."""
     return found.files.transcripts[0].source.name
 
 
-def parse_all(found: Sequence[Found], report: ParseReport, *, hidden: bool) -> Iterator[bytes]:
+def parse_all(
+    found: Sequence[FoundSession], report: ParseReport, *, hidden: bool
+) -> Iterator[bytes]:
     """Yield every block of every session as a line of JSON, filling `report` on the way.
 
     Each piece is one or more whole lines. A session that the system refuses to read is remarked on
@@ -328,7 +332,7 @@ def parse_all(found: Sequence[Found], report: ParseReport, *, hidden: bool) -> I
             if len(found) == 1:
                 raise
             name = session_name(one)
-            report.remark(Finding("unreadable", name, error.message))
+            report.add_finding(Finding("unreadable", name, error.message))
             continue
         yield from sink.pieces(report.view)
         report.add(one.architecture, sink, session_name(one))
@@ -341,7 +345,7 @@ def parse_all(found: Sequence[Found], report: ParseReport, *, hidden: bool) -> I
 _REFERENCE = re.compile(f"[0-9A-Za-z_-]{{{MIN_NATIVE_PREFIX},128}}")
 
 
-class Store(NamedTuple):
+class ClientStore(NamedTuple):
     """One client's storage folder, and who reads it."""
 
     architecture: Architecture
@@ -349,29 +353,29 @@ class Store(NamedTuple):
     folder: Path
 
 
-class Located(NamedTuple):
+class LocatedSession(NamedTuple):
     """A session's main transcript in a client's store."""
 
-    store: Store
+    store: ClientStore
     main: Path
 
     @property
-    def found(self) -> Found:
+    def found(self) -> FoundSession:
         """The session as it stands, with its children."""
-        return Found(self.store.architecture, self.store.reader.files(self.main))
+        return FoundSession(self.store.architecture, self.store.reader.files(self.main))
 
 
-def stores_of(home: Path, cwd: Path, variables: Mapping[str, str]) -> list[Store]:
+def stores_of(home: Path, cwd: Path, variables: Mapping[str, str]) -> list[ClientStore]:
     """Return the stores that this user's clients have, as their own variables place them."""
     return [
-        Store(architecture, reader, cwd / reader.paths(home, cwd, variables).storage)
+        ClientStore(architecture, reader, cwd / reader.paths(home, cwd, variables).storage)
         for architecture, reader in _readers()
     ]
 
 
-def stores_at(folder: Path) -> list[Store]:
+def stores_at(folder: Path) -> list[ClientStore]:
     """Return a folder as a store of each client that keeps one."""
-    return [Store(architecture, reader, folder) for architecture, reader in _readers()]
+    return [ClientStore(architecture, reader, folder) for architecture, reader in _readers()]
 
 
 def _readers() -> Iterator[tuple[Architecture, StoreReader]]:
@@ -381,11 +385,11 @@ def _readers() -> Iterator[tuple[Architecture, StoreReader]]:
 
 
 def list_native(
-    stores: Iterable[Store], refuse: Refuse
+    stores: Iterable[ClientStore], refuse: Refuse
 ) -> Iterator[tuple[Architecture, NativeSession]]:
     """Yield the sessions of all stores, the one written last first. A missing store has none."""
 
-    def of(store: Store) -> Iterator[tuple[Architecture, NativeSession]]:
+    def of(store: ClientStore) -> Iterator[tuple[Architecture, NativeSession]]:
         for session in store.reader.sessions(store.folder, refuse):
             yield store.architecture, session
 
@@ -393,7 +397,7 @@ def list_native(
     return heapq.merge(*there, key=lambda row: row[1].modified, reverse=True)
 
 
-def _is_there(store: Store, refuse: Refuse) -> bool:
+def _is_there(store: ClientStore, refuse: Refuse) -> bool:
     """Tell whether a store's folder is there; `refuse` gets what keeps it from being looked at."""
     try:
         return stat.S_ISDIR(store.folder.stat().st_mode)
@@ -404,7 +408,7 @@ def _is_there(store: Store, refuse: Refuse) -> bool:
         return False
 
 
-def main_in(stores: Iterable[Store], reader: StoreReader, native_id: str) -> Path | None:
+def main_in(stores: Iterable[ClientStore], reader: StoreReader, native_id: str) -> Path | None:
     """Return the main transcript that a client's store has of a session; None for none."""
     for store in stores:
         if store.reader is reader and store.folder.is_dir():
@@ -430,12 +434,12 @@ def native_row(architecture: Architecture, session: NativeSession) -> dict[str, 
     }
 
 
-def may_be_native(reference: str) -> bool:
+def is_native_reference(reference: str) -> bool:
     """Tell whether a word could be a native session's id, or the beginning of one."""
     return _REFERENCE.fullmatch(reference) is not None
 
 
-def find_native(stores: Iterable[Store], reference: str) -> Located:
+def find_native(stores: Iterable[ClientStore], reference: str) -> LocatedSession:
     """Return the one session that has this id, or whose id alone begins so.
 
     Where several files have the id, it is the one that its reader names first. Raises
@@ -444,7 +448,7 @@ def find_native(stores: Iterable[Store], reference: str) -> Located:
     """
     asked = list(stores)
     located = [
-        Located(store, main)
+        LocatedSession(store, main)
         for store in asked
         if _is_there(store, ignore)
         for main in store.reader.locate(store.folder, reference)

@@ -73,7 +73,7 @@ class _Player:
         self._report = report
         self._turns = turns
         self._amended = amended
-        self._told: set[tuple[str, str]] = set()
+        self._emitted: set[tuple[str, str]] = set()
         self._played: dict[str, set[tuple[str, str]]] = {}
 
     def events(self, record: Record) -> Iterator[StreamEvent]:
@@ -87,9 +87,9 @@ class _Player:
         if event is None or (played and "block" in event and block_key(event["block"]) in played):
             return
         if "block" in event and (key := block_key(event["block"])) in self._amended:
-            if key in self._told:
+            if key in self._emitted:
                 return
-            self._told.add(key)
+            self._emitted.add(key)
             event["block"] = self._amended[key]
         yield event
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agentsdir.engine import lookup
 from agentsdir.engine.providers import find_provider, session_spec
 from agentsdir.engine.recovery import close_crashed_turn
-from agentsdir.engine.sync import catch_up
+from agentsdir.engine.sync import sync_with_client
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, ProviderError, SessionStateError
@@ -40,7 +40,7 @@ def set_folder(
         wait: seconds to wait for a turn to end; negative waits for ever.
 
     Raises `SessionStateError` (kind ``closed``) for a closed agent, `Busy` while a turn runs,
-    and, for a provider that runs a program, what `check_trust` and `catch_up` raise.
+    and, for a provider that runs a program, what `check_trust` and `sync_with_client` raise.
     """
     with hold_turn(paths, wait=wait), services.disk.settled():
         state = close_crashed_turn(services, paths)
@@ -64,7 +64,7 @@ def _caught_up(services: Services, paths: AgentPaths, state: AgentState) -> Agen
         return state
     services.check_trust()
     spec = session_spec(services, paths, state, provider)
-    return catch_up(services, paths, state, architecture, provider, spec)[0]
+    return sync_with_client(services, paths, state, architecture, provider, spec)[0]
 
 
 # What people call an agent: its name and its tags.

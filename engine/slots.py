@@ -17,7 +17,7 @@ from agentsdir.engine.providers import (
     suspension_blob,
 )
 from agentsdir.engine.recovery import close_crashed_turn
-from agentsdir.engine.sync import name_transcripts, place_missing, store_transcripts
+from agentsdir.engine.sync import log_transcripts, place_missing, store_transcripts
 from agentsdir.engine.turn_lock import end_leftovers, hold_turn
 from agentsdir.formats import times
 from agentsdir.formats.errors import (
@@ -113,7 +113,7 @@ class SessionMultiplexer:
                     movable = [one for one in others if one.id not in stuck]
                     victim = claim.enter_context(_first_free(movable))
                 if victim is not None:
-                    if not self._put_away(victim, "evicted"):
+                    if not self._suspend_claimed(victim, "evicted"):
                         stuck.add(victim.paths.id)
                     continue
             full = f"all {self._services.settings.max_slots} slots run turns"
@@ -158,7 +158,7 @@ class SessionMultiplexer:
                 if (read_agent(paths).state.last_input or "") >= oldest:
                     continue
                 with _first_free([paths]) as idle:
-                    if idle is not None and self._put_away(idle, "idle"):
+                    if idle is not None and self._suspend_claimed(idle, "idle"):
                         swept.append(paths.id)
         return swept
 
@@ -199,7 +199,7 @@ class SessionMultiplexer:
                 if _is_active(self._services.layout.agent(agent_id)):
                     yield agent_id
 
-    def _put_away(self, held: Claimed, reason: str) -> bool:
+    def _suspend_claimed(self, held: Claimed, reason: str) -> bool:
         """Suspend a session whose `.turn` is held; tell whether it is not in use any more."""
         services, paths = self._services, held.paths
         try:
@@ -257,7 +257,7 @@ BLOB_PATIENCE = 10.0
 _AGAIN = 1.0
 
 
-class _TooLate(BaseException):
+class _BlobTimeout(BaseException):
     """The provider took too long; no `except Exception` of an adapter keeps it."""
 
 
@@ -302,8 +302,8 @@ def _blob(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
     begun = time.monotonic()
     try:
         with _limited(seconds):
-            return _asked(services, paths, state)
-    except _TooLate:
+            return _provider_blob(services, paths, state)
+    except _BlobTimeout:
         waits.add(time.monotonic() - begun)
         name = state.session.provider_name
         services.notify_user(
@@ -314,13 +314,13 @@ def _blob(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Raise `_TooLate` in the block once it takes longer; elsewhere than in the main thread, not.
+    """Raise `_BlobTimeout` in the block once it takes longer; elsewhere than in the main thread, not.
 
     A timer, and no thread: a provider that waits for a pipe goes on when it comes.
     """
 
     def late(_number: int, _frame: object) -> None:
-        raise _TooLate
+        raise _BlobTimeout
 
     try:
         before = signal.signal(signal.SIGALRM, late)
@@ -337,7 +337,7 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
-def _asked(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
+def _provider_blob(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
     try:
         _, provider = find_provider(state)
         if provider.runs_program:
@@ -347,7 +347,7 @@ def _asked(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
             with provider_errors():
                 natives = session.transcripts()
             with write_agent(paths, disk=services.disk, known=state) as writer:
-                name_transcripts(writer, store_transcripts(writer, natives), services.now())
+                log_transcripts(writer, store_transcripts(writer, natives), services.now())
             with provider_errors():
                 return bytes(session.suspend())
     except ProviderError:
@@ -371,14 +371,14 @@ def resume(services: Services, paths: AgentPaths, *, wait: float = 0) -> AgentSt
     with hold_turn(paths, wait=wait) as held, services.disk.settled():
         state = close_crashed_turn(services, paths)
         check_transition(state.session.state, SessionState.ACTIVE, paths.id)
-        _give_back(services, paths, state)
+        _place_transcripts(services, paths, state)
         mux = SessionMultiplexer(services)
         state = mux.acquire(paths, state, held, reason="resume", wait=wait).state
         mux.release(paths)
         return state
 
 
-def _give_back(services: Services, paths: AgentPaths, state: AgentState) -> None:
+def _place_transcripts(services: Services, paths: AgentPaths, state: AgentState) -> None:
     try:
         _, provider = find_provider(state)
     except ProviderError:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.engine.create import NewAgent, begin_identity, check_wanted, root_held
+from agentsdir.engine.create import NewAgent, check_wanted, hold_root, new_identity
 from agentsdir.engine.in_turn import turn_writer
 from agentsdir.engine.inbox import Message
 from agentsdir.engine.limits import configured_limit
@@ -133,7 +133,7 @@ BASE_NAME = "subagent"
 _OF_ID = 6  # characters of its id that an automatic name ends in
 
 
-class Wanted(NamedTuple):
+class SpawnRequest(NamedTuple):
     """What `spawn` was asked for; what is empty comes from the parent.
 
     `content` is the first prompt. `base` is what an automatic name begins with.
@@ -152,7 +152,7 @@ class Wanted(NamedTuple):
     ephemeral: bool = False
 
 
-class Child(NamedTuple):
+class SpawnedChild(NamedTuple):
     """A subagent that was made, and the message that waits in its inbox."""
 
     paths: AgentPaths
@@ -161,9 +161,9 @@ class Child(NamedTuple):
     message_id: str
 
 
-def make_child(
-    services: Services, parent: AgentPaths, wanted: Wanted, *, turn_id: str | None, sync: bool
-) -> Child:
+def create_child(
+    services: Services, parent: AgentPaths, wanted: SpawnRequest, *, turn_id: str | None, sync: bool
+) -> SpawnedChild:
     """Make a subagent with its first prompt, and say so in its parent's log.
 
     Args:
@@ -172,11 +172,11 @@ def make_child(
 
     Raises `SessionStateError` for a closed parent, one too deep (kind ``spawn-depth``) or with too
     many (kind ``spawn-children``), or a turn that is over (kind ``turn-over``); what `check_wanted`
-    and `begin_identity` raise; and what `making_agent` and `write_agent` raise. There is no
+    and `new_identity` raise; and what `making_agent` and `write_agent` raise. There is no
     subagent then, unless that is uncertain.
     """
     layout = services.layout
-    with root_held(services):
+    with hold_root(services):
         reading = read_agent(parent)
         with _log_of(services, parent, turn_id):
             pass  # nothing is made for a turn that is over
@@ -185,13 +185,13 @@ def make_child(
         child_id, created_at = services.ids.agent(), services.now()
         one = Subagent(child_id, _name(wanted, child_id), created_at, wanted.content)
         paths = AgentPaths(layout.agents / child_id, child_id)
-        child = Child(paths, one.name, parent, services.ids.agent())
+        child = SpawnedChild(paths, one.name, parent, services.ids.agent())
         session_id, created = _creation(services, reading, wanted, child)
         with making_agent(layout, child_id, session_id, services.disk) as made:
             made.append("session.created", created, created_at)
             task = Message(wanted.content, parent.id, sync=sync, spawn=True)
             made.append("message.enqueued", task.as_data(child.message_id), services.now())
-        _tell(services, child, one, turn_id)
+        _log_in_parent(services, child, one, turn_id)
     return child
 
 
@@ -206,7 +206,7 @@ def _check_number(services: Services, parent: AgentState) -> None:
         )
 
 
-def _name(wanted: Wanted, child_id: str) -> str:
+def _name(wanted: SpawnRequest, child_id: str) -> str:
     if wanted.name:
         return ids.check_name(wanted.name)
     # No search for a free number, and none that a sibling who is gone has had.
@@ -215,7 +215,7 @@ def _name(wanted: Wanted, child_id: str) -> str:
 
 
 def _creation(
-    services: Services, reading: Reading, wanted: Wanted, child: Child
+    services: Services, reading: Reading, wanted: SpawnRequest, child: SpawnedChild
 ) -> tuple[str, dict[str, Any]]:
     """Return the subagent's session id, and the data of its `session.created` event."""
     parent, state = child.parent, reading.state
@@ -248,7 +248,7 @@ def _creation(
         ephemeral=wanted.ephemeral or state.ephemeral,
     )
     check_wanted(services.layout, new)
-    return begin_identity(services, new, child.paths.id)
+    return new_identity(services, new, child.paths.id)
 
 
 def _log_of(
@@ -261,7 +261,9 @@ def _log_of(
     )
 
 
-def _tell(services: Services, child: Child, one: Subagent, turn_id: str | None) -> None:
+def _log_in_parent(
+    services: Services, child: SpawnedChild, one: Subagent, turn_id: str | None
+) -> None:
     """Name the subagent in its parent's log, or take it back: nobody knows of it yet."""
     is_named = False
     try:

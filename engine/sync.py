@@ -95,7 +95,7 @@ def store_transcripts(
     return changed
 
 
-def name_transcripts(writer: AgentWriter, changed: Sequence[Synced], ts: str) -> None:
+def log_transcripts(writer: AgentWriter, changed: Sequence[Synced], ts: str) -> None:
     """Have the log name what was stored, and put rewritten copies in their places."""
     if changed:
         entries = [synced.as_entry() for synced in changed]
@@ -108,7 +108,7 @@ def new_blocks(
     architecture: Architecture,
     natives: Sequence[NativeFile],
     changed: Sequence[Synced],
-    logged: Logged,
+    logged: LoggedBlocks,
 ) -> Iterator[Block]:
     """Yield what the transcripts show since they `changed`, and the log lacks or has differently.
 
@@ -121,7 +121,7 @@ def new_blocks(
         yield from unlogged_blocks(architecture, read, logged, since)
 
 
-def catch_up(
+def sync_with_client(
     services: Services,
     paths: AgentPaths,
     state: AgentState,
@@ -149,12 +149,12 @@ def catch_up(
         state = writer.state
     if changed:
         # Stored, logged, named: who dies in between is followed by one who does it again.
-        for block in new_blocks(architecture, natives, changed, Logged.of_log(paths)):
+        for block in new_blocks(architecture, natives, changed, LoggedBlocks.of_log(paths)):
             with write_agent(paths, disk=services.disk, known=state) as writer:
                 log_block(writer, None, block, services.now())
                 state = writer.state
         with write_agent(paths, disk=services.disk, known=state) as writer:
-            name_transcripts(writer, changed, services.now())
+            log_transcripts(writer, changed, services.now())
             state = writer.state
         saved = transcripts.load_sound(paths, state.transcripts, state.native["id"])
         spec = spec._replace(transcripts=saved)
@@ -199,7 +199,7 @@ _COMPARED = (
 )
 
 
-class Logged:
+class LoggedBlocks:
     """The blocks that the log has: of one turn while it runs, or of all of them.
 
     It holds a digest of each, and whole only the calls which seemed never to return and the
@@ -209,12 +209,12 @@ class Logged:
 
     def __init__(self) -> None:
         self._digests: dict[tuple[str, str], str] = {}
-        self._made_up: dict[tuple[str, str], Block] = {}
+        self._synthetic: dict[tuple[str, str], Block] = {}
         self._closed: dict[tuple[str, str], Block] = {}
-        self._given_up: set[tuple[str, str]] = set()
+        self._superseded: set[tuple[str, str]] = set()
 
     @classmethod
-    def of_log(cls, paths: AgentPaths) -> Logged:
+    def of_log(cls, paths: AgentPaths) -> LoggedBlocks:
         """Read all of them from an agent's log."""
         found = cls()
         attempt: set[tuple[str, str]] = set()
@@ -222,7 +222,7 @@ class Logged:
             if record.event == "turn.start":
                 attempt = set()
             elif record.event == "provider.fallback":
-                found._given_up |= attempt
+                found._superseded |= attempt
             elif record.event == "block" and isinstance(block := record.data.get("block"), dict):
                 found.add(block)
                 attempt.add(block_key(block))
@@ -231,10 +231,10 @@ class Logged:
     def add(self, block: Block) -> None:
         """Take note of a block as it was logged."""
         self._digests[block_key(block)] = _digest(block)
-        self._given_up.discard(block_key(block))
+        self._superseded.discard(block_key(block))
         if block.get("type") == "tool_result" and block.get("synthetic"):
-            self._made_up[_answered(block)] = block
-        elif block.get("type") == "tool_use" and _answered(block) in self._made_up:
+            self._synthetic[_answered(block)] = block
+        elif block.get("type") == "tool_use" and _answered(block) in self._synthetic:
             self._closed[_answered(block)] = block
 
     def has(self, block: Block) -> bool:
@@ -244,7 +244,7 @@ class Logged:
     def differs(self, block: Block) -> bool:
         """Tell whether the log has no such block, or has it differently."""
         key = block_key(block)
-        return key not in self._given_up and self._digests.get(key) != _digest(block)
+        return key not in self._superseded and self._digests.get(key) != _digest(block)
 
     def replaced_by(self, block: Block) -> Iterator[Block]:
         """Yield, as superseded, what one of the client's takes the place of.
@@ -257,7 +257,7 @@ class Logged:
         if kind in ("tool_use", "subagent"):
             replaced.append(self._closed.pop(key, None))
         if kind == "tool_result" or (kind == "subagent" and "output" in block):
-            replaced.append(self._made_up.pop(key, None))
+            replaced.append(self._synthetic.pop(key, None))
         for other in replaced:
             if other is not None and block_key(other) != block_key(block):
                 yield {**other, "superseded": True}
@@ -278,7 +278,7 @@ def _digest(block: Block) -> str:
 def unlogged_blocks(
     architecture: Architecture,
     sources: Sequence[Source],
-    logged: Logged,
+    logged: LoggedBlocks,
     since: Mapping[str, int],
 ) -> Iterator[Block]:
     """Yield the blocks that transcripts show and the log lacks, or has differently, in their order.
@@ -296,9 +296,9 @@ def unlogged_blocks(
     with registry.adapter_errors(architecture):
         sessions = reader.discover(sources)
     for files in sessions:
-        from agentsdir.engine.parse import Found, parse_session
+        from agentsdir.engine.parse import FoundSession, parse_session
 
-        sink = parse_session(Found(architecture, files), hidden=False)
+        sink = parse_session(FoundSession(architecture, files), hidden=False)
         for block in sink.blocks("all"):
             place = block.get("source") or {}
             start = since.get(str(place.get("file")))
@@ -319,7 +319,7 @@ def unlogged_blocks(
 _CHUNK = 1024 * 1024
 
 
-class Recording:
+class StreamRecording:
     """Writes the stream events of one turn into a file of their own, if that is `wanted`.
 
     The file is made with the first event, and synced once, when the log is to name it. A

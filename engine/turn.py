@@ -21,11 +21,11 @@ from agentsdir.engine.providers import (
 )
 from agentsdir.engine.result import Denial, Ending, TurnResult
 from agentsdir.engine.sync import (
-    catch_up,
     log_block,
-    name_transcripts,
+    log_transcripts,
     new_blocks,
     store_transcripts,
+    sync_with_client,
 )
 from agentsdir.engine.turn_lock import has_leftovers, this_process
 from agentsdir.formats import blocks, jsontext
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.notices import Step
     from agentsdir.engine.result import QueuedMessage
     from agentsdir.engine.services import Services
-    from agentsdir.engine.sync import Logged, Recording
+    from agentsdir.engine.sync import LoggedBlocks, StreamRecording
     from agentsdir.formats.blocks import Block, StreamEvent
     from agentsdir.formats.store import locks
     from agentsdir.formats.store.agent import AgentWriter
@@ -212,9 +212,9 @@ class Attempt:
         self._on_event = on_event
         self._ticks = TickCounter(None)
         self._reducer = Reducer()
-        self._logged: Logged | None = None
+        self._logged: LoggedBlocks | None = None
         self._record = record
-        self._recording: Recording | None = None
+        self._recording: StreamRecording | None = None
         self._blocks: dict[tuple[str, str], Block] = {}
         self._limited: str | None = None
         self.has_answered = False
@@ -233,14 +233,16 @@ class Attempt:
         """
         program = turn_provider.provider.runs_program
         if self._record or program:
-            from agentsdir.engine.sync import Recording
+            from agentsdir.engine.sync import StreamRecording
 
-            self._recording = Recording(self._turn.services, self._turn.paths, wanted=self._record)
+            self._recording = StreamRecording(
+                self._turn.services, self._turn.paths, wanted=self._record
+            )
             self._recording.provisional = program
         if program:
-            from agentsdir.engine.sync import Logged
+            from agentsdir.engine.sync import LoggedBlocks
 
-            self._logged = Logged()
+            self._logged = LoggedBlocks()
         self._ticks = TickCounter(limit_of(self._turn.state.limits, runs_program=program))
         with open_provider(
             self._turn.services, turn_provider.provider, turn_provider.spec, blob
@@ -340,7 +342,7 @@ class Attempt:
         """Have the log name what was kept."""
         if self._recording is not None:
             self._recording.sync(writer)
-        name_transcripts(writer, changed, self._turn.services.now())
+        log_transcripts(writer, changed, self._turn.services.now())
         if self._recording is not None:
             self._recording.is_redundant = True
 
@@ -589,7 +591,7 @@ class Turn:
         host = turn.host(self._mode)
         spec = session_spec(turn.services, turn.paths, turn.state, provider, host)
         self._apply_profile(provider)
-        turn.state, spec = catch_up(
+        turn.state, spec = sync_with_client(
             turn.services, turn.paths, turn.state, architecture, provider, spec
         )
         return TurnProvider(architecture, provider, spec)

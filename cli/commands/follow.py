@@ -14,7 +14,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.options import check_seconds
 from agentsdir.cli.output import note, wants_json
 from agentsdir.cli.trust import check_trust
-from agentsdir.engine.follow import find_followed, follow, live_translator, translate
+from agentsdir.engine.follow import find_target, follow, live_translator, translate
 from agentsdir.engine.parse import stores_of
 from agentsdir.formats.errors import UsageError
 
@@ -65,7 +65,7 @@ def run(
         translator = live_translator()
         printer = GrowthPrinter(env, translator, events=events, plain=plain)
         return printer.run(translate(translator, env.stdin))
-    followed = find_followed(
+    followed = find_target(
         session,
         layout=env.layout,
         stores=stores_of(env.home, env.cwd, env.variables),

@@ -15,7 +15,7 @@ from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from agentsdir.engine.lookup import ListedAgent
-    from agentsdir.engine.parse import Store
+    from agentsdir.engine.parse import ClientStore
 
 
 def run(
@@ -65,7 +65,7 @@ def _is_ephemeral(listed: ListedAgent) -> bool:
     return listed.reading is not None and listed.reading.state.ephemeral
 
 
-def _stores(env: Environment, folder: str) -> list[Store]:
+def _stores(env: Environment, folder: str) -> list[ClientStore]:
     if not folder:
         return stores_of(env.home, env.cwd, env.variables)
     if not (env.cwd / folder).is_dir():

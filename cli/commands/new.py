@@ -11,7 +11,7 @@ from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.options import NEW_AGENT, GroupedCommand, read_pairs
 from agentsdir.cli.services import services_of
-from agentsdir.engine.create import Made, NewAgent, adopt, create_agent, find_or_create
+from agentsdir.engine.create import CreatedAgent, NewAgent, adopt, create_agent, find_or_create
 from agentsdir.engine.parse import stores_of
 from agentsdir.formats.errors import UsageError
 
@@ -199,15 +199,15 @@ def run(
     return print_made(env, services, made, as_json=as_json)
 
 
-def _make(services: Services, wanted: NewAgent, *, get: bool) -> Made:
+def _make(services: Services, wanted: NewAgent, *, get: bool) -> CreatedAgent:
     if not get:
-        return Made(create_agent(services, wanted), [])
-    return Made(find_or_create(services, wanted).paths.id, [])
+        return CreatedAgent(create_agent(services, wanted), [])
+    return CreatedAgent(find_or_create(services, wanted).paths.id, [])
 
 
 def _adopt(
     env: Environment, services: Services, wanted: NewAgent, origin: str, *, get: bool
-) -> Made:
+) -> CreatedAgent:
     path = env.cwd / origin
     there: Path | str = path if path.exists() else origin
     stores = stores_of(env.home, env.cwd, env.variables)

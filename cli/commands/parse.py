@@ -13,11 +13,11 @@ from agentsdir.cli.output import json_text, note, note_drifts, print_lines
 from agentsdir.cli.trust import check_trust
 from agentsdir.engine.follow import session_of_agent
 from agentsdir.engine.parse import (
-    Found,
+    FoundSession,
     ParseReport,
     find_native,
     find_sessions,
-    may_be_native,
+    is_native_reference,
     parse_all,
     recognises,
     stores_of,
@@ -64,16 +64,16 @@ def parse(env: Environment, paths: Sequence[str], manner: Manner) -> int:
 
 def _find(
     env: Environment, operands: Sequence[str], adapter: str, summary: ParseReport
-) -> tuple[list[Found], bool]:
+) -> tuple[list[FoundSession], bool]:
     """Find the sessions of every operand; one bad file among several does not stop the others."""
     rejected: list[NotATranscript] = []
 
     def remark(error: NotATranscript) -> None:
         kind = error.kind if error.kind in ("empty-file", "unreadable") else "skipped-file"
-        summary.remark(Finding(kind, error.file, error.message))
+        summary.add_finding(Finding(kind, error.file, error.message))
 
     files: list[Source] = []
-    found: list[Found] = []
+    found: list[FoundSession] = []
     for operand in operands:
         if not operand:
             raise UsageError("a file's name is empty", hint="a dot names the working directory")
@@ -104,11 +104,11 @@ def _find(
     return found, bool(rejected)
 
 
-def _native(env: Environment, operand: str) -> Found:
+def _native(env: Environment, operand: str) -> FoundSession:
     """Return the session that an operand names which is no path: by its id, or by its agent."""
     stores = stores_of(env.home, env.cwd, env.variables)
     missing: AgentsdirError | None = None
-    if may_be_native(operand):
+    if is_native_reference(operand):
         try:
             return find_native(stores, operand).found
         except NoSuchAgent as error:
@@ -123,7 +123,7 @@ def _native(env: Environment, operand: str) -> Found:
                 variables=env.variables,
                 check_trust=partial(check_trust, env),
             )
-            return Found(architecture, reader.files(main))
+            return FoundSession(architecture, reader.files(main))
         except NoSuchAgent as error:
             if error.kind != NoSuchAgent.kind:
                 raise
@@ -133,7 +133,7 @@ def _native(env: Environment, operand: str) -> Found:
     raise UsageError(f"there is no file {operand}", hint=hint)
 
 
-def _check_adapter(found: list[Found], adapter: str) -> None:
+def _check_adapter(found: list[FoundSession], adapter: str) -> None:
     """Refuse an adapter that was forced on files it does not know, and found nothing in them."""
     for one in found:
         source = one.files.transcripts[0].source

@@ -15,13 +15,13 @@ from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
 from agentsdir.cli.services import services_of
 from agentsdir.engine.dispatcher import run_child
 from agentsdir.engine.lookup import find_agent
-from agentsdir.engine.spawn import BASE_NAME, AgentFile, Wanted, make_child, read_agent_file
+from agentsdir.engine.spawn import BASE_NAME, AgentFile, SpawnRequest, create_child, read_agent_file
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from agentsdir.engine.result import TurnResult
     from agentsdir.engine.services import Services
-    from agentsdir.engine.spawn import Child
+    from agentsdir.engine.spawn import SpawnedChild
     from agentsdir.formats.store.layout import AgentPaths
 
 SUBAGENT = "Subagent"
@@ -57,7 +57,7 @@ class Asked(NamedTuple):
 def spawn(env: Environment, asked: Asked) -> None:
     """Make a subagent, and have it run: after the turn that asks, in the background, or now.
 
-    Raises `UsageError` for what cannot be meant, and what `make_child` and `run_child` raise.
+    Raises `UsageError` for what cannot be meant, and what `create_child` and `run_child` raise.
     """
     turn = env.turn
     later = "in a turn" if turn else "with --detach" if asked.detach else ""
@@ -79,7 +79,7 @@ def spawn(env: Environment, asked: Asked) -> None:
         _run(env, services, parent, wanted, asked)
         return
     with services.disk.settled():
-        child = make_child(
+        child = create_child(
             services, parent, wanted, turn_id=turn.turn_id if turn else None, sync=True
         )
     if turn is None:
@@ -92,14 +92,14 @@ def spawn(env: Environment, asked: Asked) -> None:
 
 
 def _run(
-    env: Environment, services: Services, parent: AgentPaths, wanted: Wanted, asked: Asked
+    env: Environment, services: Services, parent: AgentPaths, wanted: SpawnRequest, asked: Asked
 ) -> None:
     manner = sending.Manner(
         asked.events, timeout=asked.timeout, wait=asked.wait, as_json=asked.as_json
     )
     env.count_waits(manner.wait)
     with sending.Answer(env, manner) as answer, services.disk.settled():
-        child = make_child(services, parent, wanted, turn_id=None, sync=False)
+        child = create_child(services, parent, wanted, turn_id=None, sync=False)
         result = run_child(services, child, answer.sender, manner.waiting_in(env))
     if asked.as_json:
         _print(env, services, child, "success", result)
@@ -108,7 +108,11 @@ def _run(
 
 
 def _print(
-    env: Environment, services: Services, child: Child, status: str, result: TurnResult | None
+    env: Environment,
+    services: Services,
+    child: SpawnedChild,
+    status: str,
+    result: TurnResult | None,
 ) -> None:
     document = {
         "type": "spawned",
@@ -123,7 +127,7 @@ def _print(
     print_document(env, document)
 
 
-def wanted_of(env: Environment, asked: Asked) -> Wanted:
+def wanted_of(env: Environment, asked: Asked) -> SpawnRequest:
     """Return what the arguments and the agent file say that the subagent is to be.
 
     Raises `UsageError` for what cannot be meant, and what `read_agent_file` raises.
@@ -142,7 +146,7 @@ def wanted_of(env: Environment, asked: Asked) -> Wanted:
     if asked.cwd and not folder.is_dir():
         raise UsageError(f"--cwd {folder} is no folder")
     profile = asked.profile or said.profile
-    return Wanted(
+    return SpawnRequest(
         content=_task(env, asked, said),
         name=asked.name,
         base=(asked.file.stem if asked.file else profile) or BASE_NAME,

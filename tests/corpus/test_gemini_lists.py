@@ -13,7 +13,7 @@ import pytest
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import StoreReader
-from agentsdir.engine.parse import Store, list_native
+from agentsdir.engine.parse import ClientStore, list_native
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 STORES = sorted(path for path in CORPUS.glob("gemini-*/**/.gemini") if path.is_dir())
@@ -69,7 +69,7 @@ def test_a_recorded_store_lists_each_session_once_with_its_title(store: Path) ->
 
     reader = GEMINI.reader
     assert isinstance(reader, StoreReader)
-    rows = [row for _, row in list_native([Store(GEMINI, reader, store)], refuse)]
+    rows = [row for _, row in list_native([ClientStore(GEMINI, reader, store)], refuse)]
     expected = _expected(store)
     assert sorted(row.id for row in rows) == sorted(expected)
     for row in rows:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentsdir.engine.lookup import each_agent, find_agent, inspection, list_row, status_of
-from agentsdir.engine.spawn import Wanted, make_child
+from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, UnsafePath, UsageError
@@ -153,8 +153,8 @@ def test_an_inspection_shows_who_stands_above_and_below_and_what_waits(stage: An
     turn = stage.begin_turn(parent)
     content = [{"type": "text", "text": "count"}]
     with hold_turn(parent):
-        made = make_child(
-            stage.services, parent, Wanted(content, name="fox"), turn_id=turn, sync=True
+        made = create_child(
+            stage.services, parent, SpawnRequest(content, name="fox"), turn_id=turn, sync=True
         )
         above = inspection(parent, read_agent(parent))
     below = inspection(made.paths, read_agent(made.paths))

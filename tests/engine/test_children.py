@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.spawn import Child, Wanted, make_child
+from agentsdir.engine.spawn import SpawnedChild, SpawnRequest, create_child
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import AgentsdirError, NotRecorded, SessionStateError, Uncertain
 from agentsdir.formats.store.agent import AgentWriter
@@ -16,12 +16,12 @@ from agentsdir.formats.store.settings import Settings
 TASK = [{"type": "text", "text": "count the foxes"}]
 
 
-def make(stage: Any, parent: Any, turn_id: str | None = None, **wanted: Any) -> Child:
+def make(stage: Any, parent: Any, turn_id: str | None = None, **wanted: Any) -> SpawnedChild:
     """Make a subagent, in a turn if one is named."""
     deferred = turn_id is not None
     with hold_turn(parent):
-        return make_child(
-            stage.services, parent, Wanted(TASK, **wanted), turn_id=turn_id, sync=deferred
+        return create_child(
+            stage.services, parent, SpawnRequest(TASK, **wanted), turn_id=turn_id, sync=deferred
         )
 
 
@@ -197,7 +197,9 @@ def test_an_agent_has_as_many_subagents_at_work_as_settings_toml_says(stage: Any
 
     def make_one() -> Any:
         with hold_turn(parent):
-            return make_child(services, parent, Wanted(TASK), turn_id=None, sync=False).paths
+            return create_child(
+                services, parent, SpawnRequest(TASK), turn_id=None, sync=False
+            ).paths
 
     first, _ = make_one(), make_one()
     before = files(stage)

@@ -19,7 +19,7 @@ from agentsdir.engine.create import NewAgent, make_agent
 from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import suspend
-from agentsdir.engine.spawn import Wanted, make_child
+from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import SessionStateError
 from agentsdir.formats.store import locks
@@ -409,7 +409,9 @@ def test_a_close_that_restore_finishes_says_each_thing_that_it_does(stage: Any) 
     top = stage.new()
     middle = child(stage, top, "middle")
     content = [{"type": "text", "text": "work"}]
-    make_child(stage.services, middle, Wanted(content, name="kid"), turn_id=None, sync=False)
+    create_child(
+        stage.services, middle, SpawnRequest(content, name="kid"), turn_id=None, sync=False
+    )
     change = {"from": "created", "to": "terminated", "reason": "close"}
     stage.append(top, "session.state", change)
     done = restore_agent(stage.services, middle).actions
@@ -469,7 +471,9 @@ def test_a_spawned_agent_that_is_closed_before_it_began_has_failed(stage: Any, b
     """Its parent learns of it, unless that was closed: then its log says so before its end."""
     parent = stage.new()
     content = [{"type": "text", "text": "work"}]
-    made = make_child(stage.services, parent, Wanted(content, name="kid"), turn_id=None, sync=True)
+    made = create_child(
+        stage.services, parent, SpawnRequest(content, name="kid"), turn_id=None, sync=True
+    )
 
     close(stage.services, parent if below else made.paths)
 
@@ -487,8 +491,8 @@ def test_an_ephemeral_agent_goes_when_it_is_closed(stage: Any) -> None:
     """Its work is over."""
     parent = stage.new()
     content = [{"type": "text", "text": "work"}]
-    wanted = Wanted(content, name="kid", ephemeral=True)
-    made = make_child(stage.services, parent, wanted, turn_id=None, sync=True)
+    wanted = SpawnRequest(content, name="kid", ephemeral=True)
+    made = create_child(stage.services, parent, wanted, turn_id=None, sync=True)
     close(stage.services, parent)
     assert not made.paths.folder.exists()
     assert is_sound(stage)

@@ -11,7 +11,7 @@ from agentsdir.engine.close import is_finished, remove_agent, remove_if_finished
 from agentsdir.engine.create import fork_agent
 from agentsdir.engine.dispatcher import TurnScheduler, Waiting, render, run_child
 from agentsdir.engine.restore import restore_agent
-from agentsdir.engine.spawn import Wanted, make_child
+from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import ProviderError
@@ -21,8 +21,8 @@ from agentsdir.formats.store.layout import AgentPaths, Layout
 @pytest.fixture
 def child(stage: Any) -> AgentPaths:
     """Return an ephemeral subagent with its prompt before it."""
-    wanted = Wanted([{"type": "text", "text": "count"}], ephemeral=True)
-    return make_child(stage.services, stage.new(), wanted, turn_id=None, sync=False).paths
+    wanted = SpawnRequest([{"type": "text", "text": "count"}], ephemeral=True)
+    return create_child(stage.services, stage.new(), wanted, turn_id=None, sync=False).paths
 
 
 def is_there(paths: AgentPaths) -> bool:
@@ -70,8 +70,8 @@ def test_a_message_that_comes_while_it_is_looked_at_keeps_it(stage: Any, child: 
 def test_one_that_spawned_waits_for_what_it_spawned(stage: Any, child: AgentPaths) -> None:
     """Whose parent is gone can tell nobody."""
     work(stage, child)
-    wanted = Wanted([{"type": "text", "text": "count more"}])
-    grandchild = make_child(stage.services, child, wanted, turn_id=None, sync=False)
+    wanted = SpawnRequest([{"type": "text", "text": "count more"}])
+    grandchild = create_child(stage.services, child, wanted, turn_id=None, sync=False)
     assert not remove_if_finished(stage.services, child)
     ended = {"child": grandchild.paths.id, "name": grandchild.name, "status": "success"}
     stage.append(child, "agent.spawned", ended)
@@ -118,10 +118,12 @@ def test_whoever_waits_for_one_that_somebody_else_ran_gets_its_answer(stage: Any
     parent = stage.new()
     how = {"fine": "echo", "failing": "script"}
     made = {
-        name: make_child(
+        name: create_child(
             stage.services,
             parent,
-            Wanted([{"type": "text", "text": "count"}], name, provider=provider, ephemeral=True),
+            SpawnRequest(
+                [{"type": "text", "text": "count"}], name, provider=provider, ephemeral=True
+            ),
             turn_id=None,
             sync=False,
         )
@@ -140,8 +142,8 @@ def test_whoever_waits_for_one_that_somebody_else_ran_gets_its_answer(stage: Any
 
 def test_whoever_comes_for_an_answer_before_the_agent_goes_gets_it(stage: Any) -> None:
     """And then removes it: who ran it was kept from that by the one who waited."""
-    wanted = Wanted([{"type": "text", "text": "count"}], provider="echo", ephemeral=True)
-    made = make_child(stage.services, stage.new(), wanted, turn_id=None, sync=False)
+    wanted = SpawnRequest([{"type": "text", "text": "count"}], provider="echo", ephemeral=True)
+    made = create_child(stage.services, stage.new(), wanted, turn_id=None, sync=False)
     work(stage, made.paths)
     result = run_child(stage.services, made, TurnOptions(lambda _event: None), Waiting())
     assert (result.outcome, result.response) == ("completed", "count")

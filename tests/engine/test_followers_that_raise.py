@@ -9,7 +9,7 @@ import pytest
 
 from agentsdir.adapters.claude import ARCHITECTURE as CLAUDE
 from agentsdir.adapters.claude.reader import ClaudeReader
-from agentsdir.engine.follow import Followed
+from agentsdir.engine.follow import FollowTarget
 from agentsdir.formats.blocks import StreamEvent
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.findings import Finding
@@ -59,7 +59,7 @@ def test_a_follower_that_raises_is_an_error_that_names_the_adapter(
     reader = BrokenReader()
     reader.where = where
     installed = CLAUDE._replace(name="tiny", reader=reader)
-    follower = Followed(tmp_path, lambda: (installed, reader, tmp_path)).follower(hidden=False)
+    follower = FollowTarget(tmp_path, lambda: (installed, reader, tmp_path)).follower(hidden=False)
     with pytest.raises(AgentsdirError, match=f"the adapter 'tiny' raised {said}") as failed:
         _ = [*follower.poll(), *follower.end()]
     assert failed.value.kind == "adapter-failed"

@@ -13,7 +13,7 @@ from asking import Told
 
 from agentsdir.engine.dispatcher import catch_up_to, render
 from agentsdir.engine.restore import restore_all
-from agentsdir.engine.spawn import Wanted, make_child
+from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.store.agent import AgentWriter
@@ -32,8 +32,8 @@ KINDS = {"fine": {"provider": "echo"}, "failing": {"provider": "script", "option
 def spawn(stage: Any, parent: AgentPaths, kind: str, turn_id: str | None) -> Any:
     """Make a subagent that will answer, or one that will fail."""
     task = [{"type": "text", "text": f"task of {kind}"}]
-    wanted = Wanted(task, name=kind, **KINDS[kind])
-    return make_child(stage.services, parent, wanted, turn_id=turn_id, sync=turn_id is not None)
+    wanted = SpawnRequest(task, name=kind, **KINDS[kind])
+    return create_child(stage.services, parent, wanted, turn_id=turn_id, sync=turn_id is not None)
 
 
 def in_a_turn(stage: Any, parent: AgentPaths) -> None:

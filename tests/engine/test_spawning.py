@@ -15,7 +15,7 @@ from agentsdir.engine.dispatcher import catch_up_to, say
 from agentsdir.engine.inbox import Message, enqueue, retry_message
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.restore import restore_agent
-from agentsdir.engine.spawn import Wanted, make_child
+from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.store.layout import AgentPaths, Layout
@@ -194,8 +194,8 @@ def test_what_a_dead_process_was_to_run_is_run_after_the_parents_next_turn(
 ) -> None:
     """Whether it died after the turn that asked, or between two subagents of a shell."""
     task = [{"type": "text", "text": "left"}]
-    wanted = Wanted(task, name="left", provider="echo")
-    child = make_child(stage.services, parent, wanted, turn_id=None, sync=True)
+    wanted = SpawnRequest(task, name="left", provider="echo")
+    child = create_child(stage.services, parent, wanted, turn_id=None, sync=True)
     other = stage.send(parent, "fox").response
     assert answers(stage, child.paths) == ["left"]
     assert told(stage, parent, child.paths.id).count("answer") == 1
@@ -282,8 +282,8 @@ yield self.on_disk("assistant_text", "answer", content=said)
 def left(stage: Any, parent: AgentPaths, *, sync: bool = True) -> AgentPaths:
     """Make a subagent that nobody has begun to run."""
     task = [{"type": "text", "text": "left"}]
-    wanted = Wanted(task, name="left", provider="echo")
-    return make_child(stage.services, parent, wanted, turn_id=None, sync=sync).paths
+    wanted = SpawnRequest(task, name="left", provider="echo")
+    return create_child(stage.services, parent, wanted, turn_id=None, sync=sync).paths
 
 
 @pytest.mark.feature("T-10", "A-06")
@@ -310,8 +310,8 @@ def test_a_subagent_that_is_closed_before_it_ran_has_failed_for_its_parent(
 
 def test_a_task_that_failed_is_said_again_as_the_task_it_was(stage: Any) -> None:
     """Not as something that the parent says to its subagent."""
-    wanted = Wanted([{"type": "text", "text": "count"}], provider="script")
-    child = make_child(stage.services, stage.new(), wanted, turn_id=None, sync=True)
+    wanted = SpawnRequest([{"type": "text", "text": "count"}], provider="script")
+    child = create_child(stage.services, stage.new(), wanted, turn_id=None, sync=True)
     quiet = TurnOptions(lambda _event: None)
     with pytest.raises(ProviderError):
         catch_up_to(stage.services, child.paths, child.message_id, quiet)

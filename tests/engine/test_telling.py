@@ -15,7 +15,7 @@ from agentsdir.engine.notices import (
     completion_steps,
 )
 from agentsdir.engine.result import Ending
-from agentsdir.engine.spawn import Child, Wanted, make_child
+from agentsdir.engine.spawn import SpawnedChild, SpawnRequest, create_child
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.store.layout import AgentPaths, Layout
 from agentsdir.schemas import check
@@ -33,10 +33,10 @@ class Family:
         self.turn = stage.begin_turn(self.parent)
         made_in = self.turn if deferred else None
         with hold_turn(self.parent):
-            self.child: Child = make_child(
+            self.child: SpawnedChild = create_child(
                 stage.services,
                 self.parent,
-                Wanted(TASK, name="fox"),
+                SpawnRequest(TASK, name="fox"),
                 turn_id=made_in,
                 sync=deferred,
             )

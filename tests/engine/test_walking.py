@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsdir.engine.parse import Found, ParseReport, find_sessions, parse_all, walk
+from agentsdir.engine.parse import FoundSession, ParseReport, find_sessions, parse_all, walk
 from agentsdir.formats import times
 from agentsdir.formats.errors import AgentsdirError, NotATranscript
 
@@ -37,7 +37,7 @@ def test_a_session_that_is_gone_when_it_is_read_does_not_stop_the_others(tmp_pat
     """It was there when the folder was looked at; the client has taken it away."""
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.jsonl").write_bytes(PROMPT.replace(b'"u1"', f'"{name}"'.encode()))
-    found: list[Found] = find_sessions(walk(tmp_path, "t", pytest.fail), "auto", pytest.fail)
+    found: list[FoundSession] = find_sessions(walk(tmp_path, "t", pytest.fail), "auto", pytest.fail)
     (tmp_path / "b.jsonl").unlink()
     report = ParseReport()
     lines = b"".join(parse_all(found, report, hidden=False)).splitlines()
