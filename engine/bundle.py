@@ -367,9 +367,9 @@ def _check_sizes(folder: Path, *names: str) -> None:
 
 def _checked_agent(paths: AgentPaths) -> Reading:
     """Return a bundle's agent when all of it is what this format says. Raises `Invalid`."""
-    from agentsdir.engine.validate.files import AgentCheck, Tally
+    from agentsdir.engine.validate.files import AgentCheck, CheckCounts
 
-    for problem in AgentCheck(paths, f"agents/{paths.id}", Tally(), modes=False).run():
+    for problem in AgentCheck(paths, f"agents/{paths.id}", CheckCounts(), modes=False).run():
         if problem.severity == "error":
             raise _bad(str(problem))
     reading = read_agent(paths, whole=True)

@@ -12,7 +12,12 @@ from agentsdir.cli.commands.schema import check_kind
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
-from agentsdir.engine.validate.files import NothingToValidate, Tally, validate_path, validate_source
+from agentsdir.engine.validate.files import (
+    CheckCounts,
+    NothingToValidate,
+    validate_path,
+    validate_source,
+)
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.source import Source
 
@@ -63,7 +68,7 @@ def run(
     env: Environment = ctx.obj
     operands = paths or [str(env.layout.root)]
     _check_operands(env, operands, kind, given=bool(paths))
-    tally = Tally()
+    tally = CheckCounts()
     failed = False
     refused: list[NothingToValidate] = []
     for operand in operands:
@@ -87,7 +92,7 @@ def run(
 
 
 def _findings(
-    env: Environment, operand: str, tally: Tally, kind: str, *, modes: bool
+    env: Environment, operand: str, tally: CheckCounts, kind: str, *, modes: bool
 ) -> Iterator[Finding]:
     if operand == "-":
         return validate_source(Source.from_stream("-", env.stdin), tally, kind=kind)

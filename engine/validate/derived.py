@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.engine.validate.findings import (
     NOTHING,
-    Piece,
+    JSONText,
     breaches,
     decode,
     difference,
@@ -40,7 +40,7 @@ SAME_VALUE = "the values are those of the log, the bytes are not"
 CUT = "the last line is cut"
 
 
-class Outcome(NamedTuple):
+class FileStatus(NamedTuple):
     """What a derived file is beside the log: same, stale, differs, missing or unreadable.
 
     `pointer` leads to the first difference in the value, where there is one.
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
     pointer: str | None = None
 
 
-def read_document(path: Path, name: str, findings: list[Finding]) -> Piece | None:
+def read_document(path: Path, name: str, findings: list[Finding]) -> JSONText | None:
     """Return a document's bytes, or None with the reason among `findings`.
 
     Raises `FileNotFoundError`.
@@ -65,7 +65,7 @@ def read_document(path: Path, name: str, findings: list[Finding]) -> Piece | Non
     if len(data) > LINE_CAP:
         findings.append(Finding("oversize", name, f"the document has over {LINE_CAP} bytes"))
         return None
-    return Piece(name, 1, 0, data)
+    return JSONText(name, 1, 0, data)
 
 
 class DocumentCheck:
@@ -94,7 +94,7 @@ class DocumentCheck:
         self._was_right = False
         self.value: Any = NOTHING
         self.exists = True
-        self.piece: Piece | None = None
+        self.piece: JSONText | None = None
         try:
             self.piece = read_document(path, name, self.findings) if reads else None
         except FileNotFoundError:
@@ -104,7 +104,7 @@ class DocumentCheck:
             if self.value is not NOTHING:
                 self.findings += breaches(kind, self.value, self.piece)
 
-    def follow(self, record: Record | None, state: AgentState) -> None:
+    def on_record(self, record: Record | None, state: AgentState) -> None:
         """Take note of what the file must be after a line of the log."""
         if record is not None and record.event in self._events and self.value is not NOTHING:
             if self._wanted is not None and difference(self._wanted, self.value) is None:
@@ -125,24 +125,24 @@ class DocumentCheck:
         pointer, reason = found
         yield self.piece.finding("derived-differs", reason, pointer)
 
-    def outcome(self, state: AgentState) -> Outcome:
+    def outcome(self, state: AgentState) -> FileStatus:
         """Say what the file is beside the log, whose fold is `state`; to the byte."""
         if not self.exists:
-            return Outcome("missing", REMADE)
+            return FileStatus("missing", REMADE)
         if self.piece is None or self.value is NOTHING:
             why = self.findings[0].message if self.findings else "a link leads to it"
-            return Outcome("unreadable", why)
+            return FileStatus("unreadable", why)
         wanted = self._make(state)
         if self.piece.data == derived.encode_document(wanted):
-            return Outcome("same")
+            return FileStatus("same")
         found = difference(wanted, self.value)
         if found is None:
-            return Outcome("differs", SAME_VALUE)
-        return Outcome("stale", LOG_WENT_ON) if self._was_right else _differs(found)
+            return FileStatus("differs", SAME_VALUE)
+        return FileStatus("stale", LOG_WENT_ON) if self._was_right else _differs(found)
 
 
-def _differs(found: tuple[str, str], where: str = "") -> Outcome:
-    return Outcome("differs", where + found[1], found[0])
+def _differs(found: tuple[str, str], where: str = "") -> FileStatus:
+    return FileStatus("differs", where + found[1], found[0])
 
 
 class StateCheck(DocumentCheck):
@@ -155,7 +155,7 @@ class StateCheck(DocumentCheck):
         self._found: tuple[str, str] | None = None
         self._seen = False
 
-    def follow(self, record: Record | None, state: AgentState) -> None:
+    def on_record(self, record: Record | None, state: AgentState) -> None:
         """Compare where the file says that it stands."""
         del record
         if state.position.size == self.log_size:
@@ -175,7 +175,7 @@ class StateCheck(DocumentCheck):
         elif self._seen and self.log_size < end:
             yield Finding("derived-stale", self.piece.file, LOG_WENT_ON)
 
-    def outcome(self, state: AgentState) -> Outcome:
+    def outcome(self, state: AgentState) -> FileStatus:
         """Say what the file is beside the log; where it names a byte, beside the log up to it."""
         said = super().outcome(state)
         if said.status != "differs" or self.log_size is None:
@@ -191,24 +191,24 @@ class HistoryCheck:
     def __init__(self, path: Path, name: str) -> None:
         self.findings: list[Finding] = []
         self.exists = True
-        self.outcome = Outcome("same")
+        self.outcome = FileStatus("same")
         self._name = name
         self._compares = True
         self._stream: BinaryIO | None = None
-        self._lines: Iterator[Piece] = iter(())
+        self._lines: Iterator[JSONText] = iter(())
         self._cut = b""
         try:
             self._stream = os.fdopen(open_plain(path), "rb")
         except FileNotFoundError:
             self.exists = False
-            self.outcome = Outcome("missing", REMADE)
+            self.outcome = FileStatus("missing", REMADE)
         except (Invalid, NotRecorded) as error:
             self.findings.append(from_refusal(error, name))
-            self.outcome = Outcome("unreadable", error.message)
+            self.outcome = FileStatus("unreadable", error.message)
         if self._stream is not None:
             self._lines = self._read(self._stream)
 
-    def _read(self, stream: BinaryIO) -> Iterator[Piece]:
+    def _read(self, stream: BinaryIO) -> Iterator[JSONText]:
         # Up to where it ended when we came: a living writer may go on appending.
         size = os.fstat(stream.fileno()).st_size
         for number, offset, length, data in read_lines(stream):
@@ -222,9 +222,9 @@ class HistoryCheck:
                 self.findings.append(Finding("derived-stale", self._name, CUT, number, offset))
                 self._cut = data
             else:
-                yield Piece(self._name, number, offset, data)
+                yield JSONText(self._name, number, offset, data)
 
-    def follow(self, record: Record) -> Iterator[Finding]:
+    def on_record(self, record: Record) -> Iterator[Finding]:
         """Compare the next line with what a record adds to history."""
         wanted = derived.history_line(record)
         if not wanted or not self._compares or self._stream is None:
@@ -235,25 +235,25 @@ class HistoryCheck:
             reason = f"it ends before event {record.seq}"
             self.findings.append(Finding("derived-stale", self._name, reason))
             begins = wanted.startswith(self._cut)
-            self._say(Outcome("stale", reason) if begins else Outcome("differs", CUT))
+            self._say(FileStatus("stale", reason) if begins else FileStatus("differs", CUT))
         elif piece.data != wanted:
             yield from self._differs(piece, wanted, record.seq)
 
-    def _say(self, outcome: Outcome) -> None:
+    def _say(self, outcome: FileStatus) -> None:
         """Keep what is said first."""
         if self.outcome.status == "same":
             self.outcome = outcome
 
-    def _differs(self, piece: Piece, wanted: bytes, seq: int) -> Iterator[Finding]:
+    def _differs(self, piece: JSONText, wanted: bytes, seq: int) -> Iterator[Finding]:
         findings: list[Finding] = []
         value = _check_line(piece, findings)
         yield from findings
         where = f"line {piece.line}, event {seq}: "
         if value is NOTHING:
             self._compares = False
-            self._say(Outcome("differs", where + findings[0].message))
+            self._say(FileStatus("differs", where + findings[0].message))
             return
-        right = decode(Piece("", 1, 0, wanted), [], document=False)
+        right = decode(JSONText("", 1, 0, wanted), [], document=False)
         if found := difference(right, value):
             self._compares = False
             self._say(_differs(found, where))
@@ -261,7 +261,7 @@ class HistoryCheck:
                 reason = f"event {seq}: it {found[1]}"
                 yield piece.finding("derived-differs", reason, found[0])
         else:
-            self._say(Outcome("differs", where + SAME_VALUE))
+            self._say(FileStatus("differs", where + SAME_VALUE))
 
     def finish(self, *, sound: bool) -> Iterator[Finding]:
         """Check the lines that nothing was compared with."""
@@ -270,12 +270,12 @@ class HistoryCheck:
             if sound and self._compares:
                 yield piece.finding("derived-differs", reason)
                 self._compares = False
-            self._say(Outcome("differs", f"line {piece.line}: {reason}"))
+            self._say(FileStatus("differs", f"line {piece.line}: {reason}"))
             findings: list[Finding] = []
             _check_line(piece, findings)
             yield from findings
         if self._cut:
-            self._say(Outcome("differs", f"{CUT}: {reason}"))
+            self._say(FileStatus("differs", f"{CUT}: {reason}"))
         yield from self.findings
 
     def close(self) -> None:
@@ -284,7 +284,7 @@ class HistoryCheck:
             self._stream.close()
 
 
-def _check_line(piece: Piece, findings: list[Finding]) -> Any:
+def _check_line(piece: JSONText, findings: list[Finding]) -> Any:
     value = decode(piece, findings, document=False)
     if value is not NOTHING:
         findings += breaches("history-entry", value, piece)
@@ -325,14 +325,14 @@ class DerivedFiles:
         """All but history.jsonl."""
         return (self.descriptor, self.session, self.state, self.manifest)
 
-    def follow(self, record: Record | None, state: AgentState) -> Iterator[Finding]:
+    def on_record(self, record: Record | None, state: AgentState) -> Iterator[Finding]:
         """Take note of a line of the log; `state` is the fold as far as that."""
         if record is not None:
-            yield from self.history.follow(record)
+            yield from self.history.on_record(record)
         for document in self.documents:
-            document.follow(record, state)
+            document.on_record(record, state)
 
-    def outcomes(self, state: AgentState) -> dict[str, Outcome]:
+    def outcomes(self, state: AgentState) -> dict[str, FileStatus]:
         """Return what each file that there should be is beside the log, by its path."""
         found = {
             "descriptor.json": self.descriptor.outcome(state),
@@ -359,7 +359,7 @@ class Compared(NamedTuple):
     """One derived file, by its path in the agent's folder, and what it is beside the log."""
 
     file: str
-    outcome: Outcome
+    outcome: FileStatus
 
     @property
     def fails(self) -> bool:
@@ -404,12 +404,12 @@ def compare_derived(paths: AgentPaths) -> tuple[list[Compared], list[Finding]]:
 def _compare(paths: AgentPaths) -> tuple[list[Compared], list[Finding]]:
     files = DerivedFiles(paths, str)
 
-    def follow(state: AgentState, record: Record | None) -> None:
-        for _finding in files.follow(record, state):
+    def on_record(state: AgentState, record: Record | None) -> None:
+        for _finding in files.on_record(record, state):
             pass  # `validate` is who tells of these
 
     try:
-        reading = read_agent(paths, whole=True, follow=follow)
+        reading = read_agent(paths, whole=True, follow=on_record)
         for _finding in files.history.finish(sound=True):
             pass
         outcomes = files.outcomes(reading.state)
@@ -426,5 +426,5 @@ def _log_size(paths: AgentPaths) -> int:
         return 0
 
 
-NO_MANIFEST = Compared(MANIFEST, Outcome("missing", REMADE))
-AWAITED = Compared(MANIFEST, Outcome("stale", "a living writer has yet to make it"))
+NO_MANIFEST = Compared(MANIFEST, FileStatus("missing", REMADE))
+AWAITED = Compared(MANIFEST, FileStatus("stale", "a living writer has yet to make it"))

@@ -16,7 +16,7 @@ from agentsdir.engine import lookup
 from agentsdir.engine.validate.derived import REMADE, DerivedFiles, read_document
 from agentsdir.engine.validate.findings import (
     NOTHING,
-    Piece,
+    JSONText,
     breaches,
     decode,
     difference,
@@ -66,7 +66,7 @@ FILES = (
 _CHUNK = 1024 * 1024
 
 
-class Tally:
+class CheckCounts:
     """What was checked so far: whole files, and JSON values in them."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ def check_entry(path: Path, name: str, *, modes: bool, folder: bool) -> Iterator
 class AgentCheck:
     """Checks one agent; `name` is what findings call its folder."""
 
-    def __init__(self, paths: AgentPaths, name: str, tally: Tally, *, modes: bool) -> None:
+    def __init__(self, paths: AgentPaths, name: str, tally: CheckCounts, *, modes: bool) -> None:
         self._paths = paths
         self._name = name
         self._tally = tally
@@ -117,7 +117,7 @@ class AgentCheck:
         files = self._derived
         for document in files.documents:
             yield from document.findings
-        log = LogCheck(self._paths.log, self._in("events.jsonl"), self._is_held, self._follow)
+        log = LogCheck(self._paths.log, self._in("events.jsonl"), self._is_held, self._on_record)
         try:
             yield from log.run()
         except FileNotFoundError:
@@ -177,9 +177,9 @@ class AgentCheck:
             elif entry.is_file(follow_symlinks=False) and native != "manifest.json":
                 self._stored[native] = path
 
-    def _follow(self, record: Record, log: LogCheck) -> Iterator[Finding]:
+    def _on_record(self, record: Record, log: LogCheck) -> Iterator[Finding]:
         assert log.state is not None
-        yield from self._derived.follow(record, log.state)
+        yield from self._derived.on_record(record, log.state)
 
     def _missing(self, state: AgentState | None) -> Iterator[Finding]:
         files = self._derived
@@ -305,7 +305,9 @@ _ROUTE = re.compile(r"[0-9a-f]{32}\.json")
 INDEXES = ("routes", "slots")
 
 
-def check_indexes(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[Finding]:
+def check_indexes(
+    layout: Layout, name: str, tally: CheckCounts, *, modes: bool
+) -> Iterator[Finding]:
     """Yield the findings of both folders; one that is not there is none."""
     for folder, check in ((layout.routes, _route), (layout.slots, _slot)):
         if folder.is_symlink() or not folder.is_dir():
@@ -323,7 +325,7 @@ def check_indexes(layout: Layout, name: str, tally: Tally, *, modes: bool) -> It
             yield from findings
 
 
-def _route(layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Finding]:
+def _route(layout: Layout, path: Path, name: str, tally: CheckCounts) -> Iterator[Finding]:
     if _ROUTE.fullmatch(path.name) is None:
         yield Finding("foreign-entry", name, "its name is no route's")
         return
@@ -352,7 +354,7 @@ def _is_named_by(layout: Layout, key: lookup.Key, path: Path) -> bool:
         return False
 
 
-def _slot(_layout: Layout, path: Path, name: str, tally: Tally) -> Iterator[Finding]:
+def _slot(_layout: Layout, path: Path, name: str, tally: CheckCounts) -> Iterator[Finding]:
     # Whether an entry counts, the agent's log says: one that does not is no remark.
     if path.name == ".lock":
         return
@@ -404,17 +406,17 @@ class NothingToValidate(Invalid):
     kind = "nothing-to-validate"
 
 
-def validate(paths: Iterable[Path], tally: Tally | None = None) -> Iterator[Finding]:
+def validate(paths: Iterable[Path], tally: CheckCounts | None = None) -> Iterator[Finding]:
     """Yield the findings of everything below each of `paths`.
 
     Raises `NothingToValidate` for a path that holds nothing of this format.
     """
     for path in paths:
-        yield from validate_path(path, str(path), tally or Tally())
+        yield from validate_path(path, str(path), tally or CheckCounts())
 
 
 def validate_path(
-    path: Path, name: str, tally: Tally, *, kind: str = "", modes: bool = False
+    path: Path, name: str, tally: CheckCounts, *, kind: str = "", modes: bool = False
 ) -> Iterator[Finding]:
     """Yield the findings of an agents directory, an agent's folder, a file, or a folder of these.
 
@@ -439,7 +441,7 @@ def validate_path(
             )
 
 
-def validate_source(source: Source, tally: Tally, *, kind: str = "") -> Iterator[Finding]:
+def validate_source(source: Source, tally: CheckCounts, *, kind: str = "") -> Iterator[Finding]:
     """Yield the findings of bytes without a name that says what they are.
 
     JSON Lines if the first line is JSON by itself, else one document. Raises `NothingToValidate`.
@@ -451,7 +453,7 @@ def validate_source(source: Source, tally: Tally, *, kind: str = "") -> Iterator
     else:
         with source.open() as stream:
             data = stream.read(LINE_CAP + 1)
-        yield from _document(Piece(source.name, 1, 0, data), tally, kind)
+        yield from _document(JSONText(source.name, 1, 0, data), tally, kind)
 
 
 def _is_root(path: Path) -> bool:
@@ -462,7 +464,7 @@ def _is_agent(path: Path) -> bool:
     return (path / LOG).exists() or (path / "descriptor.json").is_file()
 
 
-def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[Finding]:
+def _root(layout: Layout, name: str, tally: CheckCounts, *, modes: bool) -> Iterator[Finding]:
     known = True
     yield from check_entry(layout.root, name, modes=modes, folder=True)
     for entry in _sorted(layout.root):
@@ -496,7 +498,7 @@ def _root(layout: Layout, name: str, tally: Tally, *, modes: bool) -> Iterator[F
         yield from check_indexes(layout, name, tally, modes=modes)
 
 
-def _version(value: Any, piece: Piece) -> Iterator[Finding]:
+def _version(value: Any, piece: JSONText) -> Iterator[Finding]:
     if value is NOTHING:
         return
     yield from breaches("agentsdir", value, piece)
@@ -511,7 +513,7 @@ def _version(value: Any, piece: Piece) -> Iterator[Finding]:
         yield piece.finding("unknown-feature", reason, f"/features/{index}")
 
 
-def _settings(layout: Layout, name: str, tally: Tally) -> Iterator[Finding]:
+def _settings(layout: Layout, name: str, tally: CheckCounts) -> Iterator[Finding]:
     if not layout.settings.exists():
         return
     tally.files += 1
@@ -526,7 +528,7 @@ def _settings(layout: Layout, name: str, tally: Tally) -> Iterator[Finding]:
             yield Finding("unknown-setting", name, f"it {said}")
 
 
-def _agents(folder: Path, name: str, tally: Tally, *, modes: bool) -> Iterator[Finding]:
+def _agents(folder: Path, name: str, tally: CheckCounts, *, modes: bool) -> Iterator[Finding]:
     for entry in _sorted(folder):
         inside = f"{name}/{entry.name}"
         if entry.name.startswith(TEMPORARY):
@@ -539,7 +541,9 @@ def _agents(folder: Path, name: str, tally: Tally, *, modes: bool) -> Iterator[F
             yield from _agent(Path(entry.path), entry.name, inside, tally, modes=modes)
 
 
-def _agent(path: Path, agent_id: str, name: str, tally: Tally, *, modes: bool) -> Iterator[Finding]:
+def _agent(
+    path: Path, agent_id: str, name: str, tally: CheckCounts, *, modes: bool
+) -> Iterator[Finding]:
     try:
         yield from AgentCheck(AgentPaths(path, agent_id), name, tally, modes=modes).run()
     except FileNotFoundError:
@@ -548,7 +552,9 @@ def _agent(path: Path, agent_id: str, name: str, tally: Tally, *, modes: bool) -
         yield Finding("unreadable", name, str(error.strerror))
 
 
-def _folder(path: Path, name: str, tally: Tally, *, modes: bool) -> Generator[Finding, None, bool]:
+def _folder(
+    path: Path, name: str, tally: CheckCounts, *, modes: bool
+) -> Generator[Finding, None, bool]:
     """Check what a folder of other things holds of this format; return whether there was any.
 
     Links are not followed, and files that are none of ours are passed over.
@@ -578,7 +584,7 @@ def _folder(path: Path, name: str, tally: Tally, *, modes: bool) -> Generator[Fi
     return found
 
 
-def _file(path: Path, name: str, tally: Tally, kind: str) -> Iterator[Finding]:
+def _file(path: Path, name: str, tally: CheckCounts, kind: str) -> Iterator[Finding]:
     path = path.resolve()  # the person who named a link meant what it leads to
     if not path.is_file():
         yield Finding("unsafe-path", name, "it is no regular file")
@@ -606,7 +612,7 @@ def _never() -> bool:
     return False
 
 
-def _document(piece: Piece, tally: Tally, kind: str) -> Iterator[Finding]:
+def _document(piece: JSONText, tally: CheckCounts, kind: str) -> Iterator[Finding]:
     findings: list[Finding] = []
     value = decode(piece, findings, document=True)
     kind = kind or kind_of_document(value) or ""
@@ -624,7 +630,7 @@ def _document(piece: Piece, tally: Tally, kind: str) -> Iterator[Finding]:
         yield from breaches(kind, value, piece)
 
 
-def _lines(source: Source, tally: Tally, kind: str) -> Iterator[Finding]:
+def _lines(source: Source, tally: CheckCounts, kind: str) -> Iterator[Finding]:
     sniffed = set() if kind else _sniff(source)
     if not kind and not sniffed:
         raise NothingToValidate(
@@ -640,10 +646,10 @@ def _lines(source: Source, tally: Tally, kind: str) -> Iterator[Finding]:
                 reason = f"the line has {length} bytes, the limit is {LINE_CAP}"
                 yield Finding("oversize", source.name, reason, number, offset)
             elif _is_said(data):
-                yield from _line(Piece(source.name, number, offset, data), tally, kind)
+                yield from _line(JSONText(source.name, number, offset, data), tally, kind)
 
 
-def _line(piece: Piece, tally: Tally, kind: str) -> Iterator[Finding]:
+def _line(piece: JSONText, tally: CheckCounts, kind: str) -> Iterator[Finding]:
     findings: list[Finding] = []
     value = decode(piece, findings, document=False)
     yield from findings

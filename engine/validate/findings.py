@@ -32,7 +32,7 @@ _BRANCHED = ("event", "block", "stream-event", "script-line", "descriptor", "his
 NOTHING: Any = object()
 
 
-class Piece(NamedTuple):
+class JSONText(NamedTuple):
     """A JSON text inside a file: where it begins, and its bytes (a last LF may be among them)."""
 
     file: str
@@ -53,7 +53,7 @@ class Piece(NamedTuple):
         return Finding(kind, self.file, reason, line, self.offset + at, pointer=pointer or None)
 
 
-def decode(piece: Piece, findings: list[Finding], *, document: bool) -> Any:
+def decode(piece: JSONText, findings: list[Finding], *, document: bool) -> Any:
     """Return the value of a piece, or `NOTHING` when it is no JSON; remarks go to `findings`."""
     try:
         value = orjson.loads(piece.data)
@@ -76,7 +76,7 @@ def decode(piece: Piece, findings: list[Finding], *, document: bool) -> Any:
     return value
 
 
-def breaches(kind: str, value: Any, piece: Piece) -> list[Finding]:
+def breaches(kind: str, value: Any, piece: JSONText) -> list[Finding]:
     """Return what in a decoded value breaks the schema of `kind`."""
     violations = check(kind, value)
     if not violations:
@@ -97,7 +97,7 @@ def _is_canonical(value: Any, data: bytes) -> bool:
         return False
 
 
-def _not_json(piece: Piece, error: orjson.JSONDecodeError, *, document: bool) -> Finding:
+def _not_json(piece: JSONText, error: orjson.JSONDecodeError, *, document: bool) -> Finding:
     text = piece.data.decode(errors="replace")
     if document:
         ends = error.pos >= len(text.rstrip())

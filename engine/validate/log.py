@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.engine.validate.findings import (
-    Piece,
+    JSONText,
     breaches,
     decode,
     from_refusal,
@@ -40,7 +40,7 @@ _WITHIN = (
 )
 
 
-class TurnCheck:
+class TurnOrder:
     """Follows one log: one message, one turn; started once, ended once, delivered once."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class TurnCheck:
 _SPAWNING = ("spawn.requested", "agent.spawned", "spawn.dropped")
 
 
-class LooseEnds:
+class SpawnOrder:
     """Follows one log: what began there, and whether it has ended."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class LogCheck:
     Args:
         name: what findings call the file.
         held: tells whether a living writer may be in the middle of the last line.
-        follow: called after each line that has a record, with the record, while all is sound.
+        on_record: called after each line that has a record, with the record, while all is sound.
     """
 
     def __init__(
@@ -187,18 +187,18 @@ class LogCheck:
         path: Path,
         name: str,
         held: Callable[[], bool],
-        follow: Callable[[Record, LogCheck], Iterator[Finding]] | None = None,
+        on_record: Callable[[Record, LogCheck], Iterator[Finding]] | None = None,
     ) -> None:
         self._path = path
         self._name = name
         self._held = held
-        self._follow = follow
+        self._on_record = follow
         self.state: AgentState | None = None
         self.position = Position()
         self.records = 0
         self.sound = True
-        self._turns = TurnCheck()
-        self._loose_ends = LooseEnds()
+        self._turns = TurnOrder()
+        self._spawn_order = SpawnOrder()
 
     def run(self) -> Iterator[Finding]:
         """Yield the findings of the log, in its order. Raises `FileNotFoundError`."""
@@ -230,7 +230,7 @@ class LogCheck:
         broken = False
         if not line.findings or not _is_damaged(line):
             data = os.pread(descriptor, line.length, line.offset)
-            piece = Piece(self._name, line.number, line.offset, data)
+            piece = JSONText(self._name, line.number, line.offset, data)
             findings: list[Finding] = []
             value = decode(piece, findings, document=False)
             findings += breaches("event", value, piece)
@@ -239,7 +239,7 @@ class LogCheck:
             yield from self._meaning(line.record, piece)
         yield from self._fold(line, broken=broken)
 
-    def _meaning(self, record: Record, piece: Piece) -> Iterator[Finding]:
+    def _meaning(self, record: Record, piece: JSONText) -> Iterator[Finding]:
         """Check what a schema cannot say: the record among those before it."""
         state = self.state
         if state is None:
@@ -258,13 +258,13 @@ class LogCheck:
             return  # after a loss the records that are left cannot follow each other
         if breach := self._turns.breach(record):
             yield piece.finding("turn-order", *breach)
-        if loose := self._loose_ends.breach(record):
+        if loose := self._spawn_order.breach(record):
             yield piece.finding(*loose)
         if late := breach_after_close(state, record.event, record.data):
             yield piece.finding("after-close", late, "/event")
 
     def _transition(
-        self, data: dict[str, Any], now: SessionState, piece: Piece
+        self, data: dict[str, Any], now: SessionState, piece: JSONText
     ) -> Iterator[Finding]:
         try:
             wanted = SessionState(data["to"])
@@ -294,8 +294,8 @@ class LogCheck:
             if not broken:
                 reason = f"a {record.event} record lacks or mistypes {error}"
                 yield Finding("bad-data", self._name, reason, line.number, line.offset)
-        if self.state is not None and self.sound and self._follow is not None:
-            yield from self._follow(record, self)
+        if self.state is not None and self.sound and self._on_record is not None:
+            yield from self._on_record(record, self)
 
 
 def _is_damaged(line: LogLine) -> bool:

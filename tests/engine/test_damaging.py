@@ -195,9 +195,9 @@ def test_damage_is_seen_as_the_spec_says_and_nothing_crashes(stage: Any, row: st
 
 
 def _problems(root: Path, *, modes: bool) -> list[Any]:
-    from agentsdir.engine.validate.files import Tally, validate_path
+    from agentsdir.engine.validate.files import CheckCounts, validate_path
 
-    return list(validate_path(root, str(root), Tally(), modes=modes))
+    return list(validate_path(root, str(root), CheckCounts(), modes=modes))
 
 
 def stage_can_read(paths: AgentPaths) -> None:

@@ -13,7 +13,7 @@ from agentsdir.engine.close import reset
 from agentsdir.engine.replay import replay
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import resume, suspend
-from agentsdir.engine.validate.files import AgentCheck, Tally
+from agentsdir.engine.validate.files import AgentCheck, CheckCounts
 from agentsdir.formats.blocks import block_complete, make_block
 from agentsdir.formats.errors import Invalid, ProviderError
 from agentsdir.formats.store.agent import read_agent, wanted_files
@@ -44,7 +44,7 @@ def texts(stage: Any, paths: Any) -> list[str]:
 
 def sound(paths: Any) -> None:
     """Hold the agent to the format."""
-    problems = [one.id for one in AgentCheck(paths, "a", Tally(), modes=True).run()]
+    problems = [one.id for one in AgentCheck(paths, "a", CheckCounts(), modes=True).run()]
     assert [one for one in problems if one != "transcript-unlisted"] == []
     for record in paths.log.read_bytes().splitlines():
         assert check("event", orjson.loads(record)) == []

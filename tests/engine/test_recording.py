@@ -16,7 +16,7 @@ from agentsdir.engine.bundle import runtime_session, saved_session
 from agentsdir.engine.replay import replay
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import suspend
-from agentsdir.engine.validate.files import AgentCheck, Tally
+from agentsdir.engine.validate.files import AgentCheck, CheckCounts
 from agentsdir.formats.blocks import block_complete, make_block
 from agentsdir.formats.errors import AgentsdirError, NotRecorded, ProviderError
 from agentsdir.formats.findings import Finding
@@ -57,7 +57,7 @@ def kept(paths: Any) -> list[Path]:
 
 def problems(paths: Any) -> list[tuple[str, str]]:
     """Return what `validate` says of an agent: id and file."""
-    found = AgentCheck(paths, paths.id, Tally(), modes=True).run()
+    found = AgentCheck(paths, paths.id, CheckCounts(), modes=True).run()
     return [(problem.id, problem.file.removeprefix(f"{paths.id}/")) for problem in found]
 
 

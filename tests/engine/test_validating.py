@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.validate.files import NothingToValidate, Tally, validate, validate_path
+from agentsdir.engine.validate.files import CheckCounts, NothingToValidate, validate, validate_path
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import write_agent
 from agentsdir.formats.store.layout import AgentPaths
@@ -43,7 +43,7 @@ def agent(root: Path) -> AgentPaths:
 def problems_of(root: Path, *, modes: bool = True) -> list[tuple[str, str]]:
     """Return (id, file below the root) of every problem, and check each one's own schema."""
     found = []
-    for problem in validate_path(root, str(root), Tally(), modes=modes):
+    for problem in validate_path(root, str(root), CheckCounts(), modes=modes):
         assert check("problem", problem.as_problem()) == []
         found.append((problem.id, problem.file.removeprefix(f"{root}/")))
     return found
@@ -75,7 +75,7 @@ def test_wide_modes_are_a_warning_where_they_are_asked_for(
     """In a copy, such as a checkout, they say nothing about the agents."""
     (root / place).chmod(mode)
 
-    (problem,) = validate_path(root, "r", Tally(), modes=True)
+    (problem,) = validate_path(root, "r", CheckCounts(), modes=True)
 
     assert (problem.id, problem.severity) == ("wide-mode", "warning")
     assert f"{mode:04o}" in problem.message
