@@ -10,7 +10,7 @@ from agentsdir.cli.output import print_document, print_json, print_text
 from agentsdir.cli.prompts import read_messages, read_prompt
 from agentsdir.cli.services import services_of
 from agentsdir.cli.targets import find_target
-from agentsdir.engine.dispatcher import Waiting, catch_up_to, render, say
+from agentsdir.engine.dispatcher import WaitLimits, run_inbox, run_until, send_message
 from agentsdir.engine.in_turn import queue_from_turn, send_from_turn
 from agentsdir.engine.inbox import Message, enqueue, retry_message
 from agentsdir.engine.lookup import find_agent
@@ -39,12 +39,12 @@ class Manner(NamedTuple):
     alone: bool = False
     as_json: bool = False
 
-    def waiting_in(self, env: Environment) -> Waiting:
+    def waiting_in(self, env: Environment) -> WaitLimits:
         """A turn and a slot are waited for: for ever, or, together, as long as `--wait` says."""
         if self.wait is None:
             # The slots may be held by turns that wait for the very hook that runs this.
-            return Waiting(locks.FOREVER, 0 if env.hook_of else locks.FOREVER)
-        return Waiting(self.wait, self.wait)
+            return WaitLimits(locks.FOREVER, 0 if env.hook_of else locks.FOREVER)
+        return WaitLimits(self.wait, self.wait)
 
     def told_with(self, message: Message) -> Message:
         """Return a message that says in which mode it is to be run, where a log may ask for it."""
@@ -184,7 +184,9 @@ def send_and_wait(
     """Run a message's turn and print its answer, and those of the agent's turns that follow."""
     with Answer(env, manner) as answer:
         sender = answer.sender
-        result = say(services, paths, message, sender, manner.waiting_in(env), alone=manner.alone)
+        result = send_message(
+            services, paths, message, sender, manner.waiting_in(env), alone=manner.alone
+        )
         answer.finish([result], services)
     if manner.record and not result.recorded:
         env.tell("another process ran the turn, and kept no stream of it")
@@ -196,7 +198,7 @@ def run_waiting(
     """Run what waits in an inbox, up to a message if one is named, and print the answers."""
     with Answer(env, manner) as answer:
         if message_id:
-            one = catch_up_to(
+            one = run_until(
                 services,
                 paths,
                 message_id,
@@ -206,7 +208,7 @@ def run_waiting(
             )
             done = [one]
         else:
-            done = render(
+            done = run_inbox(
                 services, paths, answer.sender, manner.waiting_in(env), alone=manner.alone
             )
         answer.finish(done, services)

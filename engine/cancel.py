@@ -72,7 +72,7 @@ class CancelToken:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Raise `TurnCancelled` in the block when its turn is asked to end, and that is not cleared.
+        """Raise `TurnCancelled` in the block when a request to end its turn stands in the log.
 
         `DeadlineExceeded` is raised when its time is over. Elsewhere than in the main thread nobody
         listens. What was heard is not heard again; another request is.

@@ -41,7 +41,7 @@ class Message(NamedTuple):
     notice: bool = False
     id: str = ""
     reply_to: str = ""
-    retry_message: str = ""
+    retry_of: str = ""
     permission_mode: str = ""
 
     def as_data(self, message_id: str) -> dict[str, Any]:

@@ -490,7 +490,8 @@ def find_by_key(layout: Layout, keys: Sequence[Key]) -> tuple[ListedAgent, Key] 
         for key in keys:
             if _claims(listed.paths, key):
                 raise Invalid(
-                    f"agent {listed.paths.id}, which cannot be read, says that it is {describe_key(key)}",
+                    f"agent {listed.paths.id}, which cannot be read, says that it is "
+                    f"{describe_key(key)}",
                     hint=f"`agentsdir validate` says why; `agentsdir archive {listed.paths.id}` "
                     "puts it away",
                     kind="already-exists",

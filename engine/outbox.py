@@ -99,7 +99,7 @@ def deliver_waiting(
     """Give the texts that wait to the connectors' hook, one after the other.
 
     The caller holds the agent's `.turn`. The first text that is not taken ends it: what came after
-    it must not be read before it. `mark_delivered` needs no `.turn`, so whether a text still waits is
+    it must not be read before it. `mark_delivered` needs no `.turn`, so whether a text waits is
     looked at under `.lock` before its hook runs and again before anything is recorded.
 
     Args:

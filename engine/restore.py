@@ -80,7 +80,7 @@ class Restored(NamedTuple):
 class _Plan(NamedTuple):
     """What one agent needs: records about losses, files, then records that close and suspend.
 
-    `runs` is whether a dead holder's program still does; whoever takes `.turn` ends it. `offers_texts` is
+    `runs` is whether a dead holder's program still does; the next holder ends it. `offers_texts` is
     whether a text waits that a hook, if there is one, has not been given: no action before it was
     done. `removes` is whether the agent is removed in the end.
     """

@@ -59,24 +59,12 @@ class Acquired(NamedTuple):
 class SessionMultiplexer:
     """The slots of one agents directory.
 
-    Whoever calls `put`, `acquire` or `remove` for an agent holds its `.turn`.
+    The caller of `acquire` holds the agent's `.turn`.
     """
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._slots = Slots(services.layout)
-
-    def contains(self, paths: AgentPaths) -> bool:
-        """Tell whether the agent's session is in use: `active`, with a slot."""
-        return self._slots.has(paths.id) and _is_active(paths)
-
-    def put(
-        self, paths: AgentPaths, state: AgentState, held: locks.Held, *, wait: float = 0
-    ) -> AgentState:
-        """Give a session that was just made a slot (arguments and errors of `acquire`)."""
-        state = self.acquire(paths, state, held, reason="create", wait=wait).state
-        self.release(paths)
-        return state
 
     def acquire(
         self,
@@ -100,7 +88,7 @@ class SessionMultiplexer:
             if len(self._slots) <= self._services.settings.max_slots:
                 return Acquired(state, b"")
             # There are fewer slots than there were: who would keep one has to compete for it.
-            state = _suspend(self._services, paths, state, held, "evicted")
+            state = suspend_held(self._services, paths, state, held, "evicted")
         waits = locks.waits()
         waited, say_at = 0.0, locks.SAY_AFTER
         stuck: set[str] = set()
@@ -139,10 +127,6 @@ class SessionMultiplexer:
         # reason to lose the answer that came.
         with suppress(AgentsdirError, FileNotFoundError):
             self._slots.release(paths.id, self._services.now())
-
-    def remove(self, paths: AgentPaths) -> None:
-        """Free the slot of a session that is over."""
-        self._slots.leave(paths.id)
 
     def sweep(self, seconds: float) -> list[str]:
         """Suspend the sessions in use that had no input for some seconds; return the agents."""
@@ -206,7 +190,7 @@ class SessionMultiplexer:
             end_leftovers(paths, held.turn)
             state = close_crashed_turn(services, paths)
             if state.session.state is SessionState.ACTIVE:
-                _suspend(services, paths, state, held.turn, reason)
+                suspend_held(services, paths, state, held.turn, reason)
         except (NotRecorded, Uncertain):
             raise
         except AgentsdirError:
@@ -235,14 +219,6 @@ def _first_free(agents: list[AgentPaths]) -> Iterator[Claimed | None]:
             yield Claimed(paths, turn)
             return
         yield None
-
-
-def _suspend(
-    services: Services, paths: AgentPaths, state: AgentState, held: locks.Held, reason: str
-) -> AgentState:
-    # most turns find a slot free
-
-    return suspend_held(services, paths, state, held, reason)
 
 
 def _is_active(paths: AgentPaths) -> bool:
@@ -314,7 +290,7 @@ def _blob(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Raise `_BlobTimeout` in the block once it takes longer; elsewhere than in the main thread, not.
+    """Raise `_BlobTimeout` in the block after some seconds; only in the main thread.
 
     A timer, and no thread: a provider that waits for a pipe goes on when it comes.
     """

@@ -323,7 +323,7 @@ class StreamRecording:
     """Writes the stream events of one turn into a file of their own, if that is `wanted`.
 
     The file is made with the first event, and synced once, when the log is to name it. A
-    `provisional` one is never synced, and removed when it `is_redundant`: when the log has all that it
+    `provisional` one is never synced, and removed when it `is_redundant`: when the log has all it
     holds. A crash leaves one that the log does not name.
     """
 

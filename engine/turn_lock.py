@@ -1,4 +1,4 @@
-"""Holding `.turn`, once what a dead holder left running is ended (decision D14)."""
+"""The lock `.turn`: held while a turn runs, once a dead holder's processes are ended (D14)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from agentsdir.adapters import processes
 from agentsdir.formats.store import locks
+from agentsdir.formats.store.locks import Started, clear_note, read_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agentsdir.formats.store.layout import AgentPaths
-    from agentsdir.formats.store.locks import Started, TurnNote
 
 
 @contextmanager
@@ -26,18 +27,26 @@ def hold_turn(
 
 
 def end_leftovers(paths: AgentPaths, held: locks.Held) -> None:
-    """End what a dead holder of `.turn` left running, and forget it."""
+    """End the processes that a dead holder of `.turn` left running, and clear its note.
+
+    The note may be old, or written by another program. A process is ended because it carries the
+    marks of the turn, never because the note has its process id.
+    """
     if not os.fstat(held.descriptor).st_size:
         return
-    from agentsdir.formats.store.locks import clear_note, read_note
-
     if note := read_note(paths):
-        end_leftovers(paths, note)
+        processes.end(turn_marks(paths, note.turn_id))
         clear_note(held)
 
 
+def has_leftovers(paths: AgentPaths) -> bool:
+    """Return whether a process of the turn that `.turn` names still runs, with no holder."""
+    note = read_note(paths)
+    return note is not None and any(processes.marked(turn_marks(paths, note.turn_id)))
+
+
 def turn_marks(paths: AgentPaths, turn_id: str) -> dict[str, str]:
-    """Return the variables that every process of a turn carries, and no other process."""
+    """Return the environment variables that all processes of a turn carry, and no other process."""
     return {
         "AGENTSDIR_ROOT": str(paths.folder.parent.parent.resolve()),
         "AGENTSDIR_AGENT": paths.id,
@@ -45,33 +54,7 @@ def turn_marks(paths: AgentPaths, turn_id: str) -> dict[str, str]:
     }
 
 
-def has_leftovers(paths: AgentPaths) -> bool:
-    """Tell whether something still runs of the turn that `.turn` names; none is at work now."""
-    from agentsdir.formats.store.locks import read_note
-
-    note = read_note(paths)
-    if note is None:
-        return False
-    from agentsdir.adapters import processes
-
-    return any(processes.marked(turn_marks(paths, note.turn_id)))
-
-
-def end_leftovers(paths: AgentPaths, note: TurnNote) -> None:
-    """End what carries the marks of the turn that a note names.
-
-    The note may be old, or anybody's: a process is ended because it carries the marks, never
-    because the note has its number.
-    """
-    from agentsdir.adapters import processes
-
-    processes.end(turn_marks(paths, note.turn_id))
-
-
 def this_process() -> Started:
-    """Return the process that runs this."""
-    from agentsdir.adapters import processes
-    from agentsdir.formats.store.locks import Started
-
+    """Return the id and the start time of this process."""
     found = processes.find(os.getpid())
     return Started(*found) if found else Started(os.getpid(), 0)

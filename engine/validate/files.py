@@ -384,8 +384,6 @@ def _is_so(layout: Layout, agent_id: str, wanted: Callable[[AgentState], bool]) 
 # Content never raises: whatever is wrong with it is a `Finding`. Memory is bounded by a line, or by
 # a document.
 
-__all__ = ["Tally", "validate", "validate_path", "validate_source"]
-
 # The files of the format that are told by name; events.jsonl is one, and has a check of its own.
 NAMES = {
     "agentsdir.json": "agentsdir",

@@ -192,7 +192,7 @@ class LogCheck:
         self._path = path
         self._name = name
         self._held = held
-        self._on_record = follow
+        self._on_record = on_record
         self.state: AgentState | None = None
         self.position = Position()
         self.records = 0

@@ -9,10 +9,11 @@ import pytest
 
 from agentsdir.engine.close import is_finished, remove_agent, remove_if_finished
 from agentsdir.engine.create import fork_agent
-from agentsdir.engine.dispatcher import TurnScheduler, Waiting, render, run_child
+from agentsdir.engine.dispatcher import WaitLimits, run_child, run_inbox
 from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.slots import SessionMultiplexer
 from agentsdir.engine.spawn import SpawnRequest, create_child
-from agentsdir.engine.turn import TurnOptions
+from agentsdir.engine.turn import SlotLease, Turn, TurnOptions
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.store.layout import AgentPaths, Layout
@@ -33,7 +34,10 @@ def is_there(paths: AgentPaths) -> bool:
 def work(stage: Any, child: AgentPaths) -> None:
     """Have it do its work and be left where it is, as by somebody who dies then."""
     (message,) = stage.state(child).pending
-    TurnScheduler(stage.services).send_turn(child, message, TurnOptions(lambda _event: None))
+    services, options = stage.services, TurnOptions(lambda _event: None)
+    with hold_turn(child) as held:
+        acquired = SessionMultiplexer(services).acquire(child, stage.state(child), held)
+        Turn(services, child, acquired.state, held, message, options, SlotLease()).run()
 
 
 @pytest.mark.feature("A-06")
@@ -132,12 +136,12 @@ def test_whoever_waits_for_one_that_somebody_else_ran_gets_its_answer(stage: Any
     quiet = TurnOptions(lambda _event: None)
     for child in made.values():
         with suppress(ProviderError):
-            render(stage.services, child.paths, quiet)
+            run_inbox(stage.services, child.paths, quiet)
         assert not is_there(child.paths)
-    result = run_child(stage.services, made["fine"], quiet, Waiting())
+    result = run_child(stage.services, made["fine"], quiet, WaitLimits())
     assert (result.outcome, result.response) == ("completed", "count")
     with pytest.raises(ProviderError, match="Subagent failing"):
-        run_child(stage.services, made["failing"], quiet, Waiting())
+        run_child(stage.services, made["failing"], quiet, WaitLimits())
 
 
 def test_whoever_comes_for_an_answer_before_the_agent_goes_gets_it(stage: Any) -> None:
@@ -145,6 +149,6 @@ def test_whoever_comes_for_an_answer_before_the_agent_goes_gets_it(stage: Any) -
     wanted = SpawnRequest([{"type": "text", "text": "count"}], provider="echo", ephemeral=True)
     made = create_child(stage.services, stage.new(), wanted, turn_id=None, sync=False)
     work(stage, made.paths)
-    result = run_child(stage.services, made, TurnOptions(lambda _event: None), Waiting())
+    result = run_child(stage.services, made, TurnOptions(lambda _event: None), WaitLimits())
     assert (result.outcome, result.response) == ("completed", "count")
     assert not is_there(made.paths)

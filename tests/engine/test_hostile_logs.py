@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentsdir.engine.close import close
-from agentsdir.engine.dispatcher import render
+from agentsdir.engine.dispatcher import run_inbox
 from agentsdir.engine.in_turn import queue_from_turn
 from agentsdir.engine.inbox import Message, enqueue, text_message
 from agentsdir.engine.lookup import inspection, list_row
@@ -91,7 +91,7 @@ def test_answers_to_messages_of_one_id_are_two_messages(stage: Any) -> None:
     for paths in (one, two):
         asked = Message(text_message("how?"), asker.id, sync=True, id=MESSAGE)
         enqueue(stage.services, paths, asked)
-        render(stage.services, paths, QUIET, alone=True)
+        run_inbox(stage.services, paths, QUIET, alone=True)
 
     assert [answer["sender"] for answer in stage.state(asker).pending] == [one.id, two.id]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from asking import Told
 
-from agentsdir.engine.dispatcher import catch_up_to, render
+from agentsdir.engine.dispatcher import run_inbox, run_until
 from agentsdir.engine.restore import restore_all
 from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.turn import TurnOptions
@@ -53,7 +53,7 @@ def outside(stage: Any, parent: AgentPaths) -> None:
     for kind in KINDS:
         child = spawn(stage, parent, kind, None)
         with suppress(AgentsdirError):
-            catch_up_to(stage.services, child.paths, child.message_id, QUIET)
+            run_until(stage.services, child.paths, child.message_id, QUIET)
 
 
 def killed_at(number: int, work: Callable[[], None]) -> bool:
@@ -85,7 +85,7 @@ def settle(stage: Any) -> None:
     assert [one.error for one in restore_all(stage.services, everybody) if one.error] == []
     while waiting := [paths for paths in everybody if stage.state(paths).pending]:
         with suppress(AgentsdirError):
-            render(stage.services, waiting[0], QUIET)
+            run_inbox(stage.services, waiting[0], QUIET)
     assert [one.actions for one in restore_all(stage.services, everybody, dry_run=True)] == [
         ("suspended",) if stage.state(paths).session.state.value == "active" else ()
         for paths in everybody
@@ -156,7 +156,7 @@ def test_a_parent_that_went_on_with_a_notice_before_the_boot_has_it_once(stage: 
     parent = stage.new()
     child = spawn(stage, parent, "failing", None)
     with pytest.raises(AgentsdirError):
-        catch_up_to(stage.services, child.paths, child.message_id, QUIET)
+        run_until(stage.services, child.paths, child.message_id, QUIET)
     *before, last = child.paths.log.read_bytes().splitlines(keepends=True)
     assert b"message.delivered" in last
     child.paths.log.write_bytes(b"".join(before))

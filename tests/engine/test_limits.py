@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.dispatcher import say
+from agentsdir.engine.dispatcher import send_message
 from agentsdir.engine.inbox import Message, text_message
 from agentsdir.engine.limits import DEFAULT_MAX_TICKS, TickCounter, limit_of
 from agentsdir.engine.turn import TurnOptions
@@ -154,7 +154,7 @@ def test_a_turn_is_ended_when_its_time_is_over(
     paths = stage.new(provider=name, fallbacks=("echo",), **person)
     sender = TurnOptions(lambda _event: None, timeout=timeout)
     with pytest.raises(ProviderError) as failed:
-        say(stage.services, paths, Message(text_message("hi")), sender)
+        send_message(stage.services, paths, Message(text_message("hi")), sender)
     assert failed.value.kind == "turn-timeout"
     assert stage.events(paths)[-2:] == ["turn.aborted", "message.delivered"]
     aborted, delivered = (record["data"] for record in stage.log(paths)[-2:])
@@ -175,7 +175,7 @@ def test_the_time_is_that_of_all_attempts(
     paths = stage.new(provider=plugin("first", body=down), fallbacks=(program(body=SLOW),))
     sender = TurnOptions(lambda _event: None, timeout=0.2)
     with pytest.raises(ProviderError) as failed:
-        say(stage.services, paths, Message(text_message("hi")), sender)
+        send_message(stage.services, paths, Message(text_message("hi")), sender)
     assert failed.value.kind == "turn-timeout"
     assert stage.events(paths)[-3:] == ["turn.aborted", "native.changed", "message.delivered"]
 

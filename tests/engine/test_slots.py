@@ -1,4 +1,4 @@
-"""Slots and the scheduler in this process: who has one, who goes, and in which order (D12, D26)."""
+"""Slots in this process: which sessions have one, and the order of eviction (D12, D26)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from typing import Any
 import pytest
 
 from agentsdir.engine import slots as suspending
-from agentsdir.engine.create import NewAgent
-from agentsdir.engine.dispatcher import TurnScheduler
-from agentsdir.engine.inbox import Message, enqueue, text_message
+from agentsdir.engine.close import close
+from agentsdir.engine.dispatcher import send
+from agentsdir.engine.in_turn import send_from_turn
+from agentsdir.engine.inbox import Message, text_message
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import SessionMultiplexer, resume, suspend
-from agentsdir.engine.turn import TurnOptions
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import Busy, ProviderError, SessionStateError, SlotsHeld
 from agentsdir.formats.store import locks
-from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.settings import Settings
 from agentsdir.formats.store.slots import Slots
-
-QUIET = TurnOptions(lambda _event: None)
 
 
 def services_of(stage: Any, slots: int, idle: float = 0) -> Any:
@@ -43,6 +41,18 @@ def take(mux: SessionMultiplexer, paths: Any, **options: Any) -> Any:
     return acquired
 
 
+def is_in_use(services: Any, paths: Any) -> bool:
+    """Tell whether an agent's session is active, with a slot."""
+    return (
+        Slots(services.layout).has(paths.id) and read_agent(paths).state.session.state == "active"
+    )
+
+
+def say(services: Any, paths: Any, on_event: Callable[[Any], None] = lambda _event: None) -> Any:
+    """Send a text with these services."""
+    return send(services, paths, text_message("hi"), on_event)
+
+
 def reasons(stage: Any, paths: Any) -> list[str]:
     """Return an agent's transitions, by their reasons."""
     return [r["data"]["reason"] for r in stage.log(paths) if r["event"] == "session.state"]
@@ -51,12 +61,13 @@ def reasons(stage: Any, paths: Any) -> list[str]:
 @pytest.mark.feature("S-07", "A-11")
 def test_the_session_released_longest_ago_goes_first(stage: Any) -> None:
     """Using one again makes it the last to go; what was never released goes before all."""
-    mux = SessionMultiplexer(services_of(stage, 2))
+    services = services_of(stage, 2)
+    mux = SessionMultiplexer(services)
     one, two, three = stage.new(), stage.new(), stage.new()
     for paths in (one, two, one, three):
         take(mux, paths)
 
-    assert [mux.contains(paths) for paths in (one, two, three)] == [True, False, True]
+    assert [is_in_use(services, paths) for paths in (one, two, three)] == [True, False, True]
     assert reasons(stage, two) == ["send", "evicted"]
 
 
@@ -145,7 +156,7 @@ def test_a_session_that_cannot_be_suspended_keeps_its_slot_and_the_next_one_goes
     take(mux, three)
 
     assert one.log.read_bytes() == before
-    assert [mux.contains(paths) for paths in (one, two, three)] == [True, False, True]
+    assert [is_in_use(services, paths) for paths in (one, two, three)] == [True, False, True]
 
 
 @pytest.mark.feature("S-07")
@@ -188,100 +199,80 @@ def test_entries_that_do_not_count_are_swept_and_lost_ones_are_found_again(stage
 
 @pytest.mark.feature("S-07")
 def test_a_session_that_leaves_leaves_its_slot(stage: Any) -> None:
-    """Suspended, or terminated."""
+    """Suspended, or closed."""
     services = services_of(stage, 4)
-    mux, scheduler = SessionMultiplexer(services), TurnScheduler(services)
+    mux = SessionMultiplexer(services)
     one, two = stage.new(), stage.new()
     take(mux, one)
     take(mux, two)
 
     suspend(services, one)
-    scheduler.terminate_session(two)
+    close(services, two)
 
     assert Slots(services.layout).entries() == {}
-    assert [mux.contains(paths) for paths in (one, two)] == [False, False]
-    with pytest.raises(SessionStateError, match=r"is terminated already"):
-        scheduler.terminate_session(two)
+    assert [is_in_use(services, paths) for paths in (one, two)] == [False, False]
     with pytest.raises(SessionStateError, match=r"terminated.*active"):
         take(mux, two)
 
 
-@pytest.mark.feature("S-07", "S-10")
-def test_a_created_session_has_a_slot(stage: Any) -> None:
-    """`put` is the way in for what was just made."""
-    scheduler = TurnScheduler(services_of(stage, 1))
+def _sending(services: Any, paths: Any, target: Any) -> Callable[[Any], None]:
+    """Return a callback that sends a message to another agent during the turn, once."""
+    sent: list[str] = []
 
-    first = scheduler.create_session(NewAgent(cwd="/", login="me"))
-    second = scheduler.create_session(NewAgent(cwd="/", login="me"))
+    def on_event(_event: Any) -> None:
+        if not sent:
+            turn_id = read_agent(paths).state.open_turn["turnId"]  # type: ignore[index]
+            message = Message(text_message("from the turn"), paths.id)
+            sent.append(send_from_turn(services, paths, turn_id, target, message))
 
-    assert scheduler.mux.contains(second)
-    assert not scheduler.mux.contains(first)
-    assert reasons(stage, first) == ["create", "evicted"]
+    return on_event
 
 
 @pytest.mark.feature("S-10")
 def test_the_order_of_a_turn(stage: Any) -> None:
-    """Slot, start, stream, slot again, end, and only then what was deferred."""
+    """Slot, start, stream, slot again, end, and only then the message that the turn has sent."""
     services = services_of(stage, 1)
-    scheduler = TurnScheduler(services)
-    paths = stage.new()
-    seen: list[str] = []
-    release = scheduler.mux.release
+    paths, other = stage.new(), stage.new()
 
-    def noted(released: Any) -> None:
-        seen.append(f"released after {stage.events(paths)[-1]}")
-        release(released)
+    say(services, paths, _sending(services, paths, other))
 
-    scheduler.mux.release = noted  # type: ignore[method-assign]
-    scheduler.defer(lambda: seen.append(f"deferred after {stage.events(paths)[-1]}"))
-    enqueue(services, paths, Message(text_message("hi")))
-
-    scheduler.send_turn(paths, stage.state(paths).pending[0], QUIET)
-
-    assert seen == ["released after transcript.synced", "deferred after message.delivered"]
     assert [e for e in stage.events(paths) if e != "block"] == [
-        "session.created", "message.enqueued", "session.state", "turn.start", "transcript.synced",
-        "turn.complete", "message.delivered",
+        "session.created", "message.enqueued", "session.state", "turn.start", "message.sent",
+        "transcript.synced", "turn.complete", "message.delivered", "session.state",
     ]  # fmt: skip
+    assert reasons(stage, paths) == ["send", "evicted"]
+    (delivered,) = [r["ts"] for r in stage.log(paths) if r["event"] == "message.delivered"]
+    (started,) = [r["ts"] for r in stage.log(other) if r["event"] == "turn.start"]
+    assert delivered < started
 
 
 @pytest.mark.feature("S-11")
 def test_a_failed_turn_frees_its_slot_and_has_nothing_done_after_it(stage: Any) -> None:
-    """What was deferred while it ran is forgotten; what was before waits on."""
+    """The message that it has sent waits."""
     services = services_of(stage, 1)
-    scheduler = TurnScheduler(services)
-    paths = stage.script("fails.jsonl")
-    done: list[str] = []
-    scheduler.defer(lambda: done.append("before"))
-    enqueue(services, paths, Message(text_message("hi")))
-    sender = TurnOptions(lambda _event: scheduler.defer(lambda: done.append("in it")))
+    paths, other = stage.script("fails.jsonl"), stage.new()
 
     with pytest.raises(ProviderError):
-        scheduler.send_turn(paths, stage.state(paths).pending[0], sender)
+        say(services, paths, _sending(services, paths, other))
 
-    assert done == []
-    scheduler.drain()
-    assert done == ["before"]
-    take(scheduler.mux, stage.new())  # the only slot is free
+    assert stage.events(other) == ["session.created", "message.enqueued"]
+    take(SessionMultiplexer(services), stage.new())  # the only slot is free
 
 
 @pytest.mark.feature("S-12")
-def test_a_session_that_was_put_away_behind_the_schedulers_back_is_taken_up_again(
-    stage: Any,
-) -> None:
-    """By another scheduler's need of the slot, and by a suspension elsewhere."""
+def test_a_session_that_another_process_has_suspended_is_taken_up_again(stage: Any) -> None:
+    """For its slot, or by hand."""
     services = services_of(stage, 1)
-    ours, theirs = TurnScheduler(services), TurnScheduler(services)
-    paths = ours.create_session(NewAgent(cwd="/", login="me"))
-    ours.send_turn(paths, None, QUIET)
+    paths = stage.new()
+    say(services, paths)
 
-    theirs.create_session(NewAgent(cwd="/", login="me"))
-    assert not ours.mux.contains(paths)
-    ours.send_turn(paths, None, QUIET)
+    say(services, stage.new())
+    assert not is_in_use(services, paths)
+    say(services, paths)
     suspend(services, paths)
-    ours.send_turn(paths, None, QUIET)
+    say(services, paths)
 
-    assert reasons(stage, paths) == ["create", "evicted", "send", "suspend", "send"]
+    assert reasons(stage, paths) == ["send", "evicted", "send", "suspend", "send"]
     assert stage.state(paths).counters["turns"] == 3
 
 
@@ -333,18 +324,16 @@ def _shape(record: dict[str, Any]) -> tuple[str, Any]:
 
 
 @pytest.mark.feature("A-11")
-def test_idle_sessions_are_put_away_by_whoever_looks_for_a_slot(stage: Any) -> None:
+def test_idle_sessions_are_suspended_by_the_next_search_for_a_slot(stage: Any) -> None:
     """Input counts, and nothing else does; a session at work is not idle."""
     services = services_of(stage, 4, idle=0.05)
-    scheduler = TurnScheduler(services)
     idle, busy, next_one = stage.new(), stage.new(), stage.new()
     for paths in (idle, busy):
         stage.send(paths)
     stage.ticks += 100
 
     with hold_turn(busy):
-        enqueue(services, next_one, Message(text_message("hi")))
-        scheduler.send_turn(next_one, stage.state(next_one).pending[0], QUIET)
+        say(services, next_one)
 
     assert reasons(stage, idle) == ["send", "idle"]
     assert reasons(stage, busy) == ["send"]
@@ -366,7 +355,6 @@ def test_an_answer_outlives_the_entry_of_its_slot(
     """The folder is derived: what becomes of it during a turn is no failure of the turn."""
     services = services_of(stage, 4)
     paths = stage.new()
-    enqueue(services, paths, Message(text_message("hi")))
     entry = services.layout.slots / paths.id
     spoilt: list[object] = []
 
@@ -374,7 +362,7 @@ def test_an_answer_outlives_the_entry_of_its_slot(
         if not spoilt:
             spoilt.append(spoil(entry))
 
-    TurnScheduler(services).send_turn(paths, stage.state(paths).pending[0], TurnOptions(hear))
+    say(services, paths, hear)
 
     assert spoilt
     assert "turn.complete" in stage.events(paths)
@@ -382,18 +370,19 @@ def test_an_answer_outlives_the_entry_of_its_slot(
 
 @pytest.mark.feature("S-07")
 def test_fewer_slots_than_there_were_hold_for_sessions_in_use_too(stage: Any) -> None:
-    """Whoever wants another turn has to get a slot anew."""
+    """Another turn needs a new slot."""
     before = SessionMultiplexer(services_of(stage, 3))
     agents = [stage.new() for _ in range(3)]
     for paths in agents:
         take(before, paths)
-    after = SessionMultiplexer(services_of(stage, 1))
+    services = services_of(stage, 1)
+    after = SessionMultiplexer(services)
 
     with hold_turn(agents[0]), pytest.raises(SlotsHeld):
         take(after, agents[1])
     take(after, agents[2])
 
-    assert [after.contains(paths) for paths in agents] == [False, False, True]
+    assert [is_in_use(services, paths) for paths in agents] == [False, False, True]
 
 
 @pytest.mark.feature("S-07", "A-04")

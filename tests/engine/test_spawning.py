@@ -11,7 +11,7 @@ import pytest
 from asking import Told
 
 from agentsdir.engine.close import close
-from agentsdir.engine.dispatcher import catch_up_to, say
+from agentsdir.engine.dispatcher import run_until, send_message
 from agentsdir.engine.inbox import Message, enqueue, retry_message
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.restore import restore_agent
@@ -179,7 +179,7 @@ def test_subagents_that_no_process_can_be_started_for_are_run_in_this_one(
         raise OSError(errno.EAGAIN, f"no process, alone or not: {alone}")
 
     services = stage.services._replace(start_turn=start)
-    say(
+    send_message(
         services,
         parent,
         Message([{"type": "text", "text": "one two"}]),
@@ -247,7 +247,9 @@ def test_who_hears_of_a_parents_turn_hears_nothing_of_its_subagents_turn(
     taken: list[str] = []
     services = stage.services._replace(deliver_text=lambda text: taken.append(text["text"]) or True)
     events: list[Any] = []
-    say(services, parent, Message([{"type": "text", "text": "fox"}]), TurnOptions(events.append))
+    send_message(
+        services, parent, Message([{"type": "text", "text": "fox"}]), TurnOptions(events.append)
+    )
     (child,) = [one for one in Layout(stage.root).agent_ids() if one != parent.id]
     paths = Layout(stage.root).agent(child)
     assert answers(stage, paths) == ["task of fox"]
@@ -314,9 +316,11 @@ def test_a_task_that_failed_is_said_again_as_the_task_it_was(stage: Any) -> None
     child = create_child(stage.services, stage.new(), wanted, turn_id=None, sync=True)
     quiet = TurnOptions(lambda _event: None)
     with pytest.raises(ProviderError):
-        catch_up_to(stage.services, child.paths, child.message_id, quiet)
+        run_until(stage.services, child.paths, child.message_id, quiet)
     with pytest.raises(ProviderError):
-        say(stage.services, child.paths, retry_message(child.paths, child.message_id), quiet)
+        send_message(
+            stage.services, child.paths, retry_message(child.paths, child.message_id), quiet
+        )
     first, again = [r["data"] for r in stage.log(child.paths) if r["event"] == "message.enqueued"]
     assert again.pop("retry_of") == first["message_id"]
     assert again | {"message_id": first["message_id"]} == first

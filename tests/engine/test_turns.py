@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from agentsdir.engine.close import reset
-from agentsdir.engine.dispatcher import say, send
+from agentsdir.engine.dispatcher import send, send_message
 from agentsdir.engine.inbox import Message
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.turn import TurnOptions
@@ -52,7 +52,7 @@ def test_a_turn_does_not_read_a_long_log_again(stage: Any, who: dict[str, str]) 
     services = stage.services._replace(deliver_text=lambda text: taken.append(text["text"]) or True)
     for text in ("one", "two"):
         before = read()
-        say(
+        send_message(
             services,
             paths,
             Message([{"type": "text", "text": text}]),

@@ -21,7 +21,7 @@ from indoors import agentsdir, drain, surroundings
 from agentsdir.cli.exits import code_of
 from agentsdir.cli.services import services_of
 from agentsdir.engine.create import NewAgent, create_agent
-from agentsdir.engine.dispatcher import Waiting, say
+from agentsdir.engine.dispatcher import WaitLimits, send_message
 from agentsdir.engine.inbox import Message, enqueue, text_message
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import AgentsdirError
@@ -29,7 +29,7 @@ from agentsdir.formats.store import locks
 
 # How a message is sent: waiting for a slot, taking what there is, or only left in the queue.
 WAYS = ("patient", "patient", "hasty", "queued")
-WAITS = {"patient": Waiting(100, 100), "hasty": Waiting(locks.FOREVER, 0)}
+WAITS = {"patient": WaitLimits(100, 100), "hasty": WaitLimits(locks.FOREVER, 0)}
 
 
 def settle(script: str, count: int) -> list[str]:
@@ -66,7 +66,7 @@ def say_one(agent: str, message: str, way: str) -> tuple[int, str]:
         if way == "queued":
             enqueue(services, paths, said)
         else:
-            say(services, paths, said, TurnOptions(lambda _event: None), WAITS[way])
+            send_message(services, paths, said, TurnOptions(lambda _event: None), WAITS[way])
     except AgentsdirError as error:
         return int(code_of(error)), error.message
     return 0, ""
