@@ -184,7 +184,7 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
         return take_step(*arguments)
 
     take_step = restore.take_step
-    monkeypatch.setattr(restore, "take_step", dying)
+    monkeypatch.setattr(restore, "apply_step", dying)
     with pytest.raises(KeyboardInterrupt):
         restore_agent(stage.services, paths)
     monkeypatch.undo()

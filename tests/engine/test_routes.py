@@ -191,7 +191,9 @@ def test_who_is_known_is_found_without_a_look_at_the_others(
     first = find_or_create(stage.services, wanted(which))
     searched: list[str] = []
     search = lookup.find_by_key
-    monkeypatch.setattr(lookup, "search", lambda *given: searched.append(which) or search(*given))
+    monkeypatch.setattr(
+        lookup, "find_by_key", lambda *given: searched.append(which) or search(*given)
+    )
 
     again = find_or_create(stage.services, wanted(which))
     assert (again.paths.id, again.made, searched) == (first.paths.id, False, [])
@@ -228,7 +230,7 @@ def test_an_index_that_is_a_link_is_neither_read_nor_written(
     before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
     searched: list[str] = []
     search = lookup.find_by_key
-    monkeypatch.setattr(lookup, "search", lambda *given: searched.append("") or search(*given))
+    monkeypatch.setattr(lookup, "find_by_key", lambda *given: searched.append("") or search(*given))
 
     assert find_or_create(stage.services, wanted("a task")).paths.id == agent.id
     find_or_create(stage.services, wanted("the heartbeat"))
