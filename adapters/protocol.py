@@ -1,4 +1,16 @@
-"""What an agent architecture offers, what it is handed and what it returns (docs/adapters.md)."""
+"""The contract of an adapter: its two sides, and the values they take and return.
+
+An adapter publishes an `Architecture`, which has a `TranscriptReader`, a `Provider`, or both.
+
+- A reader turns the architecture's own files into blocks. It gets bytes by name and knows nothing
+  of agents directories. `StoreReader` adds the client's own store, `OutputReader` the client's
+  standard output.
+- A provider runs turns: `create` or `restore` opens a `ProviderSession`, whose `send` streams
+  events. `ProgramProvider` adds what only the sessions of a real client have.
+
+Third parties publish an `Architecture` under the entry-point group ``agentsdir.adapters``
+(docs/adapters.md). Classes that implement a protocol do not repeat its docstrings.
+"""
 
 from __future__ import annotations
 
@@ -14,36 +26,47 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import ParseSink
     from agentsdir.formats.source import Source
 
+    # Takes the error of a file or folder that cannot be read; the caller goes on without it.
     Refuse = Callable[[OSError], None]
 
-
-# What is handed to an agent architecture, and what it returns (docs/adapters.md, "Adapters").
-#
-# Its two sides, `TranscriptReader` and `Provider`, are described in `agentsdir.adapters.protocol`.
-# Third parties publish an `Architecture` under the entry-point group ``agentsdir.adapters``.
-
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Architecture(NamedTuple):
+    """One adapter: its short name, the architecture's name in descriptors, and its sides."""
+
+    name: str
+    architecture: str
+    summary: str
+    reader: TranscriptReader | None = None
+    provider: Provider | None = None
+
+
+# Reading: files, sessions, and the client's store.
+
 MIN_NATIVE_PREFIX = 8
+"""How many characters of a native id are needed to find its session."""
 
 
 class Transcript(NamedTuple):
-    """One transcript file of a session; `role` is "main" or "subagent".
+    """One transcript file of a session.
 
-    `sidecar` is a small file that describes it; `told` are sessions in it, or entries, that others
-    tell better; `rewound` are entries that a rewind took out of their session's file.
+    `role` is "main" or "subagent". `sidecar` is a small file that describes the transcript.
+    `skipped` names sessions, or entries, in the file that are read from other files; `rewound`
+    names entries that a rewind removed from their session's own file, which are read here.
     """
 
     source: Source
     role: str
     sidecar: Source | None = None
-    told: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
     rewound: frozenset[str] = frozenset()
 
 
 class SessionFiles(NamedTuple):
-    """The files of one session: the main transcript first, or none, then its children.
+    """The files of one session: the main transcript first, if there is one, then its subagents'.
 
-    `remarks` are findings that only a look at all files gave.
+    `remarks` are findings that need a look at all files.
     """
 
     transcripts: tuple[Transcript, ...]
@@ -51,7 +74,7 @@ class SessionFiles(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """Where an architecture keeps things for one user and working directory."""
+    """Where an architecture keeps its files for one user and working directory."""
 
     storage: Path
     transcripts: Path
@@ -60,8 +83,8 @@ class Paths(NamedTuple):
 class NativeSession(NamedTuple):
     """One session of the real client as a list shows it, from the head and tail of its file.
 
-    `created` and `modified` are RFC 3339; `size` is bytes. `cwd`, `title` and `branch` are empty
-    where the file does not say.
+    `created` and `modified` are RFC 3339; `size` is in bytes. `cwd`, `title` and `branch` are empty
+    where the file does not name them.
     """
 
     id: str
@@ -75,10 +98,10 @@ class NativeSession(NamedTuple):
 
 
 class NativeFile(NamedTuple):
-    """A transcript as the provider holds it now.
+    """A file of a session as it stands now.
 
     `path` is relative to the architecture's storage, with `/`; `role` is "main", "subagent",
-    "sidecar" or "output" (a file that a transcript points to).
+    "sidecar" or "output" (a file that a transcript refers to).
     """
 
     path: str
@@ -87,9 +110,9 @@ class NativeFile(NamedTuple):
 
 
 class Adoptable(NamedTuple):
-    """A session of the real client, for an agent that goes on with it.
+    """A session of the real client that an agent can continue.
 
-    Texts are empty where the files do not say. `files` are under their native paths.
+    Texts are empty where the files do not name them. `files` are under their native paths.
     """
 
     id: str
@@ -99,191 +122,30 @@ class Adoptable(NamedTuple):
     files: tuple[NativeFile, ...]
 
 
-class ToolRequest(NamedTuple):
-    """A tool call that the client will not run without permission."""
-
-    tool_name: str
-    tool_use_id: str
-    input: Any
-    conversation: str = "main"
-
-
-class Decision(NamedTuple):
-    """The answer to a `ToolRequest`. `input` replaces the call's, `reason` goes to the model."""
-
-    allowed: bool
-    reason: str = ""
-    input: Any = None
-
-
-class Process(NamedTuple):
-    """A running program: its process id, and its start time in clock ticks since boot."""
-
-    pid: int
-    started: int
-
-
-def deny_all(request: ToolRequest) -> Decision:
-    """Refuse every call: what happens where nobody can be asked."""
-    return Decision(allowed=False, reason=f"nobody could be asked about {request.tool_name}")
-
-
-RECORDABLE_MODES = ("default", "plan")
-"""The permission modes that grant nothing beyond a client's default: a log may ask for these."""
-
-
-class Host(NamedTuple):
-    """The machine and the user around a provider that runs a program (decision D33).
-
-    `command` is the program and its first arguments, `()` for the provider's own name on the
-    search path. `variables` are this process's; `environment` is added to them for the program,
-    and `marks` too, which say whose turn it serves: every descendant carries them.
-    `permission_mode` is the client's own word for it, empty for the client's default. `confirm`
-    answers tool calls that need permission. `began` is told of the program before it is given a
-    prompt, `named` of the session's id when the client chose another than it was given.
-    `patience` is how many seconds the program has between its answer, or an interrupt, and its end.
-    """
-
-    home: Path
-    variables: Mapping[str, str] = _NOTHING
-    command: tuple[str, ...] = ()
-    environment: Mapping[str, str] = _NOTHING
-    marks: Mapping[str, str] = _NOTHING
-    permission_mode: str = ""
-    confirm: Callable[[ToolRequest], Decision] = deny_all
-    began: Callable[[Process], None] = lambda _process: None
-    named: Callable[[str], None] = lambda _native_id: None
-    patience: float = 10.0
-
-
-class SessionSpec(NamedTuple):
-    """What a provider needs to know to open a session.
-
-    `native_id` is the id to use with the architecture's own program. `transcripts` are the saved
-    files of that native session, by native relative path. Where there are any, `restore` is called,
-    else `create`. A file whose session nobody can tell, because a crash kept it out of the log, is
-    among them: a `restore` that finds nothing of its id begins anew. `options` are the provider's
-    own settings (``--option name=value``). `turn` numbers the turn about to run, from 1, failed
-    ones included; 0 when none is. `now` gives RFC 3339 timestamps, `sleep` waits some seconds
-    and `new_id` gives fresh UUIDs: a provider has neither clock nor chance of its own. `host` is
-    for providers that run a program.
-    """
-
-    native_id: str
-    model: str
-    system_prompt: str
-    cwd: str
-    now: Callable[[], str]
-    sleep: Callable[[float], None]
-    new_id: Callable[[], str]
-    turn: int = 0
-    options: Mapping[str, str] = _NOTHING
-    transcripts: Mapping[str, Source] = _NOTHING
-    host: Host = Host(Path("/nonexistent"))
-
-
-# Text and image parts of a prompt, as in UserMessageBlock.content.
-Content: TypeAlias = str | list[dict[str, Any]]
-
-
-class Profile(NamedTuple):
-    """An agent profile to write into a workspace: instructions, and files by relative path."""
-
-    instructions: str
-    skills: Mapping[str, bytes]
-    agents: Mapping[str, bytes]
-
-
-class Architecture(NamedTuple):
-    """One adapter: its short name, the seed's architecture name, and its sides."""
-
-    name: str
-    architecture: str
-    summary: str
-    reader: TranscriptReader | None = None
-    provider: Provider | None = None
-
-
-def program_of(provider: Provider) -> ProgramProvider | None:
-    """Return a provider as one whose sessions are a real client's; None for any other."""
-    if not provider.runs_program:
-        return None
-
-    return provider if isinstance(provider, ProgramProvider) else None
-
-
-# What an agent architecture must offer.
-#
-# See seed session-type-system, section 5; docs/adapters.md, "Adapters".
-#
-# There are two sides, and an adapter may have one or both:
-#
-# - `TranscriptReader` turns the architecture's own files into blocks. It is handed bytes by name
-#   and knows nothing of agents directories.
-# - `Provider` runs turns: `create` or `restore` gives a `ProviderSession`, whose `send` streams
-#   events, `suspend` gives an opaque blob, and `stop` ends it.
-#
-# What is handed to them and returned stands in `agentsdir.adapters.protocol`.
-
-
-class Translator(Protocol):
-    """Turns a client's standard output into stream events, one line at a time.
-
-    The blocks it completes equal those that the transcript gives (decision D21).
-    """
-
-    def line(self, line: bytes) -> Iterator[StreamEvent]:
-        """Take one line, with or without its LF. Never raises for what the bytes hold."""
-
-    def end(self) -> Iterator[StreamEvent]:
-        """Yield what is left when there will be no more lines: open blocks are completed."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """What was wrong with the lines so far."""
-
-
-class Follower(Protocol):
-    """Reads a growing session: its main transcript and the children that appear beside it."""
-
-    def poll(self) -> Iterator[StreamEvent]:
-        """Yield what was written since the last look: completed blocks, and updates of them.
-
-        A file that is not there yet, or a line that has no end yet, is waited for; one that
-        shrank or was rewritten is read again, and only what changed is told. Never raises for what
-        the bytes hold.
-        """
-
-    def end(self) -> Iterator[StreamEvent]:
-        """Yield what only the end settles: an unterminated last line, calls never answered."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """What was wrong with the files so far."""
-
-
 class TranscriptReader(Protocol):
-    """The parsing side."""
+    """Reads the transcripts of an architecture. No method raises for what the bytes hold."""
 
     def detect(self, head: bytes, name: str) -> bool:
-        """Tell from the first 64 KiB (and, at most as a hint, the name) whether the bytes are ours.
+        """Tell whether bytes are of this architecture.
 
-        `head` is cut at a byte, not at a line: its last line may be incomplete. It is asked again
-        with more of a file whose first lines are longer, if nobody takes it by 64 KiB.
+        Args:
+            head: the first 64 KiB, which may end within a line. If no adapter recognises them, the
+                method is called again with more of the file.
+            name: the file's name, which is a hint at most.
         """
 
     def paths(self, home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
-        """Say where the real client keeps its transcripts."""
+        """Return where the real client keeps its transcripts."""
 
     def discover(self, sources: Sequence[Source]) -> list[SessionFiles]:
-        """Group transcripts that `detect` accepted, and files beside them, into sessions.
+        """Group transcripts that `detect` accepted, and the files beside them, into sessions.
 
-        `sources` are all files handed in, or all files of a folder, in order. A child stands with
-        its main transcript when both are there, so that nothing is printed twice.
+        `sources` are all files given, or all files of a folder, in order. A subagent's file belongs
+        to its main transcript where both are there, so that nothing is printed twice.
         """
 
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
-        """Read a whole session into `sink`. Never raises for what the bytes hold."""
+        """Read a whole session into `sink`."""
 
 
 @runtime_checkable
@@ -291,22 +153,22 @@ class StoreReader(TranscriptReader, Protocol):
     """A reader that knows the client's own store, and reads while the client writes there."""
 
     def is_storage(self, folder: Path) -> bool:
-        """Tell whether a folder is a client's storage: it holds more than transcripts, and secrets.
+        """Tell whether a folder is a client's storage, which holds secrets beside transcripts.
 
-        Only what `transcripts` names is to be opened in one.
+        Only the files that `transcripts` names may be opened in one.
         """
 
     def transcripts(self, storage: Path, refuse: Refuse) -> Iterator[Path]:
-        """Yield every transcript below the client's storage folder, main or child, in order."""
+        """Yield every transcript below the storage folder, main or subagent, in order."""
 
     def sessions(self, storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
-        """Yield the sessions below the storage folder, from head and tail reads only.
+        """Yield the sessions below the storage folder, the one written last first.
 
-        The one written last comes first. What a list need not show is left out.
+        Only the heads and tails of files are read. Sessions without content are left out.
         """
 
     def locate(self, storage: Path, native_id: str) -> list[Path]:
-        """Return the main transcripts of that id below the storage folder, best first.
+        """Return the main transcripts of an id below the storage folder, best first.
 
         `native_id` may be the beginning of ids, from `MIN_NATIVE_PREFIX` characters on.
         """
@@ -315,19 +177,21 @@ class StoreReader(TranscriptReader, Protocol):
         """Return the id of the session whose main transcript is at `main`; empty for none."""
 
     def files(self, main: Path) -> SessionFiles:
-        """Return the session whose main transcript is at `main`, with the children beside it."""
+        """Return the session whose main transcript is at `main`, with its subagents' files."""
 
     def adoptable(self, main: Path) -> Adoptable:
-        """Return the same session with every file that is its own.
+        """Return the session whose main transcript is at `main`, with every file that is its own.
 
-        Raises `Invalid` (kind ``bad-native-id``) when the client would not take its id.
+        Raises `Invalid` (kind ``bad-native-id``) when the client would not accept its id.
         """
 
     def follow(self, main: Path, *, hidden: bool = False, alone: bool = False) -> Follower:
         """Return a follower of the session whose main transcript is, or will be, at `main`.
 
-        Blocks marked `hidden` are told if asked for. With `alone` that one file is followed, and no
-        subagents' beside it.
+        Args:
+            main: the file; it need not exist yet.
+            hidden: also yield blocks marked `hidden`.
+            alone: follow this file only, without subagents' files beside it.
         """
 
 
@@ -344,36 +208,172 @@ class LiveReader(StoreReader, OutputReader, Protocol):
     """A reader of a client's store and of its output."""
 
 
+class Follower(Protocol):
+    """Tails a session: its main transcript, and the subagents' files that appear beside it.
+
+    No method raises for what the bytes hold.
+    """
+
+    def poll(self) -> Iterator[StreamEvent]:
+        """Yield what was written since the last call: completed blocks, and updates of them.
+
+        A file that does not exist yet, or a line without an end, is waited for. A file that shrank
+        or was rewritten is read again, and only the differences are yielded.
+        """
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Yield what only the end settles: an unterminated last line, calls without a result."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the files so far."""
+
+
+class Translator(Protocol):
+    """Turns a client's standard output into stream events, one line at a time.
+
+    The blocks that it completes equal those of the transcript (decision D21). No method raises for
+    what the bytes hold.
+    """
+
+    def line(self, line: bytes) -> Iterator[StreamEvent]:
+        """Take one line, with or without its LF."""
+
+    def end(self) -> Iterator[StreamEvent]:
+        """Complete the open blocks, because no more lines come."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was wrong with the lines so far."""
+
+
+# Running: the environment of a session, and the sessions themselves.
+
+Content: TypeAlias = str | list[dict[str, Any]]
+"""Text, or the text and image parts of a prompt, as in UserMessageBlock.content."""
+
+RECORDABLE_MODES = ("default", "plan")
+"""The permission modes that grant nothing beyond a client's default: a log may ask for these."""
+
+
+class ToolRequest(NamedTuple):
+    """A tool call that the client does not run without permission."""
+
+    tool_name: str
+    tool_use_id: str
+    input: Any
+    conversation: str = "main"
+
+
+class Decision(NamedTuple):
+    """The answer to a `ToolRequest`. `input` replaces the call's, `reason` goes to the model."""
+
+    allowed: bool
+    reason: str = ""
+    input: Any = None
+
+
+def deny_all(request: ToolRequest) -> Decision:
+    """Refuse every call; the default where there is no user to ask."""
+    return Decision(allowed=False, reason=f"nobody could be asked about {request.tool_name}")
+
+
+class Process(NamedTuple):
+    """A running program: its process id, and its start time in clock ticks since boot."""
+
+    pid: int
+    started: int
+
+
+class Host(NamedTuple):
+    """The machine and the user around a provider that runs a program (decision D33).
+
+    `command` is the program and its first arguments; when it is empty, the provider's own name on
+    the search path. `variables` are those of this process. The program gets them, `environment`,
+    and `marks`, which name the turn that it serves: all its descendants carry them.
+    `permission_mode` is the client's own word, empty for the client's default. `confirm` answers
+    tool calls that need permission. `on_start` is called with the program's process before it gets
+    a prompt, `on_native_id` with the session's id when the client chooses another than it was
+    given. `patience` is how many seconds the program has to exit after its answer, or after an
+    interrupt.
+    """
+
+    home: Path
+    variables: Mapping[str, str] = _NOTHING
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = _NOTHING
+    marks: Mapping[str, str] = _NOTHING
+    permission_mode: str = ""
+    confirm: Callable[[ToolRequest], Decision] = deny_all
+    on_start: Callable[[Process], None] = lambda _process: None
+    on_native_id: Callable[[str], None] = lambda _native_id: None
+    patience: float = 10.0
+
+
+class SessionSpec(NamedTuple):
+    """What a provider needs to open a session.
+
+    `native_id` is the id to use with the architecture's own program. `transcripts` are the saved
+    files of that native session, by native relative path. `restore` is called where there are any,
+    else `create`. After a crash there may be files whose session the log does not name; a `restore`
+    that finds none of its id begins a new session. `options` are the provider's own settings
+    (``--option name=value``). `turn` is the number of the turn about to run, from 1, failed turns
+    included; 0 when none is. A provider has no clock and no random numbers of its own: `now`
+    returns RFC 3339 timestamps, `sleep` waits some seconds, `new_id` returns fresh UUIDs. `host` is
+    for providers that run a program.
+    """
+
+    native_id: str
+    model: str
+    system_prompt: str
+    cwd: str
+    now: Callable[[], str]
+    sleep: Callable[[float], None]
+    new_id: Callable[[], str]
+    turn: int = 0
+    options: Mapping[str, str] = _NOTHING
+    transcripts: Mapping[str, Source] = _NOTHING
+    host: Host = Host(Path("/nonexistent"))
+
+
+class Profile(NamedTuple):
+    """An agent profile to write into a workspace: instructions, and files by relative path."""
+
+    instructions: str
+    skills: Mapping[str, bytes]
+    agents: Mapping[str, bytes]
+
+
 class ProviderSession(Protocol):
     """A running session of one provider."""
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn and stream it, the prompt's own `user_message` block included.
 
-        Raises `ProviderError` when the turn fails; what was yielded before still happened. An
-        exception that comes from outside (a signal) leaves the turn to `interrupt` or `stop`.
+        Raises `ProviderError` when the turn fails; what was yielded before still happened. After an
+        exception that comes from outside (a signal), the caller uses `interrupt` or `stop`.
         """
 
     def interrupt(self) -> Iterator[StreamEvent]:
-        """Ask the running turn to end; yield what still comes of it. Nothing runs afterwards."""
+        """Ask the running turn to end, and yield its last events. Nothing runs afterwards."""
 
     def suspend(self) -> bytes:
-        """Return an opaque blob that speeds up `restore`. Never needed for correctness (D23)."""
+        """Return an opaque blob that makes `restore` faster. It is never needed (decision D23)."""
 
     def stop(self) -> None:
-        """End the session and everything it started. Called again, it does nothing."""
+        """End the session and every process that it started. A second call does nothing."""
 
     def transcripts(self) -> Sequence[NativeFile]:
-        """Return the native transcript files as they stand now."""
+        """Return the session's native files as they stand now."""
 
 
 class Provider(Protocol):
-    """The running side.
+    """Runs the sessions of an architecture.
 
     `default_model` may be empty: the client's own. `runs_program` tells whether sessions run a
     program of the user's, whose transcripts stand in the client's own store. A provider may have
-    `path_options`, the names of options that are paths: of an imported agent these are relative to
-    its working directory, and stay in it.
+    `path_options`, the names of options that are paths: for an imported agent these are relative to
+    its working directory, and must stay in it.
     """
 
     option_names: tuple[str, ...]
@@ -384,7 +384,10 @@ class Provider(Protocol):
         """Open a new session. Raises `ProviderError`."""
 
     def restore(self, spec: SessionSpec, state: bytes) -> ProviderSession:
-        """Reopen one with its full context, also when `state` is empty or garbage."""
+        """Reopen a session with its full context, also when `state` is empty or garbage.
+
+        Raises `ProviderError`, and what `ProgramProvider.materialize` raises.
+        """
 
     def fork(
         self,
@@ -393,9 +396,9 @@ class Provider(Protocol):
         new_id: str,
         report: Callable[[Finding], None],
     ) -> Iterator[NativeFile]:
-        """Yield a session's saved transcripts as those of a new one that goes on from there.
+        """Yield a session's saved transcripts as those of a new session that continues it.
 
-        `report` is told of each damaged line, which is left out of the copy.
+        `report` is called for each damaged line; the copy leaves those out.
         """
 
 
@@ -404,25 +407,33 @@ class ProgramProvider(Provider, Protocol):
     """A provider whose sessions are those of a real client, in the client's own store."""
 
     def native_files(self, spec: SessionSpec) -> list[NativeFile]:
-        """Return the session's files as they stand in the client's store now; none is fine."""
+        """Return the session's files as they stand in the client's store; none is no error."""
 
-    def place(self, spec: SessionSpec) -> list[Path]:
-        """Put the saved transcripts where the client finds them; return what was written.
+    def materialize(self, spec: SessionSpec) -> list[Path]:
+        """Write the saved transcripts where the client finds them; return what was written.
 
-        This is the seed's `setupSessionTranscripts`. Raises `ProviderError` of kind
-        ``session-open`` when the client has the session open, and `Invalid` of kind
-        ``transcript-differs`` where other bytes stand in a file's place; files that go on from the
-        saved ones are left as they are.
+        This is the seed's `setupSessionTranscripts`. Files that continue the saved ones are left as
+        they are. Raises `ProviderError` (kind ``session-open``) when the client has the session
+        open, and `Invalid` (kind ``transcript-differs``) where a file with other bytes is in the
+        way.
         """
 
-    def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
-        """Tell whether a file that was written anew may take the place of its saved copy.
+    def is_continuation(self, saved: Source, present: Source, *, ours: bool) -> bool:
+        """Tell whether a file that was rewritten may replace its saved copy.
 
-        `ours` is whether it was written in a turn of ours.
+        `ours` is whether it was written in a turn that agentsdir ran.
         """
 
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
-        """Return what a profile puts into a workspace, by relative path.
+        """Return the files that a profile puts into a workspace, by relative path.
 
         This is the seed's `setupAgentProfile`.
         """
+
+
+def program_of(provider: Provider) -> ProgramProvider | None:
+    """Return a provider as one whose sessions are a real client's; None for any other."""
+    if not provider.runs_program:
+        return None
+
+    return provider if isinstance(provider, ProgramProvider) else None

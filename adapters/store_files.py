@@ -25,14 +25,14 @@ _CHUNK = 1024 * 1024
 
 
 def is_there(
-    path: Path, saved: Source, goes_on: Callable[[Source, Source], bool] | None = None
+    path: Path, saved: Source, is_continuation: Callable[[Source, Source], bool] | None = None
 ) -> bool:
     """Tell whether a file stands in its place; an empty one says that nothing does.
 
     Args:
         path: of the place.
         saved: what belongs there.
-        goes_on: tells whether the second of two goes on from the first; None for a file that the
+        is_continuation: tells whether the second of two goes on from the first; None for a file that the
             client may have rewritten.
 
     Raises `UnsafePath` for what is no regular file, and `Invalid` (kind ``transcript-differs``) for
@@ -52,7 +52,7 @@ def is_there(
         raise UnsafePath(f"{path} is no regular file")
     if not status.st_size:
         return not size_of(saved)
-    if goes_on is not None and not goes_on(saved, Source(str(path), path=path)):
+    if is_continuation is not None and not is_continuation(saved, Source(str(path), path=path)):
         raise Invalid(
             f"{path} is shorter than the saved transcript, or differs from it",
             hint="nothing was overwritten; compare the two, and move that one away",

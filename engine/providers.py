@@ -166,8 +166,8 @@ def _turn_host(
         marks=turn_marks(paths, turn.turn_id),
         permission_mode=turn.permission_mode or recorded_mode(record) or host.permission_mode,
         confirm=lambda request: turn.confirm(ask, request),
-        began=turn.began,
-        named=turn.named,
+        on_start=turn.began,
+        on_native_id=turn.named,
     )
 
 

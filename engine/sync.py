@@ -69,12 +69,12 @@ def log_block(
 def store_transcripts(
     writer: AgentWriter,
     natives: Sequence[NativeFile],
-    goes_on: Callable[[Source, Source], bool] = lambda _saved, _present: False,
+    is_continuation: Callable[[Source, Source], bool] = lambda _saved, _present: False,
 ) -> list[Synced]:
     """Store what the provider's transcripts gained; return what the log has to be told.
 
     Args:
-        goes_on: tells whether a file that was written anew may take the place of its copy.
+        is_continuation: tells whether a file that was written anew may take the place of its copy.
 
     Raises `Invalid` (kind ``transcript-differs``), overwriting nothing, and errors of the disk.
     """
@@ -87,7 +87,7 @@ def store_transcripts(
             if error.kind != "transcript-differs":
                 raise
             copy = transcripts.store_path(writer.paths, native.path)
-            if not goes_on(Source(native.path, path=copy), native.source):
+            if not is_continuation(Source(native.path, path=copy), native.source):
                 raise
             synced = writer.store(native.path, native.role, native.source, rewrite=True)
         if synced:
@@ -145,7 +145,7 @@ def sync_with_client(
     with provider_errors():
         natives = program.native_files(spec)
     with write_agent(paths, disk=services.disk, known=state) as writer:
-        changed = store_transcripts(writer, natives, partial(program.goes_on, ours=False))
+        changed = store_transcripts(writer, natives, partial(program.is_continuation, ours=False))
         state = writer.state
     if changed:
         # Stored, logged, named: who dies in between is followed by one who does it again.
@@ -173,7 +173,7 @@ def place_missing(provider: Provider, spec: SessionSpec) -> None:
 def _place(provider: ProgramProvider, spec: SessionSpec, natives: Sequence[NativeFile]) -> None:
     if spec.transcripts.keys() - {native.path for native in natives}:
         with provider_errors():
-            provider.place(spec)
+            provider.materialize(spec)
 
 
 # What a session's transcripts show beside what its log has (decisions D7 and D20).

@@ -319,7 +319,9 @@ class Attempt:
             natives = session.transcripts()
         with turn.writer() as writer:
             if (program := program_of(provider)) is not None:
-                changed = store_transcripts(writer, natives, partial(program.goes_on, ours=True))
+                changed = store_transcripts(
+                    writer, natives, partial(program.is_continuation, ours=True)
+                )
             else:
                 changed = store_transcripts(writer, natives)
             if self._logged is None and not self._reducer.open_blocks:

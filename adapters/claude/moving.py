@@ -151,7 +151,7 @@ class _Saved(NamedTuple):
     source: Source
 
 
-def place(spec: SessionSpec, *, here: bool = False) -> list[Path]:
+def materialize(spec: SessionSpec, *, here: bool = False) -> list[Path]:
     """Put a session's saved files into the client's store; return what was written.
 
     A session that stands anywhere in the store already stays there: newer clients find it by its

@@ -13,7 +13,7 @@ import orjson
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.claude import control
-from agentsdir.adapters.claude.moving import place, session_files
+from agentsdir.adapters.claude.moving import materialize, session_files
 from agentsdir.adapters.claude.store import host_paths
 from agentsdir.adapters.claude.stream import ClaudeTranslator
 from agentsdir.adapters.claude.tokens import LIMITS
@@ -168,12 +168,12 @@ class ClaudeProvider:
     def restore(self, spec: SessionSpec, state: bytes) -> ClaudeSession:
         """Reopen one, from its transcript alone, which is put in place if it is not there.
 
-        Without one of its own it begins anew. Raises as `place` does.
+        Without one of its own it begins anew. Raises as `materialize` does.
         """
         from agentsdir.adapters.claude.moving import role_at
 
         del state
-        self.place(spec)
+        self.materialize(spec)
         known = any(role_at(path, spec.native_id) == "main" for path in spec.transcripts)
         return ClaudeSession(spec, "--resume" if known else "--session-id")
 
@@ -195,14 +195,14 @@ class ClaudeProvider:
 
         return session_files(spec)
 
-    def place(self, spec: SessionSpec) -> list[Path]:
+    def materialize(self, spec: SessionSpec) -> list[Path]:
         """Put saved transcripts where the client finds them (see `placing`)."""
         from agentsdir.adapters.claude import moving
 
         check_closed(spec)
-        return moving.place(spec)
+        return moving.materialize(spec)
 
-    def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
+    def is_continuation(self, saved: Source, present: Source, *, ours: bool) -> bool:
         """Return whether a turn of ours wrote the file anew; else the client only appends."""
         del saved, present
         return ours
@@ -267,7 +267,7 @@ class ClaudeSession:
         # The row of the prompt gets this id, so its block is known before the client is.
         prompt = control.encode(control.prompt_line(content, spec.native_id, spec.new_id()))
         failed = yield from self._run(prompt)
-        if failed is not None and failed.kind == "no-conversation" and place(spec, here=True):
+        if failed is not None and failed.kind == "no-conversation" and materialize(spec, here=True):
             # An older client looks in the folder of its working directory alone.
             self.stop()
             self._translator = ClaudeTranslator()
@@ -283,7 +283,7 @@ class ClaudeSession:
         environment = environment_of(spec.host, _NOT_INHERITED)
         command = self._command(environment)
         program = self._program = Program(command, cwd=spec.cwd, environment=environment)
-        spec.host.began(program.process)
+        spec.host.on_start(program.process)
         told = list(self._translator.line(prompt))
         if not again:
             yield from told

@@ -352,10 +352,10 @@ def turn_of(value: Any) -> tuple[str, list[dict[str, Any]]]:
 
 
 def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
-    """Read all prompts but those that other files tell (`Transcript.told`).
+    """Read all prompts but those that other files contain (`Transcript.skipped`).
 
-    `told` has the ids of sessions, and of single entries what `content_id` makes of them. Prompts
-    that a rewind took out of their session's file (`Transcript.rewound`) are superseded.
+    `skipped` has the ids of sessions, and the `content_id` of single entries. Prompts that a rewind
+    removed from their session's file (`Transcript.rewound`) are superseded.
 
     Each block says the session it belongs to (docs/clients/gemini.md, "Last resorts").
     """
@@ -368,9 +368,9 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
             kind = "object" if isinstance(value, dict) else type(value).__name__
             writer.unknown(ApiTurn(entry, row, []), value, "entry", kind)
             tally.settle_hidden(row, "unknown")
-        elif entry in transcript.told:
+        elif entry in transcript.skipped:
             tally.settle_folded(row, "told-elsewhere")
-        elif str(value["sessionId"]) in transcript.told and entry not in transcript.rewound:
+        elif str(value["sessionId"]) in transcript.skipped and entry not in transcript.rewound:
             tally.settle_folded(row, "not-in-session")
         else:
             writer.session = str(value["sessionId"])

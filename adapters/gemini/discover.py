@@ -781,7 +781,7 @@ def needed(
                 Transcript(
                     one,
                     "main",
-                    told=told.get(one.name, frozenset()),
+                    skipped=told.get(one.name, frozenset()),
                     rewound=rewound.get(one.name, frozenset()),
                 ),
             )

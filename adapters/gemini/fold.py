@@ -41,7 +41,7 @@ from agentsdir.adapters.gemini.speakers import (
     GIVEN_ANSWER,
     GIVEN_THOUGHT,
     SentPrompt,
-    goes_on,
+    continues_by_itself,
     is_snapshot,
     speaker_of,
 )
@@ -272,7 +272,7 @@ class Index:
             if self._sent_prompt.message != message.id:
                 texts = [part["text"] for part in parts if part_kind(part) in _SAID]
                 only = len(texts) == len(parts)
-                continues, doubt = goes_on(
+                continues, doubt = continues_by_itself(
                     texts, plain_text(shown), self._sent_prompt, only_texts=only
                 )
                 if continues:

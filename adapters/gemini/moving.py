@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 # its bytes say nothing: each message of the other is in it, with what it said.
 
 
-def goes_on(saved: Source, present: Source) -> bool:
+def is_continuation(saved: Source, present: Source) -> bool:
     """Tell whether `present` is `saved`, or what became of it.
 
     A message of a document goes on from one with its id and type whose text it begins with, and
@@ -121,7 +121,7 @@ def _calls(message: dict[str, Any]) -> set[str]:
 # last, so that a session is there whole or not at all.
 
 
-def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
+def materialize(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
     """Put a session's saved files into the client's store; return what was written.
 
     Neither ids nor paths in the files are changed: no client compares them.
@@ -153,7 +153,7 @@ def place(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
     if main in missing and _is_renamed(folder, main, saved, spec.native_id):
         missing.remove(main)
     if missing and not by_hash and _claim(storage, cwd) != folder:
-        return place(spec)  # somebody else has taken the folder just now
+        return materialize(spec)  # somebody else has taken the folder just now
     written = []
     for own in missing:
         path = folder.joinpath(*own.inner)
@@ -170,7 +170,9 @@ def _stem(own: Own) -> str:
 def _stands(folder: Path, own: Own) -> bool:
     """Tell whether a file is there; what is no transcript is the client's to rewrite."""
     transcript = own.role in ("main", "subagent")
-    return is_there(folder.joinpath(*own.inner), own.source, goes_on if transcript else None)
+    return is_there(
+        folder.joinpath(*own.inner), own.source, is_continuation if transcript else None
+    )
 
 
 def _is_renamed(folder: Path, main: Own, saved: list[Own], native_id: str) -> bool:
@@ -185,7 +187,7 @@ def _is_renamed(folder: Path, main: Own, saved: list[Own], native_id: str) -> bo
         name = card.file.name.removesuffix("l")
         if not card.head.talks or name == _stem(main):
             continue
-        if goes_on(main.source, Source(str(card.file), path=card.file)):
+        if is_continuation(main.source, Source(str(card.file), path=card.file)):
             return True
         if name not in names:
             raise Invalid(

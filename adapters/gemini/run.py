@@ -393,7 +393,7 @@ class GeminiSession:
         program = self._program = Program(
             command, cwd=self._spec.cwd, environment=self._instructed(environment)
         )
-        self._spec.host.began(program.process)
+        self._spec.host.on_start(program.process)
         program.write(prompt)
         program.close_input()
         while not program.is_over:
@@ -431,7 +431,7 @@ class GeminiSession:
                 kind="bad-native-id",
             )
         self._spec = self._spec._replace(native_id=native_id)
-        self._spec.host.named(native_id)
+        self._spec.host.on_native_id(native_id)
 
     def _is_bare(self) -> bool:
         """Tell whether the client's file of this session has no answer that could be lost."""
@@ -570,7 +570,7 @@ class GeminiProvider:
         from agentsdir.adapters.gemini.store import own_files
 
         del state
-        self.place(spec)
+        self.materialize(spec)
         return GeminiSession(spec, is_known=bool(own_files(spec.transcripts, spec.native_id)))
 
     def fork(
@@ -591,19 +591,19 @@ class GeminiProvider:
 
         return session_files(spec, by_hash=names_by_hash(spec.host))
 
-    def place(self, spec: SessionSpec) -> list[Path]:
+    def materialize(self, spec: SessionSpec) -> list[Path]:
         """Put saved transcripts where the client finds them (see `placing`)."""
         from agentsdir.adapters.gemini import moving
 
         check_closed(spec)
-        return moving.place(spec, by_hash=names_by_hash(spec.host))
+        return moving.materialize(spec, by_hash=names_by_hash(spec.host))
 
-    def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
+    def is_continuation(self, saved: Source, present: Source, *, ours: bool) -> bool:
         """Tell whether a chat file that was written anew still has all that the saved one has."""
-        from agentsdir.adapters.gemini.moving import goes_on
+        from agentsdir.adapters.gemini.moving import is_continuation
 
         del ours  # who wrote it makes no difference: what is gone is gone
-        return goes_on(saved, present)
+        return is_continuation(saved, present)
 
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
         """Return what a profile puts into a workspace."""

@@ -325,7 +325,7 @@ class SentPrompt(NamedTuple):
     sent: str = ""
 
 
-def goes_on(
+def continues_by_itself(
     texts: list[str], shown: str, sent_prompt: SentPrompt, *, only_texts: bool
 ) -> tuple[bool, str]:
     """Tell whether the client goes on by itself, with the running prompt's `displayContent`.

@@ -55,7 +55,7 @@ class Bench:
             folder,
             {"PATH": "/usr/bin:/bin", "TMPDIR": str(folder)},
             marks={"AGENTSDIR_TURN": f"turn of {folder}"},
-            named=self.named.append,
+            on_native_id=self.named.append,
         )
 
     def spec(

@@ -212,7 +212,7 @@ class Client:
 
     def place(self, saved: Mapping[str, bytes], **host: Any) -> list[Path]:
         """Place saved files; return what was written."""
-        return self.provider.place(self.spec(saved, **host))
+        return self.provider.materialize(self.spec(saved, **host))
 
     def stand(self, data: bytes, name: str = "", project: Path | None = None) -> Path:
         """Put a file below a project's folder, as the client would."""

@@ -84,10 +84,10 @@ class Provider:
     def native_files(self, spec):
         return []
 
-    def place(self, spec):
+    def materialize(self, spec):
         return []
 
-    def goes_on(self, saved, present, *, ours):
+    def is_continuation(self, saved, present, *, ours):
         return ours
 
     def workspace_files(self, profile):

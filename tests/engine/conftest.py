@@ -278,7 +278,7 @@ class Session:
     def start(self, *command):
         process = subprocess.Popen(command, env={{**os.environ, **self.host.marks}})
         self.started.append(process)
-        self.host.began(processes.find(process.pid))
+        self.host.on_start(processes.find(process.pid))
         return process
 
     def send(self, content):
@@ -321,7 +321,7 @@ class Provider:
     def native_files(self, spec):
         return files(spec)
 
-    def place(self, spec):
+    def materialize(self, spec):
         {place}
         store = spec.host.home / "store"
         written = []
@@ -332,7 +332,7 @@ class Provider:
                 written.append(store / path)
         return written
 
-    def goes_on(self, saved, present, *, ours):
+    def is_continuation(self, saved, present, *, ours):
         return ours or {grows}
 
     def workspace_files(self, profile):

@@ -252,8 +252,8 @@ if self.how == "create":
     self.spec = self.spec._replace(native_id={NAMED!r})
     self.main = self.main.with_name({NAMED!r} + ".jsonl")
     self.transcript = RecordedTranscript(self.spec, b"")
-    self.host.named({NAMED!r})
-    self.host.named({NAMED!r})
+    self.host.on_native_id({NAMED!r})
+    self.host.on_native_id({NAMED!r})
 yield self.on_disk("assistant_text", "how", content=self.how + " " + self.spec.native_id)
 """
 

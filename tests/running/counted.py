@@ -199,7 +199,7 @@ class Actor(Counted):
         """Return the store's one file of the session."""
         return _stored(spec)
 
-    def place(self, spec: SessionSpec) -> list[Path]:
+    def materialize(self, spec: SessionSpec) -> list[Path]:
         """Put the saved transcript into the store, if it is not there."""
         main, saved = _main(spec), spec.transcripts.get(_main(spec).name)
         if saved is None or main.exists():
@@ -208,7 +208,7 @@ class Actor(Counted):
         main.write_bytes(saved.read())
         return [main]
 
-    def goes_on(self, saved: Source, present: Source, *, ours: bool) -> bool:
+    def is_continuation(self, saved: Source, present: Source, *, ours: bool) -> bool:
         """Nobody but these tests writes there."""
         del saved, present, ours
         return True

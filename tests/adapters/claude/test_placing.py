@@ -85,7 +85,7 @@ def test_a_file_that_appears_meanwhile_is_never_replaced(client: Claude) -> None
 
     spec = client.spec(client.save({client.transcript: TALK}))._replace(now=now)
     with pytest.raises(Invalid) as caught:
-        client.provider.place(spec)
+        client.provider.materialize(spec)
     assert caught.value.kind == "transcript-differs"
     assert client.main.read_bytes() == b"the client's own\n"
     assert [path.name for path in client.project.iterdir()] == [client.transcript]

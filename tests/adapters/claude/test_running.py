@@ -37,7 +37,7 @@ def test_the_system_prompt_and_options_are_the_clients_own_settings(bench: Claud
 def test_the_program_is_told_of_before_it_is_given_the_prompt(bench: ClaudeBench) -> None:
     """And the prompt is logged before it is sent."""
     begun: list[Process] = []
-    bench.host = bench.host._replace(began=begun.append)
+    bench.host = bench.host._replace(on_start=begun.append)
     session = bench.create("note('prompted', True); done()")
     events = session.send("hi")
     first = next(events)

@@ -27,7 +27,7 @@ def bench(client: Client) -> Bench:
 def begun(bench: Bench) -> list[Process]:
     """Return the processes that the host is told of, where patience is short."""
     begun: list[Process] = []
-    bench.host = bench.host._replace(began=begun.append, patience=SHORT)
+    bench.host = bench.host._replace(on_start=begun.append, patience=SHORT)
     return begun
 
 

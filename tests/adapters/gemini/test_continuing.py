@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from gemini_files import TALK, answer, document, log, message, prompt
 
-from agentsdir.adapters.gemini.moving import goes_on
+from agentsdir.adapters.gemini.moving import is_continuation
 from agentsdir.formats.source import Source
 
 CALL = {"id": "ls__1", "name": "ls", "result": "long", "status": "success"}
@@ -16,7 +16,7 @@ DOCUMENT = document(prompt("hi"), answer("yes", toolCalls=[CALL]))
 
 def tell(saved: bytes, present: bytes) -> bool:
     """Return whether the second goes on from the first."""
-    return goes_on(Source("a", data=saved), Source("b", data=present))
+    return is_continuation(Source("a", data=saved), Source("b", data=present))
 
 
 GOES_ON: dict[str, tuple[bytes, bytes]] = {

@@ -83,7 +83,7 @@ def test_a_folder_of_an_older_client_is_used_as_long_as_nothing_is_in_another(
 def test_an_older_client_is_served_by_hash(client: Gemini) -> None:
     """Whoever asked it for its version says so; it marks no folder."""
     spec = client.spec(SAVED_OLD)
-    assert moving.place(spec, by_hash=True) == [client.hashed / OLD]
+    assert moving.materialize(spec, by_hash=True) == [client.hashed / OLD]
     assert [p.name for p in client.hashed.iterdir()] == ["chats"]
     assert {file.path for file in session_files(spec, by_hash=True)} == {*SAVED_OLD}
 
