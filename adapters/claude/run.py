@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _MAX_ENTRY = 64 * 1024
 
 
-def holder(storage: Path, native_id: str) -> Process | None:
+def find_open_client(storage: Path, native_id: str) -> Process | None:
     """Return the running client that has a session open, None when none says so."""
     with suppress(OSError):
         for path in sorted((storage / "sessions").glob("*.json")):
@@ -371,7 +371,7 @@ def storage_of(spec: SessionSpec) -> Path:
 
 def check_closed(spec: SessionSpec) -> None:
     """Raise `ProviderError` (kind ``session-open``) while another client has the session open."""
-    other = holder(storage_of(spec), spec.native_id)
+    other = find_open_client(storage_of(spec), spec.native_id)
     if other is not None:
         raise ProviderError(
             f"session {spec.native_id} is open in another client, process {other.pid}",

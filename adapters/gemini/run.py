@@ -191,7 +191,7 @@ def _is_context(message: Any) -> bool:
 _OPENING = ("--resume", "-r", "--session-id")
 
 
-def holder(storage: Path, native_id: str) -> Process | None:
+def find_open_client(storage: Path, native_id: str) -> Process | None:
     """Return a running client that was started with a session's id; None when none is seen."""
     for process, environment in processes.started_with(_OPENING, native_id):
         its = storage_in(environment)
@@ -535,7 +535,7 @@ def _typed(content: Content) -> bytes:
 
 def check_closed(spec: SessionSpec) -> None:
     """Raise `ProviderError` (kind ``session-open``) while another client has the session open."""
-    other = holder(host_storage(spec.host), spec.native_id)
+    other = find_open_client(host_storage(spec.host), spec.native_id)
     if other is not None:
         raise ProviderError(
             f"session {spec.native_id} is open in another client, process {other.pid}",
