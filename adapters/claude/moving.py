@@ -15,7 +15,7 @@ from agentsdir.adapters.claude import store
 from agentsdir.adapters.claude.control import encode
 from agentsdir.adapters.claude.discover import first_rows
 from agentsdir.adapters.claude.shapes import SYNTHETIC
-from agentsdir.adapters.claude.store import MAX_NAME, host_paths, munge
+from agentsdir.adapters.claude.store import MAX_NAME, host_paths, project_folder_name
 from agentsdir.adapters.protocol import Adoptable, NativeFile
 from agentsdir.adapters.store_files import (
     begins_with,
@@ -362,7 +362,7 @@ def adoptable(main: Path) -> Adoptable:
         )
     cwd = _first(rows, "cwd")
     in_store = main.parent.parent.name == store.PROJECTS
-    folder = f"{store.PROJECTS}/{main.parent.name if in_store else munge(cwd)}"
+    folder = f"{store.PROJECTS}/{main.parent.name if in_store else project_folder_name(cwd)}"
     try:
         card = store.read_card(main)
     except OSError:  # a title is all that is missing then

@@ -43,7 +43,7 @@ def claude_paths(home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
     """
     configured = env.get("CLAUDE_CONFIG_DIR")
     root = Path(unicodedata.normalize("NFC", configured)) if configured else home / ".claude"
-    return Paths(storage=root, transcripts=root / "projects" / munge(str(cwd)))
+    return Paths(storage=root, transcripts=root / "projects" / project_folder_name(str(cwd)))
 
 
 def host_paths(host: Host, cwd: str) -> Paths:
@@ -53,7 +53,7 @@ def host_paths(host: Host, cwd: str) -> Paths:
     return claude_paths(home, Path(os.path.realpath(cwd)), variables)
 
 
-def munge(cwd: str) -> str:
+def project_folder_name(cwd: str) -> str:
     """Return the folder name for a working directory. It cannot be turned back.
 
     The client replaces UTF-16 units, so a character beyond the BMP gives two hyphens. Names

@@ -11,7 +11,7 @@ from claude_support import FIXTURES, SINGLE, lines, row, said, user
 from clients import ID, OTHER, Client
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.claude.store import munge
+from agentsdir.adapters.claude.store import project_folder_name
 
 
 def _of(session: str, *rows: dict[str, Any]) -> bytes:
@@ -224,7 +224,7 @@ class Claude(Client):
 
     @property
     def project(self) -> Path:
-        return self.storage / "projects" / munge(str(self.cwd.resolve()))
+        return self.storage / "projects" / project_folder_name(str(self.cwd.resolve()))
 
     @property
     def transcript(self) -> str:

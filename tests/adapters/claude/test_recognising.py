@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from claude_support import lines, reader, row, user
 
-from agentsdir.adapters.claude.store import munge
+from agentsdir.adapters.claude.store import project_folder_name
 
 pytestmark = pytest.mark.feature("B-06")
 
@@ -99,12 +99,15 @@ def test_a_long_first_row_of_a_child_still_makes_a_child() -> None:
 )
 def test_folders_are_named_as_the_client_names_them(cwd: str, name: str) -> None:
     """By UTF-16 units, after composition, without collapsing runs."""
-    assert munge(cwd) == name
+    assert project_folder_name(cwd) == name
 
 
 def test_long_folder_names_are_cut_and_hashed() -> None:
     """To 200 characters, a hyphen, and a hash that tells them apart."""
-    one, two = munge("/" + "a" * 300 + "1"), munge("/" + "a" * 300 + "2")
+    one, two = (
+        project_folder_name("/" + "a" * 300 + "1"),
+        project_folder_name("/" + "a" * 300 + "2"),
+    )
     assert one[:201] == two[:201] == "-" + "a" * 199 + "-"
     assert one != two
 
