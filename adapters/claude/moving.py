@@ -364,14 +364,14 @@ def adoptable(main: Path) -> Adoptable:
     in_store = main.parent.parent.name == store.PROJECTS
     folder = f"{store.PROJECTS}/{main.parent.name if in_store else project_folder_name(cwd)}"
     try:
-        card = store.read_card(main)
+        listed = store.read_list_entry(main)
     except OSError:  # a title is all that is missing then
-        card = None
+        listed = None
     return Adoptable(
         id=native_id,
         cwd=cwd,
         model=_model(main),
-        title=card.title if card else "",
+        title=listed.title if listed else "",
         files=tuple(_files(main, folder, native_id)),
     )
 

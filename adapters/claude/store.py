@@ -137,7 +137,7 @@ class _Ends:
         return ""
 
 
-def read_card(path: Path) -> NativeSession | None:
+def read_list_entry(path: Path) -> NativeSession | None:
     """Return what a list shows of the session in a file; None if it need not show it.
 
     Raises `OSError` when the file cannot be read, is no regular file, or says nothing to show in
@@ -379,12 +379,12 @@ def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
                     refuse(error)
     for _, path in sorted(dated, reverse=True):
         try:
-            card = read_card(path)
+            listed = read_list_entry(path)
         except OSError as error:
             refuse(error)
         else:
-            if card is not None:
-                yield card
+            if listed is not None:
+                yield listed
 
 
 def locate(storage: Path, native_id: str) -> list[Path]:

@@ -183,15 +183,15 @@ def _is_renamed(folder: Path, main: Own, saved: list[Own], native_id: str) -> bo
     refused.
     """
     names = {_stem(own) for own in saved}
-    for card in store.of_folder(folder / CHATS, native_id):
-        name = card.file.name.removesuffix("l")
-        if not card.head.talks or name == _stem(main):
+    for listed in store.of_folder(folder / CHATS, native_id):
+        name = listed.file.name.removesuffix("l")
+        if not listed.head.talks or name == _stem(main):
             continue
-        if is_continuation(main.source, Source(str(card.file), path=card.file)):
+        if is_continuation(main.source, Source(str(listed.file), path=listed.file)):
             return True
         if name not in names:
             raise Invalid(
-                f"{card.file} is of the session {native_id}, too, whose file is {main.inner[-1]}",
+                f"{listed.file} is of the session {native_id}, too, whose file is {main.inner[-1]}",
                 hint="nothing was overwritten; compare the two, and move that one away",
                 kind="transcript-differs",
             )
@@ -349,7 +349,7 @@ def _main_in(folder: Path, native_id: str, saved: list[Own]) -> Path | None:
     Some clients give all their sessions one id: the file that was saved is the one.
     """
     known = {own.inner[-1].removesuffix("l") for own in saved if own.role == "main"}
-    files = [card.file for card in store.of_folder(folder / CHATS, native_id)]
+    files = [listed.file for listed in store.of_folder(folder / CHATS, native_id)]
     return next(
         (one for one in files if one.name.removesuffix("l") in known), next(iter(files), None)
     )
@@ -381,10 +381,10 @@ def native_files(main: Path, native_id: str, project: str) -> Iterator[NativeFil
         if _is_plain(path):
             inner = path.relative_to(path.parents[2]).as_posix()
             yield NativeFile(f"{project}/{inner}", "output", Source(str(path), path=path))
-    for card in store.of_folder(main.parent, native_id):
-        twin = card.file.with_suffix("") == main.with_suffix("")
-        if card.file != main and (twin or not card.head.talks) and _is_plain(card.file):
-            yield native(card.file, "sidecar")
+    for listed in store.of_folder(main.parent, native_id):
+        twin = listed.file.with_suffix("") == main.with_suffix("")
+        if listed.file != main and (twin or not listed.head.talks) and _is_plain(listed.file):
+            yield native(listed.file, "sidecar")
 
 
 def _is_plain(path: Path) -> bool:
@@ -417,8 +417,8 @@ def adoptable(main: Path) -> Adoptable:
         )
     main = _log_of(main, native_id)
     ends = read_ends(Source(str(main), path=main))
-    card = store.read_card(main)
-    family = card.head.family if card and card.head.family else ""
+    listed = store.read_list_entry(main)
+    family = listed.head.family if listed and listed.head.family else ""
     in_store = main.parent.name == CHATS
     folder = main.parent.parent.name if in_store else ""
     # A bundle is no store, and says itself where it belongs.
@@ -430,7 +430,7 @@ def adoptable(main: Path) -> Adoptable:
         id=native_id,
         cwd=cwd,
         model=_model(ends, family),
-        title=card.title if card else "",
+        title=listed.title if listed else "",
         files=tuple(_files(main, native_id, f"{TMP}/{folder}", ends)),
     )
 
@@ -438,8 +438,8 @@ def adoptable(main: Path) -> Adoptable:
 def _log_of(main: Path, native_id: str) -> Path:
     log = main.with_suffix(".jsonl")
     if log != main and log.is_file():
-        card = store.read_card(log)
-        if card and card.head.talks and card.head.session_id == native_id:
+        listed = store.read_list_entry(log)
+        if listed and listed.head.talks and listed.head.session_id == native_id:
             return log
     return main
 

@@ -129,7 +129,7 @@ _CONTEXT = "<session_context>"
 def remove_stubs(chats: Path, native_id: str) -> list[Path]:
     """Remove the stubs beside a session's own chat file; return what was removed."""
     removed = []
-    for path in [card.file for card in store.of_folder(chats, native_id)][1:]:
+    for path in [listed.file for listed in store.of_folder(chats, native_id)][1:]:
         if is_stub(path, native_id):
             with suppress(OSError):
                 path.unlink()
@@ -139,9 +139,9 @@ def remove_stubs(chats: Path, native_id: str) -> list[Path]:
 
 def has_answer(chats: Path, native_id: str) -> bool:
     """Tell whether a model said anything in a session's chat files, be it withdrawn since."""
-    for card in store.of_folder(chats, native_id):
+    for listed in store.of_folder(chats, native_id):
         sink = ParseSink()
-        read_session(store.files(card.file), sink)
+        read_session(store.files(listed.file), sink)
         if any(block["type"] in _ANSWERS for block in sink.blocks("all")):
             return True
     return False

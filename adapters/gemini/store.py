@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 TITLE = 200
 
 
-class Card(NamedTuple):
+class ListEntry(NamedTuple):
     """A session's file. `modified` is in nanoseconds since 1970, `size` in bytes."""
 
     file: Path
@@ -52,7 +52,7 @@ class Card(NamedTuple):
     size: int
 
 
-def read_card(path: Path, wanted: Callable[[str], bool] | None = None) -> Card | None:
+def read_list_entry(path: Path, wanted: Callable[[str], bool] | None = None) -> ListEntry | None:
     """Return what the file of a session says; None where none of ours is.
 
     Args:
@@ -81,7 +81,7 @@ def read_card(path: Path, wanted: Callable[[str], bool] | None = None) -> Card |
         head = head._replace(session_id=path.stem)
     title = _title(ends, family) if head.talks else ""
     created = times.native(started(ends))
-    return Card(path, head, title, created, status.st_mtime_ns, ends.size)
+    return ListEntry(path, head, title, created, status.st_mtime_ns, ends.size)
 
 
 def _title(ends: Ends, family: str) -> str:
@@ -130,12 +130,12 @@ class _Main(NamedTuple):
     """A main transcript in a project's folder."""
 
     project: str
-    card: Card
+    listed: ListEntry
 
     @property
     def twin(self) -> Path:
         """The name that it shares with its twin: the other of a document and a log."""
-        return self.card.file.with_suffix("")
+        return self.listed.file.with_suffix("")
 
 
 def is_storage(folder: Path) -> bool:
@@ -184,27 +184,27 @@ def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
     projects = Projects(storage)
     roots: dict[str, str] = {}
     shown: set[tuple[str, str, str]] = set()
-    mains = _ranked(main for main in _mains(storage, refuse) if main.card.head.talks)
+    mains = _ranked(main for main in _mains(storage, refuse) if main.listed.head.talks)
     rows = []
-    for project, card in mains:
+    for project, listed in mains:
         if project not in roots:
             roots[project] = projects.root(project)
         cwd = roots[project]
-        key = cwd or project, card.file.stem, card.head.session_id
+        key = cwd or project, listed.file.stem, listed.head.session_id
         if key not in shown:
             shown.add(key)
-            rows.append((card, cwd))
+            rows.append((listed, cwd))
     rows.sort(key=lambda row: (row[0].modified, row[0].file), reverse=True)
-    for card, cwd in rows:
+    for listed, cwd in rows:
         yield NativeSession(
-            id=card.head.session_id,
-            file=card.file,
+            id=listed.head.session_id,
+            file=listed.file,
             cwd=cwd,
-            title=card.title,
+            title=listed.title,
             branch="",
-            created=card.created,
-            modified=times.of_file(card.modified / 1e9),
-            size=card.size,
+            created=listed.created,
+            modified=times.of_file(listed.modified / 1e9),
+            size=listed.size,
         )
 
 
@@ -217,16 +217,16 @@ def locate(storage: Path, native_id: str) -> list[Path]:
     if not ID.fullmatch(native_id):
         return []
     found = list(_mains(storage, ignore, lambda said: said.startswith(native_id)))
-    same = [main for main in found if main.card.head.session_id == native_id]
+    same = [main for main in found if main.listed.head.session_id == native_id]
     if not same and len(native_id) < MIN_NATIVE_PREFIX:
         return []
-    return [main.card.file for main in _ranked(same or found)]
+    return [main.listed.file for main in _ranked(same or found)]
 
 
-def of_folder(chats: Path, native_id: str) -> list[Card]:
+def of_folder(chats: Path, native_id: str) -> list[ListEntry]:
     """Return the main transcripts of one id in one folder, the best one first."""
     mains = _mains_in("", chats, ignore, lambda said: said == native_id)
-    return [main.card for main in _ranked(mains)]
+    return [main.listed for main in _ranked(mains)]
 
 
 def native_id(main: Path) -> str:
@@ -256,8 +256,8 @@ def beside(main: Path, native_id: str) -> Iterator[Path]:
         path = main.parent / name
         if _is_session(name) and path != main:
             with suppress(OSError):
-                card = read_card(path, lambda said: said == native_id)
-                if card and card.head.may_be_child:
+                listed = read_list_entry(path, lambda said: said == native_id)
+                if listed and listed.head.may_be_child:
                     yield path
 
 
@@ -283,13 +283,15 @@ def safe_part(native_id: str) -> str:
 def _ranked(mains: Iterable[_Main]) -> list[_Main]:
     found = list(mains)
     logs = {
-        main.twin for main in found if main.card.file.suffix == ".jsonl" and main.card.head.talks
+        main.twin
+        for main in found
+        if main.listed.file.suffix == ".jsonl" and main.listed.head.talks
     }
 
     def rank(main: _Main) -> tuple[bool, bool, int, str]:
-        card = main.card
-        outdone = card.file.suffix != ".jsonl" and main.twin in logs
-        return card.head.talks, not outdone, card.modified, str(card.file)
+        listed = main.listed
+        outdone = listed.file.suffix != ".jsonl" and main.twin in logs
+        return listed.head.talks, not outdone, listed.modified, str(listed.file)
 
     return sorted(found, key=rank, reverse=True)
 
@@ -305,20 +307,20 @@ def _mains_in(
     project: str, folder: Path, refuse: Refuse, wanted: Callable[[str], bool] | None
 ) -> Iterator[_Main]:
     """Yield a folder's main transcripts, of the sessions that are wanted."""
-    found: list[Card] = []
+    found: list[ListEntry] = []
     for name in names_in(folder, refuse):
         if _is_session(name):
             try:
-                card = read_card(folder / name, wanted)
+                listed = read_list_entry(folder / name, wanted)
             except OSError as error:
                 refuse(error)
             else:
-                if card is not None and card.head.kind != "subagent":
-                    found.append(card)
-    sure = {card.head.session_id for card in found if not card.head.may_be_child}
-    for card in found:
-        if not (card.head.may_be_child and card.head.session_id in sure):
-            yield _Main(project, card)
+                if listed is not None and listed.head.kind != "subagent":
+                    found.append(listed)
+    sure = {listed.head.session_id for listed in found if not listed.head.may_be_child}
+    for listed in found:
+        if not (listed.head.may_be_child and listed.head.session_id in sure):
+            yield _Main(project, listed)
 
 
 def _folders(storage: Path, refuse: Refuse) -> Iterator[tuple[str, Path]]:

@@ -12,7 +12,7 @@ from watching import Watching, same
 from agentsdir.adapters.claude import ARCHITECTURE
 from agentsdir.adapters.claude.discover import first_rows
 from agentsdir.adapters.claude.moving import adoptable
-from agentsdir.adapters.claude.store import read_card
+from agentsdir.adapters.claude.store import read_list_entry
 from agentsdir.adapters.protocol import StoreReader
 from agentsdir.engine.follow import live_translator
 from agentsdir.engine.parse import owner_of, recognises
@@ -72,9 +72,9 @@ def test_a_session_is_listed_with_its_title_and_its_folder(
     main = put(tmp_path, *rows)
     main.write_bytes(mark + main.read_bytes())
     refused: list[OSError] = []
-    (card,) = reader().sessions(tmp_path, refused.append)
-    assert (card.title, card.cwd, card.branch) == ("fix it", "/w", "mine")
-    assert card.created == ASKED["timestamp"]
+    (listed,) = reader().sessions(tmp_path, refused.append)
+    assert (listed.title, listed.cwd, listed.branch) == ("fix it", "/w", "mine")
+    assert listed.created == ASKED["timestamp"]
     assert refused == []
 
 
@@ -137,7 +137,7 @@ def test_a_file_that_says_nothing_in_64_mib_is_named(tmp_path: Path) -> None:
     with main.open("r+b") as file:
         file.truncate(65 * 1024 * 1024)
     with pytest.raises(OSError, match="first 64 MiB") as caught:
-        read_card(main)
+        read_list_entry(main)
     assert caught.value.filename == str(main)
     refused: list[OSError] = []
     assert list(reader().sessions(tmp_path, refused.append)) == []

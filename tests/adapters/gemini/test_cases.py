@@ -9,7 +9,7 @@ import pytest
 from gemini_reading import read_bytes
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.gemini.store import read_card
+from agentsdir.adapters.gemini.store import read_list_entry
 from agentsdir.formats.blocks import add_usage, no_usage
 
 if TYPE_CHECKING:
@@ -174,9 +174,9 @@ def test_a_case_is_read_as_is_right(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, right in CASES.items() if right.title is not None])
 def test_a_case_is_listed_with_its_first_prompt(name: str) -> None:
     """Never by what the client or the model said."""
-    card = read_card(FOLDER / name)
-    assert card is not None
-    assert card.title == CASES[name].title
+    listed = read_list_entry(FOLDER / name)
+    assert listed is not None
+    assert listed.title == CASES[name].title
 
 
 @pytest.mark.parametrize("name", LOOK_ALIKES)

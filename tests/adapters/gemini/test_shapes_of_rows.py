@@ -11,7 +11,7 @@ import pytest
 from gemini_reading import FIXTURES, Reading
 
 from agentsdir.adapters.gemini.discover import look_at, read_ends
-from agentsdir.adapters.gemini.store import read_card
+from agentsdir.adapters.gemini.store import read_list_entry
 from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def test_no_shape_of_a_row_raises_or_goes_uncounted(path: Path, tmp_path: Path) 
         source = Source("session-made.jsonl", data=spoiled)
         head = look_at(read_ends(source))
         file.write_bytes(spoiled)
-        card = read_card(file)
-        assert (card is None) == (head.family is None)
-        if card is not None and head.talks:
-            assert card.head.session_id
+        listed = read_list_entry(file)
+        assert (listed is None) == (head.family is None)
+        if listed is not None and head.talks:
+            assert listed.head.session_id
         reading = Reading([source])
         reading.totals()
         for sink in reading.sinks:

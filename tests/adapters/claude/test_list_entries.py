@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.claude.store import read_card
+from agentsdir.adapters.claude.store import read_list_entry
 from agentsdir.adapters.protocol import StoreReader
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.sink import ParseSink
@@ -90,7 +90,7 @@ def test_no_shape_of_a_row_stops_a_list_an_adoption_or_a_reading(data: st.DataOb
         main.parent.mkdir(parents=True)
         main.write_bytes(b"".join(json.dumps(value).encode() + b"\n" for value in changed))
         refused: list[OSError] = []
-        assert [card.id for card in reader.sessions(storage, refused.append)] in ([], [SESSION])
+        assert [listed.id for listed in reader.sessions(storage, refused.append)] in ([], [SESSION])
         assert refused == []
         sink = ParseSink(hidden=True)
         reader.parse_transcripts(reader.files(main), sink)
@@ -117,11 +117,11 @@ def test_what_stands_nested_in_a_row_of_bookkeeping_says_nothing_of_the_session(
     around = {"type": "file-history-snapshot", "messageId": "m", "snapshot": inner}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{SESSION}.jsonl"
-        cards = []
+        entries = []
         for rows in (talk, [around, *talk], [*talk, around]):
             path.write_bytes(lines(*rows))
             os.utime(path, (0, 0))
-            card = read_card(path)
-            assert card is not None
-            cards.append(card._replace(size=0))
-    assert cards[1:] == cards[:1] * 2
+            listed = read_list_entry(path)
+            assert listed is not None
+            entries.append(listed._replace(size=0))
+    assert entries[1:] == entries[:1] * 2
