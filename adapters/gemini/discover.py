@@ -282,7 +282,7 @@ _USER = re.compile(r'"type"\s*:\s*"user"')
 _CUT_PROMPT = re.compile(r'"(?:content|text)"\s*:\s*("(?:[^"\\]|\\.){1,1000})')
 
 
-class Ends(NamedTuple):
+class FileEnds(NamedTuple):
     """The first and last 64 KiB of a file, the same bytes where it is short; `size` is bytes.
 
     Where the first 64 KiB hold nothing but what the client told the model, and the file has at most
@@ -299,7 +299,7 @@ class Ends(NamedTuple):
         return len(self.head) >= self.size
 
 
-class Head(NamedTuple):
+class FileHead(NamedTuple):
     """What a file says of itself; texts are empty where it does not.
 
     `kind` is "main", "subagent" or empty. `rendered` tells whether the first prompt is an agent's,
@@ -318,33 +318,33 @@ class Head(NamedTuple):
         return self.kind == "subagent" or (not self.kind and self.rendered)
 
 
-def read_ends(source: Source) -> Ends:
+def read_ends(source: Source) -> FileEnds:
     """Read the two ends of a source. Raises `AgentsdirError` when it cannot be read."""
     with source.open() as stream:
         return ends_of(stream)
 
 
-def ends_of(stream: BinaryIO) -> Ends:
+def ends_of(stream: BinaryIO) -> FileEnds:
     """Read the two ends of an open file."""
     head = stream.read(END)
     size = stream.seek(0, 2)
     if size <= END:
-        return Ends(head, head, size)
-    if size <= _MOST and _CONTEXT in head and not _is_talk(Ends(head, b"", size)):
+        return FileEnds(head, head, size)
+    if size <= _MOST and _CONTEXT in head and not _is_talk(FileEnds(head, b"", size)):
         stream.seek(0)
         head = stream.read()
-        return Ends(head, head, size)
+        return FileEnds(head, head, size)
     stream.seek(size - END)
-    return Ends(head, stream.read(), size)
+    return FileEnds(head, stream.read(), size)
 
 
-def look_at(ends: Ends) -> Head:
+def peek(ends: FileEnds) -> FileHead:
     """Return what the ends of a file say. Never raises for what the bytes hold."""
     family = family_of(ends.head)
     if family not in (LOG, DOCUMENT):
-        return Head(family, "", "", rendered=False, talks=False)
+        return FileHead(family, "", "", rendered=False, talks=False)
     said = next((message for message in messages(ends, family) if _speaks(message)), None)
-    return Head(
+    return FileHead(
         family,
         id_of(ends.head[:BEGINNING]),
         _kind_of(ends, family),
@@ -354,11 +354,11 @@ def look_at(ends: Ends) -> Head:
     )
 
 
-def _is_talk(ends: Ends) -> bool:
+def _is_talk(ends: FileEnds) -> bool:
     return any(_speaks(message) for message in messages(ends, LOG))
 
 
-def _kind_of(ends: Ends, family: str) -> str:
+def _kind_of(ends: FileEnds, family: str) -> str:
     """Return the kind: a log says it in its first row, a document behind all messages."""
     if family == LOG:
         kind = _own(ends.head.partition(b"\n")[0], b"kind")
@@ -395,7 +395,7 @@ def id_of(beginning: bytes) -> str:
     return _own(beginning if line.strip() == b"{" else line, b"sessionId")
 
 
-def messages(ends: Ends, family: str) -> Iterator[dict[str, Any]]:
+def messages(ends: FileEnds, family: str) -> Iterator[dict[str, Any]]:
     """Yield the messages that stand whole in the head, and of a log in the tail, in order."""
     if family == DOCUMENT:
         yield from _elements(ends.head)
@@ -411,7 +411,7 @@ def messages(ends: Ends, family: str) -> Iterator[dict[str, Any]]:
                 yield message
 
 
-def rows(ends: Ends, word: bytes = b"") -> Iterator[dict[str, Any]]:
+def rows(ends: FileEnds, word: bytes = b"") -> Iterator[dict[str, Any]]:
     """Yield the rows that stand whole in the ends of a log, and hold a word, in order."""
     for data in (ends.head,) if ends.is_whole else (ends.head, ends.tail):
         if word in data:
@@ -420,12 +420,12 @@ def rows(ends: Ends, word: bytes = b"") -> Iterator[dict[str, Any]]:
                     yield row
 
 
-def started(ends: Ends) -> str:
+def started(ends: FileEnds) -> str:
     """Return when a session began, as its header says; empty where it does not."""
     return _own(ends.head[:BEGINNING], b"startTime")
 
 
-def workspace_of(ends: Ends, family: str) -> str:
+def workspace_of(ends: FileEnds, family: str) -> str:
     """Return the first folder that the client told the model it works in; empty for none.
 
     Only newer clients tell, and a subagent's header.
@@ -442,7 +442,7 @@ def workspace_of(ends: Ends, family: str) -> str:
     return ""
 
 
-def summary_of(ends: Ends, family: str) -> str:
+def summary_of(ends: FileEnds, family: str) -> str:
     """Return the title that the client gave a session last; empty for none."""
     found = ""
     if family == LOG:
@@ -470,7 +470,7 @@ def prompt_of(message: dict[str, Any]) -> str:
     return ""
 
 
-def cut_prompt(ends: Ends, family: str) -> str:
+def cut_prompt(ends: FileEnds, family: str) -> str:
     """Return the beginning of a prompt that is longer than the head; empty for none."""
     if ends.is_whole:
         return ""
@@ -592,7 +592,7 @@ _LAST_RESORTS = (PROMPTS, CHECKPOINT)
 
 class _Candidate(NamedTuple):
     source: Source
-    head: Head
+    head: FileHead
     size: int
 
     @property
@@ -611,7 +611,7 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
 
     What only a prompt log or a saved chat has of a session comes behind all others.
     """
-    every = [_look_at(one) for one in sources if OUTPUTS not in PurePath(one.name).parts]
+    every = [_peek(one) for one in sources if OUTPUTS not in PurePath(one.name).parts]
     files = [one for one in every if one.head.family not in _LAST_RESORTS]
     mains: dict[tuple[PurePath, str], list[_Candidate]] = {}
     for file in files:
@@ -657,9 +657,9 @@ def _with_last_resorts(sessions: list[SessionFiles], files: list[_Candidate]) ->
     return [first._replace(remarks=first.remarks + passed), *rest]
 
 
-def _look_at(source: Source) -> _Candidate:
+def _peek(source: Source) -> _Candidate:
     ends = read_ends(source)
-    return _Candidate(source, look_at(ends), ends.size)
+    return _Candidate(source, peek(ends), ends.size)
 
 
 def _owner(

@@ -16,7 +16,7 @@ from agentsdir.adapters.gemini.discover import (
     family_of,
     group,
     id_of,
-    look_at,
+    peek,
     read_ends,
 )
 from agentsdir.adapters.gemini.documents import document_rows
@@ -43,7 +43,7 @@ from agentsdir.formats.tail import Look, Tail
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agentsdir.adapters.gemini.discover import Ends
+    from agentsdir.adapters.gemini.discover import FileEnds
     from agentsdir.adapters.gemini.fold import Index, Sign
     from agentsdir.adapters.gemini.shapes import ChatMessage
     from agentsdir.formats.blocks import Block, StreamEvent, Usage
@@ -430,7 +430,7 @@ def is_child(main: Path, path: Path) -> bool:
 def _is_own(main: Path, session_id: str, path: Path, *, complete: bool) -> bool | None:
     """Tell whether a file is a child of `main`; None while it does not say."""
     ends = read_ends(Source(str(path), path=path))
-    head = look_at(ends)
+    head = peek(ends)
     if head.family == LOG and b"\n" not in ends.head and not complete:
         return None
     if head.may_be_child and session_id in (head.session_id, path.parent.name):
@@ -439,7 +439,7 @@ def _is_own(main: Path, session_id: str, path: Path, *, complete: bool) -> bool 
     return False if _says_all(head.family, ends) else None
 
 
-def _says_all(family: str | None, ends: Ends) -> bool:
+def _says_all(family: str | None, ends: FileEnds) -> bool:
     """Tell whether a file says what kind it is: a log in its first line, a document in its last."""
     if family == DOCUMENT:
         return ends.tail.rstrip().endswith(b"}")

@@ -16,8 +16,8 @@ from agentsdir.adapters.gemini.discover import (
     DOCUMENT,
     LOG,
     family_of,
-    look_at,
     messages,
+    peek,
     read_ends,
     started,
     workspace_of,
@@ -45,7 +45,7 @@ from agentsdir.formats.source import Pieces, Source
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from agentsdir.adapters.gemini.discover import Ends
+    from agentsdir.adapters.gemini.discover import FileEnds
     from agentsdir.adapters.gemini.store import Own
     from agentsdir.adapters.protocol import Profile, SessionSpec
     from agentsdir.formats.findings import Finding
@@ -409,7 +409,7 @@ def adoptable(main: Path) -> Adoptable:
     says what no client takes for an id; `OSError` and `AgentsdirError` when it cannot be read.
     """
     # Prompt logs and forks have ids of sessions, too, but nothing that the client goes on with.
-    native_id = look_at(read_ends(Source(str(main), path=main))).session_id
+    native_id = peek(read_ends(Source(str(main), path=main))).session_id
     if not store.ID.fullmatch(native_id):
         raise Invalid(
             f"{main} does not say which session it is: {native_id!r} is no id",
@@ -444,7 +444,7 @@ def _log_of(main: Path, native_id: str) -> Path:
     return main
 
 
-def _files(main: Path, native_id: str, project: str, ends: Ends) -> Iterator[NativeFile]:
+def _files(main: Path, native_id: str, project: str, ends: FileEnds) -> Iterator[NativeFile]:
     """Yield the session's files, the transcript under a name that a client gives such files."""
     for file in native_files(main, native_id, project):
         if file.role == "main" and not is_chat_name(main.name):
@@ -455,7 +455,7 @@ def _files(main: Path, native_id: str, project: str, ends: Ends) -> Iterator[Nat
             yield file
 
 
-def _model(ends: Ends, family: str) -> str:
+def _model(ends: FileEnds, family: str) -> str:
     """Return the model that answered last, as the ends of the file say; empty where they do not."""
     told = [text_of(message.get("model")) for message in messages(ends, family)]
     told += [found.decode(errors="replace") for found in _MODEL.findall(ends.tail)]

@@ -14,8 +14,8 @@ from agentsdir.adapters.gemini.discover import (
     ends_of,
     group,
     id_of,
-    look_at,
     messages,
+    peek,
     prompt_of,
     read_ends,
     started,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from agentsdir.adapters.gemini.discover import Ends, Head
+    from agentsdir.adapters.gemini.discover import FileEnds, FileHead
     from agentsdir.adapters.protocol import Refuse, SessionFiles
 
 
@@ -45,7 +45,7 @@ class ListEntry(NamedTuple):
     """A session's file. `modified` is in nanoseconds since 1970, `size` in bytes."""
 
     file: Path
-    head: Head
+    head: FileHead
     title: str
     created: str | None
     modified: int
@@ -73,7 +73,7 @@ def read_list_entry(path: Path, wanted: Callable[[str], bool] | None = None) -> 
             ends = ends_of(stream)
     finally:
         os.close(descriptor)
-    head = look_at(ends)
+    head = peek(ends)
     family = head.family
     if family is None:
         return None
@@ -84,7 +84,7 @@ def read_list_entry(path: Path, wanted: Callable[[str], bool] | None = None) -> 
     return ListEntry(path, head, title, created, status.st_mtime_ns, ends.size)
 
 
-def _title(ends: Ends, family: str) -> str:
+def _title(ends: FileEnds, family: str) -> str:
     """Return the client's own title, failing that what a person typed first, or a command."""
     title = summary_of(ends, family)
     command = ""
@@ -441,7 +441,7 @@ def _own(path: str, source: Source, native_id: str) -> Own | None:
         if inner[:2] == (CHATS, safe_part(native_id)) and _CHILD.fullmatch(name):
             return Own(project, inner, "subagent", source)
     elif inner[0] == CHATS and len(inner) == _DEEP - 1 and _CHAT.fullmatch(name):
-        head = look_at(read_ends(source))
+        head = peek(read_ends(source))
         if head.session_id == native_id:
             role = "subagent" if head.kind == "subagent" else "main"
             return Own(project, inner, role, source, head.talks)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from gemini_reading import FIXTURES, Reading
 
-from agentsdir.adapters.gemini.discover import look_at, read_ends
+from agentsdir.adapters.gemini.discover import peek, read_ends
 from agentsdir.adapters.gemini.store import read_list_entry
 from agentsdir.formats.source import Source
 
@@ -78,7 +78,7 @@ def test_no_shape_of_a_row_raises_or_goes_uncounted(path: Path, tmp_path: Path) 
     for made in _made(rows):
         spoiled = write(made)
         source = Source("session-made.jsonl", data=spoiled)
-        head = look_at(read_ends(source))
+        head = peek(read_ends(source))
         file.write_bytes(spoiled)
         listed = read_list_entry(file)
         assert (listed is None) == (head.family is None)

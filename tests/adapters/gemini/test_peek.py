@@ -31,7 +31,7 @@ BYTES = st.one_of(
 def test_no_bytes_are_too_odd_to_be_looked_at(data: bytes, family: str) -> None:
     """Each answer is a text, or none."""
     ends = discover.ends_of(io.BytesIO(data))
-    said = discover.look_at(ends)
+    said = discover.peek(ends)
     texts = (
         said.session_id,
         said.kind,
@@ -49,14 +49,12 @@ def test_a_long_context_is_no_talk(length: int) -> None:
     """However much the client told the model of the workspace, a stub says nothing."""
     said = log(header(), context("/w" * (length // 2)))
     stub, talk = (discover.ends_of(io.BytesIO(data)) for data in (said, said + log(prompt("hi"))))
-    assert [discover.look_at(one).talks for one in (stub, talk)] == [False, True]
+    assert [discover.peek(one).talks for one in (stub, talk)] == [False, True]
 
 
 @pytest.mark.parametrize("make", [bytes, lambda data: data + b" " * 3 * discover.END])
 @pytest.mark.parametrize("data", [TALK, DOCUMENTED])
 def test_a_file_of_any_size_says_the_same(data: bytes, make: Callable[[bytes], bytes]) -> None:
     """What is between its ends is not read."""
-    short, long = (
-        discover.look_at(discover.ends_of(io.BytesIO(one))) for one in (data, make(data))
-    )
+    short, long = (discover.peek(discover.ends_of(io.BytesIO(one))) for one in (data, make(data)))
     assert long == short
