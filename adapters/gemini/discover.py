@@ -549,12 +549,12 @@ def shared_ids(files: Iterable[tuple[str, str]]) -> dict[str, tuple[Finding]]:
         files: names of main files in order, each with its session id; of an empty id, nothing is
             said.
     """
-    bearers: dict[str, list[PurePath]] = {}
+    by_id: dict[str, list[PurePath]] = {}
     for name, session_id in files:
-        bearers.setdefault(session_id, []).append(PurePath(name))
+        by_id.setdefault(session_id, []).append(PurePath(name))
     return {
         str(one): (Finding("shared-id", str(one), _message(one, others)),)
-        for session_id, paths in bearers.items()
+        for session_id, paths in by_id.items()
         if session_id and len(paths) > 1
         for one in paths
         if (others := [other for other in paths if other != one])
@@ -587,7 +587,7 @@ def _some(names: Iterable[str]) -> str:
 # A session is a file, not a session id: stubs, `.json` and `.jsonl` twins and imports share ids,
 # and each is a session of its own. Only subagents join the file that called them.
 
-_LAST_RESORTS = (PROMPTS, CHECKPOINT)
+_FALLBACK_FAMILIES = (PROMPTS, CHECKPOINT)
 
 
 class _Candidate(NamedTuple):
@@ -612,7 +612,7 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
     What only a prompt log or a saved chat has of a session comes behind all others.
     """
     every = [_peek(one) for one in sources if OUTPUTS not in PurePath(one.name).parts]
-    files = [one for one in every if one.head.family not in _LAST_RESORTS]
+    files = [one for one in every if one.head.family not in _FALLBACK_FAMILIES]
     mains: dict[tuple[PurePath, str], list[_Candidate]] = {}
     for file in files:
         if file.head.kind != "subagent":
@@ -636,23 +636,25 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
         for file in files
         if id(file) not in taken
     ]
-    return _with_last_resorts(sessions, every) if len(files) < len(every) else sessions
+    return _with_fallback_sources(sessions, every) if len(files) < len(every) else sessions
 
 
-def _with_last_resorts(sessions: list[SessionFiles], files: list[_Candidate]) -> list[SessionFiles]:
+def _with_fallback_sources(
+    sessions: list[SessionFiles], files: list[_Candidate]
+) -> list[SessionFiles]:
     # Few folders have any: who has none need not pay for this.
 
     known: dict[PurePath, set[str]] = {}
     mains: dict[PurePath, list[Source]] = {}
-    bearers: dict[str, list[Source]] = {}
+    by_id: dict[str, list[Source]] = {}
     for file in files:
         if file.is_main and file.head.talks:
             project = project_of(file.source.name)
             known.setdefault(project, set()).add(file.head.session_id)
             mains.setdefault(project, []).append(file.source)
-            bearers.setdefault(file.head.session_id, []).append(file.source)
-    last = [(one.source, one.head.family) for one in files if one.head.family in _LAST_RESORTS]
-    chosen, passed = needed(last, known, mains, bearers)
+            by_id.setdefault(file.head.session_id, []).append(file.source)
+    last = [(one.source, one.head.family) for one in files if one.head.family in _FALLBACK_FAMILIES]
+    chosen, passed = fallback_sources(last, known, mains, by_id)
     first, *rest = sessions + chosen
     return [first._replace(remarks=first.remarks + passed), *rest]
 
@@ -698,11 +700,11 @@ def project_of(name: str) -> PurePath:
     return path.parent
 
 
-def needed(
+def fallback_sources(
     files: Iterable[tuple[Source, str | None]],
     known: Mapping[PurePath, Set[str]],
     mains: Mapping[PurePath, Sequence[Source]],
-    bearers: Mapping[str, Sequence[Source]],
+    by_id: Mapping[str, Sequence[Source]],
 ) -> tuple[list[SessionFiles], tuple[Finding, ...]]:
     """Choose among prompt logs and saved chats, in the order given; each is one session.
 
@@ -758,7 +760,7 @@ def needed(
         rest = [one for one in every if str(one["sessionId"]) not in own]
         near = list(mains.get(project, ()))
         for session in {str(one["sessionId"]) for one in rest}:
-            near += bearers.get(session, ())
+            near += by_id.get(session, ())
         entries = {content_id(one) for one in rest}
         elsewhere = frozenset(entries & written)
         if rest:
@@ -768,7 +770,7 @@ def needed(
         written |= entries
         left: frozenset[str] = frozenset()
         if rest or any(one["message"].strip() == _REWIND for one in every):
-            here, left = _in_sessions(every, bearers, mains.get(project, ()))
+            here, left = _in_sessions(every, by_id, mains.get(project, ()))
             elsewhere |= here
         told[source.name], rewound[source.name] = elsewhere | own, left
         if elsewhere >= entries and not left:
@@ -872,7 +874,7 @@ def _spoken(prompts: list[dict[str, Any]], mains: Iterable[Source]) -> frozenset
 
 def _in_sessions(
     prompts: list[dict[str, Any]],
-    bearers: Mapping[str, Sequence[Source]],
+    by_id: Mapping[str, Sequence[Source]],
     mains: Sequence[Source],
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the entries that stand in their sessions' files, and those that a rewind took out.
@@ -888,7 +890,7 @@ def _in_sessions(
     here: set[str] = set()
     left: set[str] = set()
     for session, entries in by_session.items():
-        files = [one for one in bearers.get(session, ()) if one in mains]
+        files = [one for one in by_id.get(session, ()) if one in mains]
         if not files:
             continue
         written = _written(entries, files)

@@ -113,7 +113,7 @@ def _one_line(title: str) -> str:
 
 SUFFIXES = (".jsonl", ".json")
 PREFIX = "session-"
-_LAST_RESORT = re.compile(r"logs\.json|checkpoint-.*\.json", re.DOTALL)
+_FALLBACK_NAME = re.compile(r"logs\.json|checkpoint-.*\.json", re.DOTALL)
 ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 # What stands in a root that a client has used, in any generation.
 _ROOT_MARKS = (
@@ -170,7 +170,7 @@ def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
         project = folder.parent
         if project == storage or storage in project.parents:
             for name in names_in(project, refuse):
-                if _LAST_RESORT.fullmatch(name) and _is_filled(project / name):
+                if _FALLBACK_NAME.fullmatch(name) and _is_filled(project / name):
                     yield project / name
             yield from _transcripts_in(project / "checkpoints", refuse)
 
