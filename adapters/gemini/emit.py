@@ -547,9 +547,9 @@ class MessageWriter:
 
     def _user(self, message: ChatMessage) -> None:
         live = message.text
-        for sign, (_, place) in message.texts.items():
+        for signature, (_, place) in message.texts.items():
             value = self._row_cache.message(place)
-            variant = "" if sign == live else "~" + content_id(content_of(value))[1:9]
+            variant = "" if signature == live else "~" + content_id(content_of(value))[1:9]
             for draft in prompt_drafts(value, continues=message.continues):
                 self._draft(message, draft, place, variant)
         for bare, (place, at) in (message.orphans or {}).items() if self._settled else ():
@@ -590,9 +590,9 @@ class MessageWriter:
 
     def _notice(self, message: ChatMessage) -> None:
         live = message.text
-        for sign, (_, place) in message.texts.items():
+        for signature, (_, place) in message.texts.items():
             value = self._row_cache.message(place)
-            variant = "" if sign == live else "~" + content_id(content_of(value))[1:9]
+            variant = "" if signature == live else "~" + content_id(content_of(value))[1:9]
             text = plain_text(content_of(value))
             rest = [part for part in parts_of(content_of(value)) if part_kind(part) != "text"]
             fields: dict[str, Any] = {
@@ -630,8 +630,10 @@ class MessageWriter:
                 fields["model"] = message.model
             fields["messageId"] = message.id
             self._add("assistant_text", f"{message.id}:x", place, message.timestamp, fields)
-        for sign, (_, place) in message.texts.items() if len(message.texts) > 1 else ():
-            text = "" if sign == live else plain_text(content_of(self._row_cache.message(place)))
+        for signature, (_, place) in message.texts.items() if len(message.texts) > 1 else ():
+            text = (
+                "" if signature == live else plain_text(content_of(self._row_cache.message(place)))
+            )
             # A text that merely grew is no other text.
             if text and not whole.startswith(text.strip()):
                 self._add(

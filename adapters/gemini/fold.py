@@ -286,8 +286,8 @@ class Index:
                 message.id, sent if shown is None else plain_text(shown), sent
             )
         if said or shown is not None:
-            sign = hash(tuple(said))
-            if message.add_text(sign, length, place):
+            signature = hash(tuple(said))
+            if message.add_text(signature, length, place):
                 self.touch(message.id)
 
     def _see_answer(
@@ -387,13 +387,13 @@ class Index:
     ) -> None:
         text = thought_text(subject, description)
         if text:
-            sign = hash(text)
-            known = message.thoughts.get(sign)
+            signature = hash(text)
+            known = message.thoughts.get(signature)
             # The list has the thought's own time; a text part that restates it has not.
             if known is None or (known[1] == "content" and field == "thoughts"):
                 if message.thoughts is NONE:
                     message.thoughts = {}
-                message.thoughts[sign] = (place, field, at)
+                message.thoughts[signature] = (place, field, at)
                 self.touch(message.id)
 
     def _see_call(
@@ -630,7 +630,7 @@ def _given(calls: Any) -> list[Any]:
 # id, with turns of one role joined. Nothing in such a row names the message: its parts tell it.
 
 # The role of a message, and the hash of its texts as `ChatMessage.texts` has it.
-Sign: TypeAlias = "tuple[str, int]"
+Signature: TypeAlias = "tuple[str, int]"
 
 
 def said_in(parts: list[Part]) -> list[Any]:
@@ -647,7 +647,7 @@ def said_in(parts: list[Part]) -> list[Any]:
     return said
 
 
-def sign_of(value: Any) -> Sign | None:
+def signature_of(value: Any) -> Signature | None:
     """Return the sign of a message; None for one without text."""
     if not isinstance(value, dict):
         return None
@@ -659,43 +659,43 @@ def sign_of(value: Any) -> Sign | None:
     return (role, hash(text)) if text else None
 
 
-def by_text(messages: Iterable[ChatMessage]) -> dict[Sign, list[ChatMessage]]:
+def by_text(messages: Iterable[ChatMessage]) -> dict[Signature, list[ChatMessage]]:
     """Return messages by what they say, the last first: `pop` takes the earliest."""
-    found: dict[Sign, list[ChatMessage]] = {}
+    found: dict[Signature, list[ChatMessage]] = {}
     for message in messages:
-        for sign in message.texts:
-            found.setdefault((message.role, sign), []).append(message)
+        for signature in message.texts:
+            found.setdefault((message.role, signature), []).append(message)
     for same in found.values():
         same.reverse()
     return found
 
 
-def splits(said: list[Any], is_there: Callable[[Sign], bool]) -> list[Sign] | None:
+def splits(said: list[Any], is_there: Callable[[Signature], bool]) -> list[Signature] | None:
     """Split what a user turn says into turns that are there, the longest first; None if it fails.
 
     Args:
         said: what the turn says (`said_in`).
         is_there: tells whether there is a turn with this sign.
     """
-    signs: list[Sign] = []
+    signatures: list[Signature] = []
     at = 0
     while at < len(said):
         for end in range(len(said), at, -1):
-            sign = "user", hash(tuple(said[at:end]))
-            if is_there(sign):
-                signs.append(sign)
+            signature = "user", hash(tuple(said[at:end]))
+            if is_there(signature):
+                signatures.append(signature)
                 at = end
                 break
         else:
             return None
-    return signs
+    return signatures
 
 
-def only_restates(value: dict[str, Any], signs: set[Sign]) -> bool:
+def only_restates(value: dict[str, Any], signatures: set[Signature]) -> bool:
     """Tell whether all that a message says has been said in messages with these signs."""
     if role_of(value) != "user":
-        return sign_of(value) in signs
-    return splits(said_in(parts_of(content_of(value))), signs.__contains__) is not None
+        return signature_of(value) in signatures
+    return splits(said_in(parts_of(content_of(value))), signatures.__contains__) is not None
 
 
 class Restated:
@@ -723,21 +723,25 @@ class Restated:
     def by(self, value: dict[str, Any]) -> list[str]:
         """Return the ids of the messages that a row restates, in order; none for a new one."""
         if role_of(value) != "user":
-            sign = sign_of(value)
-            return [self._free[sign].pop().id] if sign is not None and self._has(sign) else []
+            signature = signature_of(value)
+            return (
+                [self._free[signature].pop().id]
+                if signature is not None and self._has(signature)
+                else []
+            )
         parts = parts_of(content_of(value))
-        signs = splits(said_in(parts), self._has)
-        if signs is None:
+        signatures = splits(said_in(parts), self._has)
+        if signatures is None:
             return []
         found = self._answers(parts)
-        for sign in signs:
-            if not self._has(sign):  # one text twice, where it stood once
+        for signature in signatures:
+            if not self._has(signature):  # one text twice, where it stood once
                 return []
-            found.append(self._free[sign].pop().id)
+            found.append(self._free[signature].pop().id)
         return list(dict.fromkeys(found))
 
-    def _has(self, sign: Sign) -> bool:
-        return bool(self._free.get(sign))
+    def _has(self, signature: Signature) -> bool:
+        return bool(self._free.get(signature))
 
     def _answers(self, parts: list[Part]) -> list[str]:
         """Return the turn that gave the results among these parts, if it is known."""
@@ -959,7 +963,7 @@ class Fold:
         for value in messages:
             if isinstance(value, dict) and isinstance(message_id := value.get("id"), str):
                 named.update(self._known_as(message_id))
-        free: dict[Sign, list[ChatMessage]] | None = None
+        free: dict[Signature, list[ChatMessage]] | None = None
         for at, value in enumerate(messages):
             if not isinstance(value, dict):
                 self.index.add_unknown(value, number, at)
@@ -1048,11 +1052,11 @@ def _id_of(value: dict[str, Any]) -> str:
 
 
 def _same_text(
-    value: dict[str, Any], free: dict[Sign, list[ChatMessage]], named: set[str]
+    value: dict[str, Any], free: dict[Signature, list[ChatMessage]], named: set[str]
 ) -> ChatMessage | None:
     """Return the first of the messages with this text that no row names."""
-    sign = sign_of(value)
-    candidates = [] if sign is None else free.get(sign, [])
+    signature = signature_of(value)
+    candidates = [] if signature is None else free.get(signature, [])
     while candidates:
         message = candidates.pop()
         if message.id not in named:
@@ -1060,8 +1064,8 @@ def _same_text(
     return None
 
 
-def _keep_last(free: dict[Sign, list[ChatMessage]], messages: list[Any]) -> None:
+def _keep_last(free: dict[Signature, list[ChatMessage]], messages: list[Any]) -> None:
     """Leave of messages with one text as many as a compaction kept, which are the last."""
-    kept = Counter(sign for one in messages if (sign := sign_of(one)) is not None)
-    for sign, candidates in free.items():
-        del candidates[kept[sign] :]
+    kept = Counter(signature for one in messages if (signature := signature_of(one)) is not None)
+    for signature, candidates in free.items():
+        del candidates[kept[signature] :]

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agentsdir.adapters.gemini.discover import FileEnds
-    from agentsdir.adapters.gemini.fold import Index, Sign
+    from agentsdir.adapters.gemini.fold import Index, Signature
     from agentsdir.adapters.gemini.shapes import ChatMessage
     from agentsdir.formats.blocks import Block, StreamEvent, Usage
     from agentsdir.formats.diff import Key
@@ -148,7 +148,7 @@ class TailedThread(GeminiThread):
         self._visible = False
         # What messages said so far. Those that say it again wait until it is clear whether they
         # are messages of their own, or rows that only write the history anew.
-        self._signs: set[Sign] = set()
+        self._signatures: set[Signature] = set()
         self._waiting: set[str] = set()
         # How many of the messages that were none have been taken back.
         self._taken_back = 0
@@ -194,11 +194,11 @@ class TailedThread(GeminiThread):
         if not message.texts or message.role == "notice":
             return
         is_row = "id" in value  # a list has the history as it is
-        if is_row and message.usage is None and only_restates(value, self._signs):
+        if is_row and message.usage is None and only_restates(value, self._signatures):
             self._waiting.add(message.id)
         else:
             self._waiting.clear()
-        self._signs.update((message.role, sign) for sign in message.texts)
+        self._signatures.update((message.role, signature) for signature in message.texts)
 
     def take_document(self, data: bytes) -> None:
         """Read a whole document."""

@@ -582,25 +582,25 @@ class ChatMessage:
             and (self.tokens is None or self.tokens == other.tokens)
         )
 
-    def add_text(self, sign: int, length: int, place: RowRef) -> bool:
+    def add_text(self, signature: int, length: int, place: RowRef) -> bool:
         """Keep the first place of a text, or a richer one; return whether that is news."""
-        before, self.text = self.text, sign
-        known = self.texts.get(sign)
+        before, self.text = self.text, signature
+        known = self.texts.get(signature)
         if known is not None and known[0] >= length:
-            return before != sign
+            return before != signature
         if self.texts is NONE:
             self.texts = {}
-        self.texts[sign] = (length, place)
+        self.texts[signature] = (length, place)
         return True
 
     def add_extra(self, part: Any, place: RowRef, at: int, field: str = "content") -> bool:
         """Keep the first place of a part that is not read, entry `at` of `field`; return if new."""
         if self.extras is NONE:
             self.extras = {}
-        sign = hash(content_id(part))
-        if sign in self.extras:
+        signature = hash(content_id(part))
+        if signature in self.extras:
             return False
-        self.extras[sign] = (place, field, at)
+        self.extras[signature] = (place, field, at)
         return True
 
 
