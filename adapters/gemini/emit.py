@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import orjson
 
-from agentsdir.adapters.gemini.fold import Later
+from agentsdir.adapters.gemini.fold import NotAvailableYet
 from agentsdir.adapters.gemini.projects import CHATS, OUTPUTS
 from agentsdir.adapters.gemini.shapes import (
     CALL_STATUSES,
@@ -427,7 +427,7 @@ class MessageWriter:
     def write(self, message: ChatMessage) -> list[int]:
         """Add all blocks of a message; return their handles.
 
-        Raises `Later` where the shelf, the children or the outputs are not there yet.
+        Raises `NotAvailableYet` where the shelf, the children or the outputs are not there yet.
         """
         self._blocks.clear()
         self._replaced.clear()
@@ -565,7 +565,7 @@ class MessageWriter:
 
     def _orphan(self, message: ChatMessage, bare: str, place: RowRef, result: list[Any]) -> None:
         if self.children is None:
-            raise Later  # the call may be in a file that is read later
+            raise NotAvailableYet  # the call may be in a file that is read later
         response = dict_of(result[0].get("functionResponse"))
         source = self._row_cache.source(place)
         fields = {
@@ -676,7 +676,7 @@ class MessageWriter:
         key = call_key(bare)
         if call.spawn is not None:
             if self.children is None:
-                raise Later
+                raise NotAvailableYet
             child, took = self.children.get((message.id, bare), (call.spawn.agent_id, None))
             fields: dict[str, Any] = {
                 "subagentId": child,

@@ -67,10 +67,10 @@ if TYPE_CHECKING:
 _SAID = ("text", "thought")
 
 
-class Index:
+class MessageIndex:
     """Everything that the blocks of one transcript are made by, small per row.
 
-    `begun` has the messages that were new, and `touched` the ids of those that say something new
+    `new_messages` has the messages that were new, and `touched` the ids of those that say something new
     (or, False, are merely live or no longer so), since whoever reads them last emptied them.
 
     Args:
@@ -81,7 +81,7 @@ class Index:
         self._file = file
         # Kinds of rows, messages and parts that are not known.
         self.drifts = Drifts()
-        self.begun: list[ChatMessage] = []
+        self.new_messages: list[ChatMessage] = []
         self.touched: dict[str, bool] = {}
         self.line, self.offset, self.length = array("q"), array("q"), array("q")
         self.lossy: dict[int, tuple[str, ...]] = {}
@@ -175,7 +175,7 @@ class Index:
         message.number = self._count
         self._count += 1
         self.messages[message.id] = message
-        self.begun.append(message)
+        self.new_messages.append(message)
         self.touched[message.id] = True
 
     def drop(self, message: ChatMessage) -> None:
@@ -475,7 +475,7 @@ MAX_CACHED_ROWS = 8
 MAX_CACHED_BYTES = 32 * 1024 * 1024
 
 
-class Later(Exception):
+class NotAvailableYet(Exception):
     """What a block needs is not at hand while the transcript is being read."""
 
 
@@ -488,7 +488,7 @@ class RowCache:
         index: where each row stands.
     """
 
-    def __init__(self, stream: BinaryIO | None, file: str, index: Index) -> None:
+    def __init__(self, stream: BinaryIO | None, file: str, index: MessageIndex) -> None:
         self._stream = stream
         self._file = file
         self._index = index
@@ -514,12 +514,12 @@ class RowCache:
     def row(self, number: int) -> Any:
         """Return the value of a row; None if the file was changed under our hands.
 
-        Raises `Later` for one that is not at hand before it can be read again.
+        Raises `NotAvailableYet` for one that is not at hand before it can be read again.
         """
         if number in self._kept:
             return self._kept[number]
         if self._stream is None:
-            raise Later
+            raise NotAvailableYet
         self._stream.seek(self._index.offset[number])
         data = self._stream.read(self._index.length[number])
         try:
@@ -698,7 +698,7 @@ def only_restates(value: dict[str, Any], signatures: set[Signature]) -> bool:
     return splits(said_in(parts_of(content_of(value))), signatures.__contains__) is not None
 
 
-class Restated:
+class Restatements:
     """The messages that a history written anew may restate, each once.
 
     Args:
@@ -706,7 +706,7 @@ class Restated:
         messages: those before it, what was live first.
     """
 
-    def __init__(self, index: Index, messages: list[ChatMessage]) -> None:
+    def __init__(self, index: MessageIndex, messages: list[ChatMessage]) -> None:
         self._calls = index.calls
         self._free = by_text(messages)
         # The turn of results behind each message that calls.
@@ -793,7 +793,7 @@ class Fold:
     """
 
     def __init__(self, file: str = "", *, hidden: bool = False) -> None:
-        self.index = Index(file)
+        self.index = MessageIndex(file)
         self.amending: Counter[str] = Counter()
         self._keeps = hidden
         self.header: dict[str, Any] = {}
@@ -899,7 +899,7 @@ class Fold:
         self.take_header(patch, number)
         messages = patch.get("messages")
         if isinstance(messages, list):
-            self._take_burst(messages)
+            self._take_restated_rows(messages)
             before, self.live = self.live, {}
             compacts = any(self._is_new_snapshot(value) for value in messages)
             self._insert_all(messages, number, before, compacts=compacts)
@@ -910,7 +910,7 @@ class Fold:
             self.index.move(message_id for message_id in before if message_id not in self.live)
             self.index.move(message_id for message_id in self.live if message_id not in before)
 
-    def _take_burst(self, messages: list[Any]) -> None:
+    def _take_restated_rows(self, messages: list[Any]) -> None:
         """Put rows that only wrote the history anew back to the messages that they restate.
 
         A declined tool, ``/chat resume`` and ``/restore`` append each message that is kept under a
@@ -931,15 +931,15 @@ class Fold:
         if len(last) == len(self.live) or not fresh or not fresh.keys() <= set(last):
             return
         index = self.index
-        burst = [index.messages[message_id] for message_id in fresh]
-        if any(message.usage is not None for message in burst):
+        restating = [index.messages[message_id] for message_id in fresh]
+        if any(message.usage is not None for message in restating):
             return
-        for message in burst:
+        for message in restating:
             del self.live[message.id]
         left = (one for one in index.messages if one not in self.live and one not in fresh)
         known_before = [index.messages[one] for one in (*self.live, *left)]
-        restated = Restated(index, known_before)
-        for message in burst:
+        restated = Restatements(index, known_before)
+        for message in restating:
             known_as = restated.by(fresh[message.id])
             if not known_as:
                 self.live[message.id] = None

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agentsdir.adapters.gemini.discover import FileEnds
-    from agentsdir.adapters.gemini.fold import Index, Signature
+    from agentsdir.adapters.gemini.fold import MessageIndex, Signature
     from agentsdir.adapters.gemini.shapes import ChatMessage
     from agentsdir.formats.blocks import Block, StreamEvent, Usage
     from agentsdir.formats.diff import Key
@@ -103,7 +103,9 @@ class _Gathering(LiveSink):
 class _RecentRowCache(RowCache):
     """A shelf on which the rows that came last still lie decoded."""
 
-    def __init__(self, rows: BinaryIO, file: str, index: Index, fresh: dict[int, Any]) -> None:
+    def __init__(
+        self, rows: BinaryIO, file: str, index: MessageIndex, fresh: dict[int, Any]
+    ) -> None:
         super().__init__(rows, file, index)
         self._fresh = fresh
 
@@ -179,12 +181,12 @@ class TailedThread(GeminiThread):
             self._feed.pass_over(line)
             return
         session = self.fold.session_id
-        begun = self.fold.index.begun
+        new_messages = self.fold.index.new_messages
         for row in self._feed.rows(line):
-            count = len(begun)
+            count = len(new_messages)
             self.fold.take(row)
             self._fresh[len(self.fold.index) - 1] = row.value
-            for message in begun[count:]:
+            for message in new_messages[count:]:
                 self._look_for_restatement(message, row.value)
         if session != self.fold.session_id:
             self._touched.update(dict.fromkeys(self.fold.index.messages, True))
@@ -269,13 +271,13 @@ class TailedThread(GeminiThread):
                     yield from told.restate(block)
         self._taken_back = len(index.dropped)
         self._visible = self._visible or writer.visible
-        index.begun.clear()
+        index.new_messages.clear()
         self._fresh.clear()
         yield from self.tell_bounds(end=True)
 
     def hold_back(self) -> None:
         """Tell nothing: another file does, of which this is a copy."""
-        self.fold.index.begun.clear()
+        self.fold.index.new_messages.clear()
         self._fresh.clear()
 
     def tell_anew(self) -> None:
@@ -487,8 +489,8 @@ class _GeminiTail:
             self.head = self.tail.head(HEAD)
             self.family = family_of(self.head)
         # What kind of a log it is stands in its first line.
-        begun = self.family != LOG or b"\n" in self.head or len(self.head) == HEAD
-        return self.family is not None and begun
+        new_messages = self.family != LOG or b"\n" in self.head or len(self.head) == HEAD
+        return self.family is not None and new_messages
 
     def is_child(self, data: bytes) -> bool:
         """Tell whether the file is a subagent's, which can be followed by itself, too."""

@@ -18,7 +18,7 @@ from agentsdir.adapters.gemini.discover import (
 )
 from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import MessageWriter, Outputs, in_order
-from agentsdir.adapters.gemini.fold import Fold, Later, RowCache, RowDecoder
+from agentsdir.adapters.gemini.fold import Fold, NotAvailableYet, RowCache, RowDecoder
 from agentsdir.adapters.gemini.shapes import doubtful, moment_of, text_of, total_usage
 from agentsdir.formats import times
 from agentsdir.formats.blocks import MAIN, make_block, usage
@@ -315,8 +315,8 @@ class _OutputsLater(Outputs):
     """Before the end, no file beside the transcript is looked for."""
 
     def whole(self, output: str, source: blocks.BlockSource) -> None:
-        """Raise `Later` for an output that may stand in a file of its own."""
-        raise Later
+        """Raise `NotAvailableYet` for an output that may stand in a file of its own."""
+        raise NotAvailableYet
 
 
 class ParsedThread(GeminiThread):
@@ -358,17 +358,17 @@ class ParsedThread(GeminiThread):
                     stream, self.file, sink.tally, sink.finding, loads=loads, unread="metadata"
                 )
                 take = self.fold.take
-            begun, row_cache, held = self.fold.index.begun, self._row_cache, 0
+            new_messages, row_cache, held = self.fold.index.new_messages, self._row_cache, 0
             for row in rows:
                 take(row)
                 row_cache.hold(row.value)
                 held += row.length
-                if len(begun) > TOGETHER or held > HELD:
-                    self._settle(len(begun) - 1)
+                if len(new_messages) > TOGETHER or held > HELD:
+                    self._settle(len(new_messages) - 1)
                     row_cache.release()
                     held = row.length
         self.fold.index.settle_orphans()
-        self._settle(len(self.fold.index.begun))
+        self._settle(len(self.fold.index.new_messages))
         self._handles.append(len(sink))
         self._marks.append(len(self._writer.marks))
         self.conversation = self.own_id()
@@ -387,15 +387,15 @@ class ParsedThread(GeminiThread):
         if not written:
             writer.conversation = self.own_id()
             self._said = self.fold.session_id, writer.conversation
-        for message in index.begun[:count]:
+        for message in index.new_messages[:count]:
             handles.append(len(sink))
             marks.append(len(writer.marks))
             if message.texts or message.role != "user" or message.orphans or message.extras:
                 try:
                     writer.write(message)
-                except Later:
+                except NotAvailableYet:
                     stale.add(message.id)
-        del index.begun[:count]
+        del index.new_messages[:count]
 
     def write(
         self, sink: ParseSink, children: Mapping[tuple[str, str], tuple[str, int | None]]
