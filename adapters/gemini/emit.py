@@ -77,14 +77,14 @@ _LONGEST_OUTPUT = 64 * 1024 * 1024
 _PIECE = 1024 * 1024
 
 
-class Whole(NamedTuple):
+class FullOutput(NamedTuple):
     """The file of one output: its fields in a block, and the output itself if it was masked."""
 
     overflow: dict[str, Any]
     output: Any = None
 
 
-class _Elsewhere(Exception):
+class _NotOwnFile(Exception):
     """The file that a text names is not one of the session's."""
 
 
@@ -93,7 +93,7 @@ def is_cut(output: Any) -> TypeGuard[str]:
     return isinstance(output, str) and output.startswith((MASKED, *_CUT))
 
 
-class Outputs:
+class OutputFiles:
     """The files in which one transcript's outputs stand whole.
 
     Args:
@@ -115,7 +115,7 @@ class Outputs:
                     break
                 self._sessions.add(_folder_of(above.name))
 
-    def whole(self, output: str, source: BlockSource) -> Whole | None:
+    def whole(self, output: str, source: BlockSource) -> FullOutput | None:
         """Return the file of an output that is cut or masked; None where it names none.
 
         Where the file is not the session's own, or cannot be read, that is remarked on.
@@ -125,7 +125,7 @@ class Outputs:
             return None
         try:
             kept, digest, size = self._read(inner := self._inner(found[1]))
-        except (OSError, _Elsewhere) as error:
+        except (OSError, _NotOwnFile) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             message = f"the whole of an output is not read from {found[1]!r:.300}: {why}"
             self._report(
@@ -141,14 +141,14 @@ class Outputs:
             return None
         overflow = {"file": inner.as_posix(), "length": size, "sha256": digest}
         if not output.startswith(MASKED) or kept is None:
-            return Whole(overflow)
+            return FullOutput(overflow)
         text = kept.decode(errors="replace")
-        return Whole(overflow, _masked_output(text) if _RESPONSE in found[0] else text)
+        return FullOutput(overflow, _masked_output(text) if _RESPONSE in found[0] else text)
 
     def _read(self, inner: PurePosixPath) -> tuple[bytes | None, str, int]:
         """Return a file's bytes (None of a very long one), their SHA-256, and how many they are."""
         if self._project is None:
-            raise _Elsewhere("the transcript stands in no project's folder of the client's")
+            raise _NotOwnFile("the transcript stands in no project's folder of the client's")
         digest, size, pieces = sha256(), 0, []
         with os.fdopen(_open(self._project, inner), "rb") as stream:
             while piece := stream.read(_PIECE):
@@ -159,22 +159,22 @@ class Outputs:
         return b"".join(pieces) if size <= _LONGEST_OUTPUT else None, digest.hexdigest(), size
 
     def _inner(self, said: str) -> PurePosixPath:
-        """Return the file's place in the project's folder. Raises `_Elsewhere`."""
+        """Return the file's place in the project's folder. Raises `_NotOwnFile`."""
         parts = said.replace("\\", "/").split("/")
         if ".." in parts:
-            raise _Elsewhere("it leads out of a folder")
+            raise _NotOwnFile("it leads out of a folder")
         name = parts[-1]
         if not name.isprintable() or name.startswith(".") or not name:
-            raise _Elsewhere("the client gives no such name")
+            raise _NotOwnFile("the client gives no such name")
         if parts[-2:-1] == [OUTPUTS]:
             return PurePosixPath(OUTPUTS, name)
         if parts[-3:-2] == [OUTPUTS]:
             if any(parts[-2] == own or parts[-2].startswith(own + "_") for own in self._sessions):
                 return PurePosixPath(OUTPUTS, parts[-2], name)
-            raise _Elsewhere("it is another session's")
+            raise _NotOwnFile("it is another session's")
         if name.endswith(".output"):  # 0.11 put them beside the chats
             return PurePosixPath(name)
-        raise _Elsewhere("it is outside of the session's folders")
+        raise _NotOwnFile("it is outside of the session's folders")
 
 
 def _folder_of(session_id: str) -> str:
@@ -197,7 +197,7 @@ def _open(project: Path, inner: PurePosixPath) -> int:
         os.close(at)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _Elsewhere("it is no plain file")
+        raise _NotOwnFile("it is no plain file")
     return descriptor
 
 
@@ -266,7 +266,7 @@ class CallRecord:
             fields["description"] = record["description"]
         return fields
 
-    def result_fields(self, outputs: Outputs, row_cache: RowCache) -> dict[str, Any]:
+    def result_fields(self, outputs: OutputFiles, row_cache: RowCache) -> dict[str, Any]:
         """Return the fields of a tool_result block."""
         output = result_output(self.result) if self.answer_place else None
         whole = None
@@ -385,7 +385,7 @@ class MessageWriter:
         sink: BlockSink,
         conversation: str,
         children: Mapping[tuple[str, str], tuple[str, int | None]] | None,
-        outputs: Outputs,
+        outputs: OutputFiles,
         *,
         settled: bool = True,
     ) -> None:

@@ -20,7 +20,7 @@ from agentsdir.adapters.gemini.discover import (
     read_ends,
 )
 from agentsdir.adapters.gemini.documents import document_rows
-from agentsdir.adapters.gemini.emit import MessageWriter, Outputs, call_key
+from agentsdir.adapters.gemini.emit import MessageWriter, OutputFiles, call_key
 from agentsdir.adapters.gemini.fold import RowCache, only_restates
 from agentsdir.adapters.gemini.read import (
     GeminiThread,
@@ -226,7 +226,7 @@ class TailedThread(GeminiThread):
                 if one.orphans:
                     index.touch(one.id)
         row_cache = _RecentRowCache(rows, self.file, index, self._fresh)
-        outputs = Outputs(Path(self.file), self.fold.session_id, sink.finding)
+        outputs = OutputFiles(Path(self.file), self.fold.session_id, sink.finding)
         writer = MessageWriter(
             self.fold,
             row_cache,

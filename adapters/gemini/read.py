@@ -17,7 +17,7 @@ from agentsdir.adapters.gemini.discover import (
     family_of,
 )
 from agentsdir.adapters.gemini.documents import document_rows
-from agentsdir.adapters.gemini.emit import MessageWriter, Outputs, in_order
+from agentsdir.adapters.gemini.emit import MessageWriter, OutputFiles, in_order
 from agentsdir.adapters.gemini.fold import Fold, NotAvailableYet, RowCache, RowDecoder
 from agentsdir.adapters.gemini.shapes import doubtful, moment_of, text_of, total_usage
 from agentsdir.formats import times
@@ -304,14 +304,14 @@ def _holds(message: ChatMessage, ended: Any, child: GeminiThread) -> bool:
 # place.
 
 # How many bytes of rows may be kept decoded for a message that grows and grows.
-HELD = 16 * 1024 * 1024
+MAX_HELD_BYTES = 16 * 1024 * 1024
 # How many messages are written at once.
-TOGETHER = 4
+MESSAGES_AT_ONCE = 4
 # In the place of a mark of blocks that were written again.
 _VOID = -(2**62)
 
 
-class _OutputsLater(Outputs):
+class _DeferredOutputFiles(OutputFiles):
     """Before the end, no file beside the transcript is looked for."""
 
     def whole(self, output: str, source: blocks.BlockSource) -> None:
@@ -338,7 +338,7 @@ class ParsedThread(GeminiThread):
             hidden = sink.wants_hidden
             super().__init__(source.name, child=child, is_document=is_document, hidden=hidden)
             self._row_cache = RowCache(None, self.file, self.fold.index)
-            outputs = _OutputsLater(None, "", sink.finding)
+            outputs = _DeferredOutputFiles(None, "", sink.finding)
             self._writer = MessageWriter(self.fold, self._row_cache, sink, "", None, outputs)
             # By message number: the handle and the mark that its blocks begin with.
             self._handles, self._marks = array("q"), array("q")
@@ -363,7 +363,7 @@ class ParsedThread(GeminiThread):
                 take(row)
                 row_cache.hold(row.value)
                 held += row.length
-                if len(new_messages) > TOGETHER or held > HELD:
+                if len(new_messages) > MESSAGES_AT_ONCE or held > MAX_HELD_BYTES:
                     self._settle(len(new_messages) - 1)
                     row_cache.release()
                     held = row.length
@@ -403,7 +403,7 @@ class ParsedThread(GeminiThread):
         """Put all blocks in order, settle all rows, and count all tokens."""
         index, writer = self.fold.index, self._writer
         writer.conversation, writer.children = self.conversation, children
-        writer.outputs = Outputs(self._path, self.fold.session_id, sink.finding)
+        writer.outputs = OutputFiles(self._path, self.fold.session_id, sink.finding)
         if self._said != (self.fold.session_id, self.conversation):
             self._stale = set(index.messages)
         self._stale.update(index.touched)
