@@ -121,7 +121,7 @@ class ClaudeFollower:
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what was written since the last look."""
         looks = {file: file.tail.look() for file in self._files}
-        if looks[self._main] is Look.ABSENT and self._main.tail.find(self._near()):
+        if looks[self._main] is Look.ABSENT and self._main.tail.find(self._folders_to_search()):
             looks[self._main] = self._main.tail.look()
         for file in self._new_children(complete=False):
             self._files.append(file)
@@ -187,7 +187,7 @@ class ClaudeFollower:
             if file.tail.look() is not Look.ABSENT:
                 file.look_at_head()
 
-    def _near(self) -> Iterator[Path]:
+    def _folders_to_search(self) -> Iterator[Path]:
         """Yield the folders in which a main transcript may be found again: its project and others.
 
         People move sessions to another project, and rename the folder of one.

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 # out as it stands then, and only what differs from what was told of it is news.
 
 
-class _Gathering(LiveSink):
+class _BlockCollector(LiveSink):
     """Takes the blocks of a few messages, whole; what they spent is counted at the end.
 
     Args:
@@ -139,7 +139,7 @@ class TailedThread(GeminiThread):
         super().__init__(file, child=child, is_document=is_document, hidden=hidden)
         # (message id, call id) → the child thread's id and how long it ran.
         self.children: dict[tuple[str, str], tuple[str, int | None]] = {}
-        self.sink = _Gathering(hidden=hidden, conversations=conversations)
+        self.sink = _BlockCollector(hidden=hidden, conversations=conversations)
         self._touched = self.fold.index.touched
         # Of copies of a file, one tells their thread; another may go on with what it told.
         self.told = told
@@ -309,7 +309,7 @@ class TailedThread(GeminiThread):
         yield from self.told.close()
 
 
-class Snapshots:
+class SnapshotReader:
     """A file with one thread and nothing to fold, which is read anew as a whole when it changed.
 
     Args:
@@ -364,7 +364,7 @@ _SUFFIXES = (".json", ".jsonl")
 _LISTINGS = 3
 
 
-class Nearby:
+class ChildFiles:
     """The files beside a main transcript, and what they were found to be."""
 
     def __init__(self) -> None:
@@ -467,7 +467,7 @@ class _GeminiTail:
         self.is_main = is_main
         self.told = Retelling()
         self.thread: TailedThread | None = None
-        self.snapshots: Snapshots | None = None
+        self.snapshot: SnapshotReader | None = None
         self.head = b""
         self.family: str | None = None
         # Its own id, and the conversation that it is: a copy of another file is told apart.
@@ -514,13 +514,13 @@ class GeminiFollower:
         self._conversations: dict[str, Conversation] = {}
         # (message id, call id) → the thread that the call started and how long it ran.
         self._linked: dict[tuple[str, str], tuple[str, int | None]] = {}
-        self._nearby = Nearby()
+        self._child_files = ChildFiles()
         self._orphans: list[Finding] = []
 
     @property
     def findings(self) -> Sequence[Finding]:
         """What was wrong with the files so far."""
-        readings = [one for file in self._files for one in (file.thread, file.snapshots) if one]
+        readings = [one for file in self._files for one in (file.thread, file.snapshot) if one]
         found = [finding for reading in readings for finding in reading.findings]
         drifts = Drifts()
         for reading in readings:
@@ -544,8 +544,8 @@ class GeminiFollower:
                 why = "no call that started this thread is known"
                 self._orphans.append(Finding("orphan-subagent", thread.file, why))
             yield from thread.finish()
-        if self._main.snapshots is not None:
-            yield from self._main.snapshots.finish()
+        if self._main.snapshot is not None:
+            yield from self._main.snapshot.finish()
 
     def _threads(self) -> list[tuple[_GeminiTail, TailedThread]]:
         return [(file, file.thread) for file in self._files if file.thread is not None]
@@ -581,7 +581,7 @@ class GeminiFollower:
 
     def _read(self, file: _GeminiTail, *, final: bool, whole: bool) -> Iterator[StreamEvent]:
         look = file.tail.look()
-        if look is Look.ABSENT and file is self._main and file.tail.find(self._near()):
+        if look is Look.ABSENT and file is self._main and file.tail.find(self._folders_to_search()):
             look = file.tail.look()
         if look is Look.CHANGED:
             file.head = b""
@@ -613,10 +613,10 @@ class GeminiFollower:
         yield from file.told.settle(whole=whole and not thread.is_half)
 
     def _read_anew(self, file: _GeminiTail) -> Iterator[StreamEvent]:
-        if file.snapshots is None:
+        if file.snapshot is None:
             file.thread = None
-            file.snapshots = Snapshots(file.tail.path, hidden=self._hidden, told=file.told)
-        yield from file.snapshots.read(file.tail.whole())
+            file.snapshot = SnapshotReader(file.tail.path, hidden=self._hidden, told=file.told)
+        yield from file.snapshot.read(file.tail.whole())
 
     def _read_log(self, file: _GeminiTail, *, again: bool, whole: bool) -> Iterator[StreamEvent]:
         thread = file.thread
@@ -647,9 +647,9 @@ class GeminiFollower:
 
     def _begin(self, file: _GeminiTail, data: bytes) -> TailedThread:
         """Start to read a file from its beginning; what was told of it is kept to compare with."""
-        if file.thread is not None or file.snapshots is not None:
+        if file.thread is not None or file.snapshot is not None:
             file.told.again()
-        file.snapshots = None
+        file.snapshot = None
         file.thread = TailedThread(
             str(file.tail.path),
             child=file.is_child(data),
@@ -783,7 +783,7 @@ class GeminiFollower:
             block["link"] = thread.link._asdict()
         yield from self._main.told.restate(block)
 
-    def _near(self) -> Iterator[Path]:
+    def _folders_to_search(self) -> Iterator[Path]:
         """Yield the folders in which a main transcript may be found again: its project's, others'.
 
         People rename the folder of a project, and move sessions to another.
@@ -807,7 +807,7 @@ class GeminiFollower:
         if main is None or main.child or not session_id:
             return
         path = self._main.tail.path
-        for child in self._nearby.children(path, session_id, complete=complete):
+        for child in self._child_files.children(path, session_id, complete=complete):
             if any(file.tail.path == child for file in self._files):
                 continue
             moved = next((file for file in self._files if file.tail.is_at(child)), None)
@@ -827,7 +827,7 @@ class GeminiFollower:
         file.told.again()
         yield from file.told.settle()
         self._files.remove(file)
-        self._nearby.forget(file.tail.path)
+        self._child_files.forget(file.tail.path)
 
 
 def _session_of(head: bytes) -> str:

@@ -22,7 +22,7 @@ from agentsdir.adapters.gemini.moving import main_file, session_files
 from agentsdir.adapters.gemini.projects import CHATS, host_storage, project_folder, storage_in
 from agentsdir.adapters.gemini.read import read_session
 from agentsdir.adapters.gemini.store import ID
-from agentsdir.adapters.gemini.stream import AwaitedFollower, GeminiTranslator, JoinedTurn
+from agentsdir.adapters.gemini.stream import GeminiTranslator, JoinedTurn, PendingFollower
 from agentsdir.adapters.processes import Program, command_of, environment_of
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import MAIN, make_block
@@ -334,7 +334,7 @@ class GeminiSession:
         self._is_known = is_known
         self._program: Program | None = None
         self._turn: JoinedTurn | None = None
-        self._follower: AwaitedFollower | None = None
+        self._follower: PendingFollower | None = None
         self._instructions: Path | None = None
         # The prompt of the turn, as long as nothing that was told is it.
         self._untold: Block | None = None
@@ -385,7 +385,7 @@ class GeminiSession:
         """Run the client once; return why it failed."""
         environment = environment_of(self._spec.host, _NOT_INHERITED) | _OURS
         command = self._command(environment)
-        follower = AwaitedFollower(lambda: main_file(self._spec, by_hash=self._by_hash))
+        follower = PendingFollower(lambda: main_file(self._spec, by_hash=self._by_hash))
         if self._is_known:
             follower.pass_over()
         self._follower = follower

@@ -536,7 +536,7 @@ class GeminiTranslator:
 # Following a session whose chat file the client has yet to make, under a name of its choice.
 
 
-class AwaitedFollower:
+class PendingFollower:
     """Follows a session once its file is there.
 
     Args:
