@@ -41,7 +41,7 @@ def _plain(text: str) -> str:
     return _UNEVEN.sub("", text)
 
 
-class Begun:
+class StdoutBlock:
     """A block of stdout. It `is_settled` when the file has it, or the end gave it as it was."""
 
     def __init__(self, handle: str, block: Block) -> None:
@@ -56,33 +56,33 @@ class Begun:
         return self.block
 
 
-class Pairs:
+class KeyMatcher:
     """Blocks that have a key on both sides. A key that comes again is another block."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[Begun]] = {}
+        self._waiting: dict[str, list[StdoutBlock]] = {}
         self._early: dict[str, int] = {}
 
-    def say(self, key: str, begun: Begun) -> bool:
+    def say(self, key: str, started: StdoutBlock) -> bool:
         """Take a block of stdout; return whether the file had it already."""
         if self._early.get(key):
             self._early[key] -= 1
-            begun.is_settled = True
+            started.is_settled = True
         else:
-            self._waiting.setdefault(key, []).append(begun)
-        return begun.is_settled
+            self._waiting.setdefault(key, []).append(started)
+        return started.is_settled
 
     def write(self, key: str) -> str | None:
         """Take a block of the file; return the handle under which stdout began it, if it did."""
         if self._waiting.get(key):
-            begun = self._waiting[key].pop(0)
-            begun.is_settled = True
-            return begun.handle
+            started = self._waiting[key].pop(0)
+            started.is_settled = True
+            return started.handle
         self._early[key] = self._early.get(key, 0) + 1
         return None
 
 
-class Answer(Begun):
+class StreamedAnswer(StdoutBlock):
     """An answer that stdout gives piece by piece.
 
     `written` is what the file has of it, in the plain form, None as long as it has nothing;
@@ -90,7 +90,7 @@ class Answer(Begun):
     between them.
     """
 
-    def __init__(self, handle: str, block: Block, before: Answer | None = None) -> None:
+    def __init__(self, handle: str, block: Block, before: StreamedAnswer | None = None) -> None:
         super().__init__(handle, block)
         self.before = before
         self.pieces: list[str] = []
@@ -131,23 +131,23 @@ class Answer(Begun):
         return None
 
 
-class Answers:
+class AnswerMatcher:
     """The answers of a turn: the file has one for each message, stdout only their pieces.
 
     Args:
         begun: all blocks of stdout in their order, which answers are put among.
     """
 
-    def __init__(self, begun: list[Begun]) -> None:
-        self._begun = begun
-        self._now: Answer | None = None
+    def __init__(self, started: list[StdoutBlock]) -> None:
+        self._started = started
+        self._now: StreamedAnswer | None = None
         # What the file has and stdout has not said yet, in the plain form.
         self._early: list[str] = []
 
     def begin(self, handle: str, block: Block) -> None:
         """Note that an answer begins; it is shown with its first piece."""
-        self._now = Answer(handle, block)
-        self._begun.append(self._now)
+        self._now = StreamedAnswer(handle, block)
+        self._started.append(self._now)
 
     def more(self, piece: str) -> Iterator[StreamEvent]:
         """Tell a piece, unless the file told the whole."""
@@ -172,7 +172,7 @@ class Answers:
         if answer is not None:
             yield from self._close(answer)
 
-    def _close(self, answer: Answer) -> Iterator[StreamEvent]:
+    def _close(self, answer: StreamedAnswer) -> Iterator[StreamEvent]:
         if answer.is_shown:
             return
         answer.is_settled = True
@@ -190,8 +190,8 @@ class Answers:
         Returns the handle under which stdout began it, if it did, and what is to be told first.
         """
         text = _plain(content)
-        for answer in self._begun:
-            if not isinstance(answer, Answer) or answer.is_settled or not answer.is_shown:
+        for answer in self._started:
+            if not isinstance(answer, StreamedAnswer) or answer.is_settled or not answer.is_shown:
                 continue
             said = _plain("".join(answer.pieces))
             if said == text or (said and text.startswith(said)):
@@ -214,16 +214,16 @@ class Answers:
             self._early.append(text)
         return None, []
 
-    def _settle(self, answer: Answer, text: str) -> None:
+    def _settle(self, answer: StreamedAnswer, text: str) -> None:
         answer.is_settled, answer.written = True, text
 
-    def _follow_on(self, answer: Answer, pieces: list[str]) -> Answer:
+    def _follow_on(self, answer: StreamedAnswer, pieces: list[str]) -> StreamedAnswer:
         """Begin the answer that follows another one without a line between them."""
         name = {**answer.block, "id": f"{answer.block['id']}+"}
-        rest = Answer(f"{answer.handle}+", name, answer)
+        rest = StreamedAnswer(f"{answer.handle}+", name, answer)
         for piece in pieces:
             rest.add(piece)
-        self._begun.insert(self._begun.index(answer) + 1, rest)
+        self._started.insert(self._started.index(answer) + 1, rest)
         if self._now is answer:
             self._now = rest
         return rest
@@ -262,12 +262,12 @@ class JoinedTurn:
         self._stdout = translator
         # Begins the handles of stdout's blocks, and the ids of those that the file never has.
         self._mark = ""
-        self._begun: list[Begun] = []
-        self._answers = Answers(self._begun)
-        self._prompts, self._calls, self._results = Pairs(), Pairs(), Pairs()
-        self._open_calls: dict[str, Begun] = {}
+        self._started: list[StdoutBlock] = []
+        self._answers = AnswerMatcher(self._started)
+        self._prompts, self._calls, self._results = KeyMatcher(), KeyMatcher(), KeyMatcher()
+        self._open_calls: dict[str, StdoutBlock] = {}
         # Conversation and handle of each block of the file → its handle here, and its message.
-        self._told: dict[tuple[str, str], tuple[str, str]] = {}
+        self._handles: dict[tuple[str, str], tuple[str, str]] = {}
         self._spent: dict[tuple[str, str], Usage] = {}
 
     @property
@@ -291,33 +291,33 @@ class JoinedTurn:
         for event in self._stdout.line(line):
             # The line has the time, so no other run has one like it.
             self._mark = self._mark or f"#{short_hash(line)}:"
-            yield from self._said(event)
+            yield from self._stdout_event(event)
 
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what the files show since the last look."""
         if self._follower is not None:
             for event in self._follower.poll():
-                yield from self._written(event)
+                yield from self._file_event(event)
 
     def end(self) -> Iterator[StreamEvent]:
         """Yield what is left when the client is gone, and what the files never had."""
         for event in self._stdout.end():
-            yield from self._said(event)
+            yield from self._stdout_event(event)
         yield from self.poll()
         if self._follower is not None:
             for event in self._follower.end():
-                yield from self._written(event)
-        for begun in self._begun:
-            if not begun.is_settled:
-                begun.is_settled = True
-                yield blocks.block_complete(begun.handle, begun.whole())
+                yield from self._file_event(event)
+        for started in self._started:
+            if not started.is_settled:
+                started.is_settled = True
+                yield blocks.block_complete(started.handle, started.whole())
         if self._spent and (self.result is None or self.result.usage is None):
             total = no_usage()
             for used in self._spent.values():
                 total = add_usage(total, used)
             yield blocks.metadata_update({"usage": {**total, "exact": False}}, MAIN)
 
-    def _said(self, event: StreamEvent) -> Iterator[StreamEvent]:
+    def _stdout_event(self, event: StreamEvent) -> Iterator[StreamEvent]:
         """Take an event of stdout."""
         kind = event["type"]
         if kind == "metadata_update":
@@ -342,45 +342,45 @@ class JoinedTurn:
 
     def _block(self, handle: str, block: Block) -> Iterator[StreamEvent]:
         """Take a block that stdout tells whole, though the file may know more of it."""
-        kind, begun = block["type"], Begun(handle, block)
+        kind, started = block["type"], StdoutBlock(handle, block)
         if kind == "system":
             if block["subtype"] not in _SAID_ELSEWHERE and block["message"] != FAILED:
                 yield blocks.block_complete(handle, block)
             return
-        self._begun.append(begun)
+        self._started.append(started)
         if kind == "tool_result":
             # The file has it in the same moment, and more of it.
-            self._results.say(block["toolUseId"], begun)
+            self._results.say(block["toolUseId"], started)
         elif kind == "tool_use":
             # Its input is whole, so it is made, whatever becomes of those who watch it.
-            begun.block = {**block, "status": RUNNING}
-            self._open_calls[handle] = begun
-            if not self._calls.say(block["toolUseId"], begun):
-                yield blocks.block_start(handle, begun.block)
-        elif not self._prompts.say(_PROMPT, begun):
+            started.block = {**block, "status": RUNNING}
+            self._open_calls[handle] = started
+            if not self._calls.say(block["toolUseId"], started):
+                yield blocks.block_start(handle, started.block)
+        elif not self._prompts.say(_PROMPT, started):
             yield blocks.block_start(handle, block)
 
-    def _written(self, event: StreamEvent) -> Iterator[StreamEvent]:
+    def _file_event(self, event: StreamEvent) -> Iterator[StreamEvent]:
         """Take an event of the files."""
         conversation = event["conversationId"]
         if event["type"] == "metadata_update":
             yield from _without_sums(event)
             return
         key = conversation, event["blockId"]
-        if key not in self._told:
+        if key not in self._handles:
             if event["type"] != "block_complete":
                 return  # of a block that was told before this turn
             block = event["block"]
-            handle, first = self._meet(block) if conversation == MAIN else (None, [])
+            handle, first = self._match(block) if conversation == MAIN else (None, [])
             yield from first
-            self._told[key] = handle or key[1], block.get("messageId", "")
-        handle, message = self._told[key]
+            self._handles[key] = handle or key[1], block.get("messageId", "")
+        handle, message = self._handles[key]
         told: dict[str, Any] = event.get("block") or event.get("updates") or {}
         if "usage" in told:
             self._spent[conversation, message] = told["usage"]
         yield {**event, "blockId": handle}
 
-    def _meet(self, block: Block) -> tuple[str | None, list[StreamEvent]]:
+    def _match(self, block: Block) -> tuple[str | None, list[StreamEvent]]:
         """Return the handle under which stdout began a block of the file, and what goes before."""
         kind = block["type"]
         if block.get("superseded") and "~" in block["id"].rpartition(":")[2]:
