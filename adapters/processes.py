@@ -66,9 +66,9 @@ def marked(marks: Mapping[str, str]) -> Iterator[Process]:
     Neither this one nor those that wait for it: a turn's own command may run agentsdir.
     """
     wanted = {os.fsencode(f"{name}={value}") for name, value in marks.items()}
-    spared = _line_of(os.getpid())
+    excluded = _ancestry(os.getpid())
     for pid in _pids() if wanted else ():
-        if pid not in spared and _carries(pid, wanted) and (found := find(pid)):
+        if pid not in excluded and _has_marks(pid, wanted) and (found := find(pid)):
             yield found
 
 
@@ -100,7 +100,7 @@ def _environment(pid: int) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if equals}
 
 
-def _line_of(pid: int) -> set[int]:
+def _ancestry(pid: int) -> set[int]:
     """Return a process and its ancestors, by number."""
     line: set[int] = set()
     while pid not in line:
@@ -117,7 +117,7 @@ def _pids() -> list[int]:
         return []
 
 
-def _carries(pid: int, wanted: set[bytes]) -> bool:
+def _has_marks(pid: int, wanted: set[bytes]) -> bool:
     with suppress(OSError):  # another user's, or gone
         return wanted <= set((_PROC / str(pid) / "environ").read_bytes().split(b"\0"))
     return False
@@ -143,7 +143,7 @@ def end(
     unseen = 0
     # One look is not enough: a process may start another behind it, and be gone before it is met.
     while unseen < _LOOKS:
-        found = family([*marked(marks), *also, *ended])
+        found = with_descendants([*marked(marks), *also, *ended])
         unseen = 0 if found else unseen + 1
         late = time.monotonic() > began + grace
         for process in found if late else [one for one in found if one not in ended]:
@@ -160,7 +160,7 @@ def end(
     return list(ended)
 
 
-def family(roots: Sequence[Process]) -> list[Process]:
+def with_descendants(roots: Sequence[Process]) -> list[Process]:
     """Return those of some processes that still run, and all that descend from one of them.
 
     Neither this one nor those that wait for it.
@@ -175,8 +175,8 @@ def family(roots: Sequence[Process]) -> list[Process]:
         below = {pid for pid, (parent, _) in stats.items() if parent in known} - known
         known |= below
         grown = bool(below)
-    spared = _line_of(os.getpid())
-    return [Process(pid, stats[pid][1]) for pid in sorted(known - spared) if pid in stats]
+    excluded = _ancestry(os.getpid())
+    return [Process(pid, stats[pid][1]) for pid in sorted(known - excluded) if pid in stats]
 
 
 # Running a client's program: lines in, lines out, errors apart, and an end with ours (D14).
@@ -247,7 +247,7 @@ class Program:
         assert self._popen.stderr is not None
         with suppress(BlockingIOError):
             while piece := os.read(self._popen.stderr.fileno(), _CHUNK):
-                self._hear_error(piece)
+                self._keep_error(piece)
         return self._errors.decode(errors="replace").strip()
 
     def write(self, line: bytes) -> None:
@@ -307,13 +307,13 @@ class Program:
                 self._flush()
             elif key.fileobj is self._popen.stderr:
                 piece = os.read(key.fd, _CHUNK)
-                self._hear_error(piece)
+                self._keep_error(piece)
                 if not piece:
                     self._selector.unregister(key.fileobj)
             else:
                 self._read(key.fd)
 
-    def _hear_error(self, piece: bytes) -> None:
+    def _keep_error(self, piece: bytes) -> None:
         self._errors += piece
         del self._errors[:-_ERRORS]
 
@@ -361,7 +361,7 @@ class Program:
 
         Raises `ProviderError` (kind ``process-left``) for a process that nothing ends.
         """
-        started = family([self.process])
+        started = with_descendants([self.process])
         with suppress(subprocess.TimeoutExpired):
             if self._popen.poll() is None:
                 self._popen.terminate()  # it may have to end its own commands, and to write

@@ -294,7 +294,7 @@ class ClaudeSession:
             said = None if left is not None and left <= 0 else next(program.lines(left), None)
             if said is None:
                 break
-            yield from self._hear(program, said)
+            yield from self._handle_line(program, said)
             if not self._is_done:
                 deadline = None
             elif deadline is None:
@@ -308,7 +308,7 @@ class ClaudeSession:
         """Whether the client has given its result, and nothing of it runs on."""
         return is_settled(self._translator) and not self._translator.tasks
 
-    def _hear(self, program: Program, line: bytes) -> Iterator[StreamEvent]:
+    def _handle_line(self, program: Program, line: bytes) -> Iterator[StreamEvent]:
         if reply := control.answer(line, self._confirm):
             program.write(reply)
         else:
@@ -325,10 +325,10 @@ class ClaudeSession:
         program.write(control.INTERRUPT)
         program.close_input()
         for line in program.lines(self._patience):
-            yield from self._hear(program, line)
+            yield from self._handle_line(program, line)
         program.signal(signal.SIGINT)
         for line in program.lines(self._patience):
-            yield from self._hear(program, line)
+            yield from self._handle_line(program, line)
         yield from self._translator.end()
 
     def suspend(self) -> bytes:

@@ -398,18 +398,18 @@ class GeminiSession:
         program.close_input()
         while not program.is_over:
             for line in program.lines(_LOOK):
-                yield from self._hear(turn, line)
+                yield from self._handle_line(turn, line)
             yield from self._note(turn.poll())
             if is_settled(turn) or program.wait(0) is not None:
                 # Something that it started may hold its output open, or it goes on talking.
                 for line in program.lines(self._patience):
-                    yield from self._hear(turn, line)
+                    yield from self._handle_line(turn, line)
                 break
         yield from self._note(turn.end())
         code = program.wait(self._patience if program.is_over else 0)
         return failure(turn, code, program.errors)
 
-    def _hear(self, turn: JoinedTurn, line: bytes) -> Iterator[StreamEvent]:
+    def _handle_line(self, turn: JoinedTurn, line: bytes) -> Iterator[StreamEvent]:
         was_named = bool(turn.session_id)
         told = list(turn.line(line))
         if turn.session_id and turn.session_id != self._spec.native_id:
@@ -444,7 +444,7 @@ class GeminiSession:
             return
         program.signal(signal.SIGINT)
         for line in program.lines(self._patience):
-            yield from self._hear(turn, line)
+            yield from self._handle_line(turn, line)
         yield from self._note(turn.end())
         yield from self._tell_prompt()
 

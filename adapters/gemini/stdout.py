@@ -43,12 +43,12 @@ class StreamReader:
         self,
         file: str,
         sink: BlockSink,
-        hear: Callable[[Block, str], None] = lambda _block, _piece: None,
+        on_piece: Callable[[Block, str], None] = lambda _block, _piece: None,
     ) -> None:
         self.session = ""
         self._file = file
         self._sink = sink
-        self._hear = hear
+        self._on_piece = on_piece
         self._names = Names()
         self._uses: dict[str, int] = {}
         # Whether the run said what it spent.
@@ -93,7 +93,7 @@ class StreamReader:
         if self._answer is None:
             self._answer = self._block("assistant_text", self._row_id(row), row, content="")
         self._pieces.append(piece)
-        self._hear(self._answer, piece)
+        self._on_piece(self._answer, piece)
 
     def _close_answer(self) -> None:
         answer, self._answer = self._answer, None

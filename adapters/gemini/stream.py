@@ -473,7 +473,7 @@ class GeminiTranslator:
         self.result: GeminiResult | None = None
         self._sink = _GeminiStdoutSink(hidden=hidden, begun_as=self._close)
         self._sink.open_main()
-        self._reader = StreamReader(_FILE, self._sink, self._hear)
+        self._reader = StreamReader(_FILE, self._sink, self._on_piece)
         self._feed = LineFeed(_FILE, self._sink.tally, self._sink.finding)
         self._answer = ""
         self._deltas = Deltas()
@@ -508,7 +508,7 @@ class GeminiTranslator:
         self._reader.finish()
         return iter(self._sink.drain())
 
-    def _hear(self, block: Block, piece: str) -> None:
+    def _on_piece(self, block: Block, piece: str) -> None:
         """Tell a piece of an answer: its block begins with the first."""
         block = encodable({**block, "source": None})
         handle = block["id"]
