@@ -83,7 +83,7 @@ def test_a_message_that_grows_for_ever_is_not_held_for_ever(monkeypatch: pytest.
     """Rows over a limit are let go and read again; the outcome is the same."""
     log = _log(HEADER, *(_model("a", "x" * size) for size in range(1, 60)), _user("b", "2"))
     whole = read_bytes(log).lines("all")
-    monkeypatch.setattr(module, "HELD", 100)
+    monkeypatch.setattr(module, "MAX_HELD_BYTES", 100)
     assert read_bytes(log).lines("all") == whole
 
 

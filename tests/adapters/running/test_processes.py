@@ -189,7 +189,7 @@ def test_a_process_that_is_over_ends_nobody_else(nursery: Nursery) -> None:
     bystander = nursery.shell("exec sleep 600", marked=False)
     process = of(bystander)
     late = process._replace(started=process.started - 1)
-    assert processes.family([late]) == []
+    assert processes.with_descendants([late]) == []
     processes.end({}, [late])
     assert bystander.poll() is None
 
