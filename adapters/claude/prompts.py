@@ -19,8 +19,8 @@ from agentsdir.adapters.claude.speakers import (
     PEER,
     PLAN,
     command_text,
+    divide_speech,
     is_caveat,
-    listen,
     read_notice,
     teammate_notices,
 )
@@ -32,7 +32,7 @@ from agentsdir.formats.sink import DROPPED
 if TYPE_CHECKING:
     from agentsdir.adapters.claude.emit import RowContext
     from agentsdir.adapters.claude.rows import TranscriptParser
-    from agentsdir.adapters.claude.speakers import Voice
+    from agentsdir.adapters.claude.speakers import Speaker
     from agentsdir.formats.rows import Row
 
 
@@ -61,15 +61,15 @@ def say(parser: TranscriptParser, value: dict[str, Any], context: RowContext, co
     pieces = parts(content)
     texts = [piece for piece in map(part_text, pieces) if piece is not None]
     is_whole = len(texts) == len(pieces)
-    voice, divided = listen(value, texts, parser.caveat, is_whole=is_whole)
+    speaker, divided = divide_speech(value, texts, parser.caveat, is_whole=is_whole)
     whole = "\n".join(texts)
     mid_turn = value.get("type") == "attachment"
-    if not voice.is_person:
-        spelled = command_text(whole) if voice is COMMAND else whole
+    if not speaker.is_person:
+        spelled = command_text(whole) if speaker is COMMAND else whole
         parser.queue.deliver(whole, spelled, mid_turn=mid_turn)
-        return _speak_for(parser, value, context, voice, texts)
-    if voice.doubt:
-        _doubt(parser, context, voice.doubt)
+        return _add_client_text(parser, value, context, speaker, texts)
+    if speaker.doubt:
+        _doubt(parser, context, speaker.doubt)
     spoken = iter(divided)
     kept: list[tuple[int, Any]] = []
     logged = False
@@ -132,48 +132,48 @@ def _attached(part: dict[str, Any]) -> dict[str, Any]:
     return {**part, "source": renamed}
 
 
-def _speak_for(
+def _add_client_text(
     parser: TranscriptParser,
     value: dict[str, Any],
     context: RowContext,
-    voice: Voice,
+    speaker: Speaker,
     texts: list[str],
 ) -> int:
     whole = "\n".join(texts)
-    if not voice.visible:
-        if voice is META and is_caveat(whole):
+    if not speaker.visible:
+        if speaker is META and is_caveat(whole):
             parser.caveat = context.base
-        parser.reason = voice.event
+        parser.reason = speaker.event
         return parser.emitter.log(context, 0, value)
-    metadata: dict[str, Any] = {"event": voice.event}
+    metadata: dict[str, Any] = {"event": speaker.event}
     message = whole
-    if voice is NOTIFICATION:
+    if speaker is NOTIFICATION:
         notice = read_notice(whole)
         parser.subagents.notified(notice)
         message = notice.summary or whole
         metadata.update(taskId=notice.task_id, toolUseId=notice.tool_use_id, status=notice.status)
-    elif voice is COMMAND or voice is OUTPUT:
+    elif speaker is COMMAND or speaker is OUTPUT:
         message = command_text(whole)
-        if voice is COMMAND:
+        if speaker is COMMAND:
             parser.mark = TYPED_COMMAND
-    elif voice is PEER:
+    elif speaker is PEER:
         for notice in teammate_notices(whole):
             parser.subagents.notified(notice)
-    elif voice is INTERRUPT:
+    elif speaker is INTERRUPT:
         message = whole.strip().strip("[]")
-    elif voice is HOOK:
+    elif speaker is HOOK:
         message = whole.strip()
-    elif voice is PLAN:
+    elif speaker is PLAN:
         parser.mark = PROMPT
         message, _, words = whole.partition(FEEDBACK_ON_A_PLAN)
         if words:
-            parser.emitter.say(context, voice.subtype, message, metadata)
+            parser.emitter.say(context, speaker.subtype, message, metadata)
             parser.emitter.emit("user_message", context, 1, {"content": words})
             return PARSED
     if not message:
         parser.reason = "empty"
         return parser.emitter.log(context, 0, value)
-    return parser.emitter.say(context, voice.subtype, message, metadata)
+    return parser.emitter.say(context, speaker.subtype, message, metadata)
 
 
 def _results(
@@ -188,28 +188,28 @@ def _results(
         if isinstance(part, dict) and part.get("type") == "tool_result":
             became = _result(parser, value, context, index, part, native)
         else:
-            became = _beside(parser, value, context, index, part)
+            became = _add_beside_result(parser, value, context, index, part)
         outcomes.add(became)
     # One visible block makes the row parsed; without any, one folded part makes it folded.
     return next(outcome for outcome in (PARSED, FOLDED, HIDDEN) if outcome in outcomes)
 
 
-def _beside(
+def _add_beside_result(
     parser: TranscriptParser, value: dict[str, Any], context: RowContext, index: int, part: Any
 ) -> int:
     """Show the words, or the image, that a person put beside the answer to a permission dialog."""
     said = part_text(part)
     shown: Any = None
     if said is not None:
-        voice, ((_, typed),) = listen(value, [said])
-        shown = typed if voice.is_person else None
-        if voice is INTERRUPT:
-            metadata = {"event": voice.event}
-            fields = {"subtype": voice.subtype, "message": said.strip("[]"), "metadata": metadata}
+        speaker, ((_, typed),) = divide_speech(value, [said])
+        shown = typed if speaker.is_person else None
+        if speaker is INTERRUPT:
+            metadata = {"event": speaker.event}
+            fields = {"subtype": speaker.subtype, "message": said.strip("[]"), "metadata": metadata}
             parser.emitter.emit("system", context, index, fields)
             return PARSED
-        if shown and voice.doubt:
-            _doubt(parser, context, voice.doubt)
+        if shown and speaker.doubt:
+            _doubt(parser, context, speaker.doubt)
     elif isinstance(part, dict) and text(part.get("type")) in _ATTACHED:
         shown = [_attached(part)]
     if not shown:

@@ -31,7 +31,7 @@ from agentsdir.adapters.claude.speakers import (
     NOTIFICATION,
     PEER,
     command_text,
-    listen,
+    divide_speech,
     teammate_notices,
 )
 from agentsdir.adapters.claude.subagents import TOOLS
@@ -500,8 +500,8 @@ def _words(value: dict[str, Any], pieces: list[Any]) -> Iterator[tuple[str, str]
     for part in pieces:
         said = part_text(part)
         if said is not None and value.get("type") == "user":
-            voice, ((before, typed),) = listen(value, [said])
-            if voice.is_person and not before:
+            speaker, ((before, typed),) = divide_speech(value, [said])
+            if speaker.is_person and not before:
                 yield "user_message", typed
         elif said is not None:
             yield "assistant_text", said

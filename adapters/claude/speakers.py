@@ -137,7 +137,7 @@ def read_notice(content: Any) -> Notice:
 # prompt.
 
 
-class Voice(NamedTuple):
+class Speaker(NamedTuple):
     """What a row of user text is.
 
     `event` names it in metadata and is empty for a person's prompt. `subtype` is that of the
@@ -155,20 +155,20 @@ class Voice(NamedTuple):
         return not self.event
 
 
-PERSON = Voice("")
-META = Voice("meta", "log", visible=False)
-INJECTED = Voice("injected", "log", visible=False)
-SUMMARY = Voice("compact_summary")
-NOTIFICATION = Voice("task_notification")
-INTERRUPT = Voice("interrupt")
-COMMAND = Voice("local_command")
-OUTPUT = Voice("local_command_output")
-PEER = Voice("peer_message")
+PERSON = Speaker("")
+META = Speaker("meta", "log", visible=False)
+INJECTED = Speaker("injected", "log", visible=False)
+SUMMARY = Speaker("compact_summary")
+NOTIFICATION = Speaker("task_notification")
+INTERRUPT = Speaker("interrupt")
+COMMAND = Speaker("local_command")
+OUTPUT = Speaker("local_command_output")
+PEER = Speaker("peer_message")
 
-HOOK = Voice("hook", "hook_response")
-PLAN = Voice("plan")
-LOOKALIKE = Voice("", doubt="it begins like a text of the client's, and goes on otherwise")
-UNKNOWN_ORIGIN = Voice("", doubt="its origin is of an unknown kind")
+HOOK = Speaker("hook", "hook_response")
+PLAN = Speaker("plan")
+LOOKALIKE = Speaker("", doubt="it begins like a text of the client's, and goes on otherwise")
+UNKNOWN_ORIGIN = Speaker("", doubt="its origin is of an unknown kind")
 
 # Below an accepted plan, with which a new session begins: what the person said of it.
 FEEDBACK_ON_A_PLAN = "\n\nUser feedback on this plan: "
@@ -205,7 +205,7 @@ class _Form(NamedTuple):
 
     beginning: str
     form: str
-    voice: Voice
+    speaker: Speaker
     since: tuple[int, ...] = ()
     before: tuple[int, ...] = ()
     is_marked: bool = False
@@ -310,7 +310,7 @@ _COMMAND_ELEMENT = re.compile(
 _COMMAND_PART = re.compile(r"<(command-(?:name|args))>")
 
 
-def voice_of(value: dict[str, Any], text: str, caveat: str | None = None) -> Voice:
+def speaker_of(value: dict[str, Any], text: str, caveat: str | None = None) -> Speaker:
     """Say who speaks in a `user` row whose texts, joined by line feeds, are `text`.
 
     `caveat` is the uuid of the last row in which the client warned of what follows below it.
@@ -343,10 +343,10 @@ def voice_of(value: dict[str, Any], text: str, caveat: str | None = None) -> Voi
     return by_text
 
 
-def _by_text(value: dict[str, Any], text: str) -> Voice:
+def _by_text(value: dict[str, Any], text: str) -> Speaker:
     if text.startswith(_FIRST):
         form = next(form for form in _FORMS if text.startswith(form.beginning))
-        return form.voice if form.is_whole(text) and _writes(value, form) else LOOKALIKE
+        return form.speaker if form.is_whole(text) and _writes(value, form) else LOOKALIKE
     if _JSON_NOTICE.match(text) and is_json_notice(text):
         is_of_time = _is_between(value, _JSON_NOTICE_SINCE, _JSON_NOTICE_BEFORE)
         return NOTIFICATION if is_of_time else LOOKALIKE
@@ -356,11 +356,11 @@ def _by_text(value: dict[str, Any], text: str) -> Voice:
 def _writes(value: dict[str, Any], form: _Form) -> bool:
     """Tell whether the client that wrote a row writes texts of a form in such rows."""
     get = value.get
-    if get("type") == "queue-operation" and form.voice not in _QUEUED:
+    if get("type") == "queue-operation" and form.speaker not in _QUEUED:
         return False
     pieces = parts(mapping(get("message")).get("content"))
     others = {mapping(part).get("type") for part in pieces if part_text(part) is None}
-    if others and (form.voice is not INTERRUPT or others != {"tool_result"}):
+    if others and (form.speaker is not INTERRUPT or others != {"tool_result"}):
         return False  # the form is not all of the row
     # On stdout, whose lines have no parents, a prompt is said to be a replay.
     is_stdout = get("type") == "user" and "parentUuid" not in value and not get("isReplay")
@@ -386,13 +386,13 @@ def is_caveat(text: str) -> bool:
     return text.startswith(("<local-command-caveat>", _CAVEAT))
 
 
-def listen(
+def divide_speech(
     value: dict[str, Any],
     texts: list[str],
     caveat: str | None = None,
     *,
     is_whole: bool = False,
-) -> tuple[Voice, list[tuple[str, str]]]:
+) -> tuple[Speaker, list[tuple[str, str]]]:
     """Say who speaks in a `user` row, and divide each text into what stands before it, and it.
 
     Args:
@@ -402,10 +402,10 @@ def listen(
     """
     divided = [_divide(value, text) for text in texts]
     said = "\n".join([typed for _, typed in divided if typed])
-    voice = voice_of(value, said or next((text for text in texts if text), ""), caveat)
-    if is_whole and not said and voice.is_person and any(texts):
+    speaker = speaker_of(value, said or next((text for text in texts if text), ""), caveat)
+    if is_whole and not said and speaker.is_person and any(texts):
         return LOOKALIKE, [("", text) for text in texts]
-    return voice, divided
+    return speaker, divided
 
 
 def _divide(value: dict[str, Any], text: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ import orjson
 from agentsdir.adapters.claude.discover import SIDE_FOLDER, discover, first_rows
 from agentsdir.adapters.claude.sessions import own_session
 from agentsdir.adapters.claude.shapes import SYNTHETIC, mapping, part_text, parts, text
-from agentsdir.adapters.claude.speakers import COMMAND, command_text, is_caveat, listen
+from agentsdir.adapters.claude.speakers import COMMAND, command_text, divide_speech, is_caveat
 from agentsdir.adapters.protocol import MIN_NATIVE_PREFIX, NativeSession, Paths
 from agentsdir.adapters.store_files import ignore, names_in
 from agentsdir.formats import times
@@ -242,12 +242,12 @@ def _first_prompt(head: bytes) -> str:
         texts = [piece for part in pieces if (piece := part_text(part))]
         if row.get("isMeta") is True and texts and is_caveat(texts[0]):
             caveat = text(row.get("uuid")) or None
-        voice, divided = listen(row, texts, caveat, is_whole=len(texts) == len(pieces))
-        if voice.is_person:
+        speaker, divided = divide_speech(row, texts, caveat, is_whole=len(texts) == len(pieces))
+        if speaker.is_person:
             for _, typed in divided:
                 if typed.strip():
                     return typed.strip()
-        elif voice is COMMAND and not command:
+        elif speaker is COMMAND and not command:
             typed = command_text(texts[0])
             command = "" if typed.split(" ", 1)[0] in _OWN_COMMANDS else typed
     return command

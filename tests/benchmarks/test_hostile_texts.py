@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentsdir.adapters.claude.speakers import command_text, listen, read_notice, teammate_notices
+from agentsdir.adapters.claude.speakers import (
+    command_text,
+    divide_speech,
+    read_notice,
+    teammate_notices,
+)
 from agentsdir.adapters.gemini.speakers import shell_lines, speaker_of
 
 if TYPE_CHECKING:
@@ -60,7 +65,7 @@ ORIGINS: tuple[dict[str, Any], ...] = (
 def read(text: str) -> None:
     """Ask all that can be asked of the text of a prompt."""
     for origin in ORIGINS:
-        listen(origin, [text])
+        divide_speech(origin, [text])
     command_text(text)
     read_notice(text)
     teammate_notices(text)
