@@ -66,7 +66,9 @@ class BlockEmitter:
             self.count += 1
         return handle
 
-    def say(self, context: RowContext, subtype: str, message: str, metadata: dict[str, Any]) -> int:
+    def add_system(
+        self, context: RowContext, subtype: str, message: str, metadata: dict[str, Any]
+    ) -> int:
         """Add a row's one visible system block; return `PARSED`."""
         fields = {"subtype": subtype, "message": message, "metadata": metadata}
         self.emit("system", context, 0, fields)

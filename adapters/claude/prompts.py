@@ -53,10 +53,12 @@ def read_user(parser: TranscriptParser, value: dict[str, Any], context: RowConte
         for part in content:
             if type(part) is dict and part.get("type") == "tool_result":
                 return _results(parser, value, context, content)
-    return say(parser, value, context, content)
+    return add_prompt(parser, value, context, content)
 
 
-def say(parser: TranscriptParser, value: dict[str, Any], context: RowContext, content: Any) -> int:
+def add_prompt(
+    parser: TranscriptParser, value: dict[str, Any], context: RowContext, content: Any
+) -> int:
     """Turn prompt content into a `user_message`, or what stands in its place."""
     pieces = parts(content)
     texts = [piece for piece in map(part_text, pieces) if piece is not None]
@@ -167,13 +169,13 @@ def _add_client_text(
         parser.mark = PROMPT
         message, _, words = whole.partition(FEEDBACK_ON_A_PLAN)
         if words:
-            parser.emitter.say(context, speaker.subtype, message, metadata)
+            parser.emitter.add_system(context, speaker.subtype, message, metadata)
             parser.emitter.emit("user_message", context, 1, {"content": words})
             return PARSED
     if not message:
         parser.reason = "empty"
         return parser.emitter.log(context, 0, value)
-    return parser.emitter.say(context, speaker.subtype, message, metadata)
+    return parser.emitter.add_system(context, speaker.subtype, message, metadata)
 
 
 def _results(
@@ -463,7 +465,7 @@ class Queue:
         value = entry.row.value
         if entry.text:  # whose form may be one of some versions, and the row does not say its own
             value = {"version": parser.version, **value}
-        outcome = say(parser, value, entry.context, value.get("content"))
+        outcome = add_prompt(parser, value, entry.context, value.get("content"))
         self._showing = False
         for handle in range(emitter.first, emitter.first + emitter.count):
             sink.move(handle, point.position, point.rank)

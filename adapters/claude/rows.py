@@ -15,7 +15,7 @@ from agentsdir.adapters.claude.emit import (
     RowContext,
     label,
 )
-from agentsdir.adapters.claude.prompts import Queue, read_user, say
+from agentsdir.adapters.claude.prompts import Queue, add_prompt, read_user
 from agentsdir.adapters.claude.shapes import (
     SYNTHETIC,
     agent_id,
@@ -211,7 +211,7 @@ def _synthetic(
         if "local_command_source" in value:  # stdout's way to show what a command printed
             event = "local_command_output"
         details = {name: value[name] for name in _COMMAND_FIELDS if name in value}
-        return parser.emitter.say(context, "status", words, {"event": event, **details})
+        return parser.emitter.add_system(context, "status", words, {"event": event, **details})
     parser.tokens.failed()
     metadata: dict[str, Any] = {"event": "api_error"}
     for name in _ERROR_FIELDS:
@@ -220,7 +220,7 @@ def _synthetic(
     request = identifier(value.get("requestId"))
     if request:
         metadata["requestId"] = request
-    return parser.emitter.say(context, "error", words or "API error", metadata)
+    return parser.emitter.add_system(context, "error", words or "API error", metadata)
 
 
 # `system`, `attachment` and `progress` rows: what happens around the conversation.
@@ -324,7 +324,7 @@ def read_system(parser: TranscriptParser, value: dict[str, Any], context: RowCon
         parser.reason = "empty"
         return parser.emitter.log(context, 0, value)
     metadata = {"event": note.event, **_details(value)}
-    return parser.emitter.say(context, note.subtype, message, metadata)
+    return parser.emitter.add_system(context, note.subtype, message, metadata)
 
 
 def _hide(
@@ -370,7 +370,7 @@ def _start(parser: TranscriptParser, value: dict[str, Any], context: RowContext)
         return parser.emitter.log(context, 0, value)
     parser.started = True
     metadata = {"event": "init", **_details(value)}
-    return parser.emitter.say(context, "session_start", "Session started", metadata)
+    return parser.emitter.add_system(context, "session_start", "Session started", metadata)
 
 
 def _task(
@@ -387,7 +387,7 @@ def _task(
     notice = stdout.task_notice(value)
     parser.subagents.notified(notice)
     metadata = {"event": NOTIFICATION.event, **_details(value)}
-    return parser.emitter.say(
+    return parser.emitter.add_system(
         context, "status", notice.summary or "Background task ended", metadata
     )
 
@@ -417,7 +417,7 @@ def read_attachment(parser: TranscriptParser, value: dict[str, Any], context: Ro
         detail = text(blocked.get("blockingError")) or all_text(attachment.get("content"))
     message = f"{note.message}: {detail}" if detail else note.message
     metadata = {"event": note.event, "attachment": attachment}
-    return parser.emitter.say(context, note.subtype, message, metadata)
+    return parser.emitter.add_system(context, note.subtype, message, metadata)
 
 
 def _mail(
@@ -437,7 +437,7 @@ def _mail(
     message = "\n\n".join(said)
     for notice in teammate_notices(message):
         parser.subagents.notified(notice)
-    return parser.emitter.say(context, PEER.subtype, message, {"event": PEER.event})
+    return parser.emitter.add_system(context, PEER.subtype, message, {"event": PEER.event})
 
 
 def _queued(
@@ -453,7 +453,7 @@ def _queued(
         value = {**value, "origin": attachment["origin"], "promptSource": "queued"}
     elif attachment.get("commandMode") == "prompt":
         value = {**value, "promptSource": "queued"}
-    outcome = say(parser, value, context, prompt)
+    outcome = add_prompt(parser, value, context, prompt)
     parser.mark = PLAIN  # it stands within a turn, so it opens no branch
     return outcome
 

@@ -115,14 +115,14 @@ def read_result(parser: TranscriptParser, value: dict[str, Any], context: RowCon
     metadata = {"event": "result"}
     metadata.update((name, item) for name, item in value.items() if name not in _STDOUT_ENVELOPE)
     subtype = "error" if result.failed else "session_end"
-    return parser.emitter.say(context, subtype, result.reason or "result", metadata)
+    return parser.emitter.add_system(context, subtype, result.reason or "result", metadata)
 
 
 def read_auth_status(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
     """Show that the client logs in, or failed to."""
     message = text(value.get("error")) or "Authentication"
     metadata = {name: item for name, item in value.items() if name not in _STDOUT_ENVELOPE}
-    return parser.emitter.say(context, "auth_status", message, metadata)
+    return parser.emitter.add_system(context, "auth_status", message, metadata)
 
 
 def read_rate_limit(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
@@ -133,4 +133,4 @@ def read_rate_limit(parser: TranscriptParser, value: dict[str, Any], context: Ro
         return parser.emitter.log(context, 0, value)
     metadata = {"event": "rate_limit", **mapping(value.get("rate_limit_info"))}
     subtype = "error" if status == "rejected" else "status"
-    return parser.emitter.say(context, subtype, f"Rate limit: {status}", metadata)
+    return parser.emitter.add_system(context, subtype, f"Rate limit: {status}", metadata)
