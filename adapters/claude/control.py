@@ -51,7 +51,7 @@ def encode(message: dict[str, Any]) -> bytes:
         return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def answer(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
+def respond(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
     """Return the answer to a line that asks something; empty for any other line."""
     if b'"control_request"' not in line:
         return b""
@@ -76,7 +76,11 @@ def answer(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
             str(request.get("agent_id") or MAIN),
         )
     )
-    response = {"subtype": "success", "request_id": number, "response": _spell(decision, given)}
+    response = {
+        "subtype": "success",
+        "request_id": number,
+        "response": _as_response(decision, given),
+    }
     return encode({"type": "control_response", "response": response})
 
 
@@ -89,7 +93,7 @@ def _refusal(line: bytes) -> bytes:
     return encode({"type": "control_response", "response": said})
 
 
-def _spell(decision: Decision, given: Any) -> dict[str, Any]:
+def _as_response(decision: Decision, given: Any) -> dict[str, Any]:
     if not decision.allowed:
         return {"behavior": "deny", "message": decision.reason or "permission was denied"}
     # Some versions take an approval for none unless it repeats the input.

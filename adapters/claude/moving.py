@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # the model is told nothing. So they are appended to what is placed, whichever client comes.
 
 # The client's own words.
-TEXT = (
+INTERRUPTED = (
     "[Tool call interrupted: the session ended before this call's result was recorded, so its "
     "outcome is unknown. Check whether it took effect before relying on it or running it again.]"
 )
@@ -88,7 +88,7 @@ class _UnansweredCalls:
                 self.open.clear()
 
 
-def answers(source: Source, now: str) -> Iterator[bytes]:
+def missing_results(source: Source, now: str) -> Iterator[bytes]:
     """Yield a line with an error result for each open call at the end of a main transcript.
 
     Args:
@@ -101,13 +101,13 @@ def answers(source: Source, now: str) -> Iterator[bytes]:
     moment = max(_moment(now), calls.last)
     for call, asked in calls.open.items():
         moment += _STEP
-        yield encode(_answer(call, asked, calls.prompt, moment))
+        yield encode(_error_result(call, asked, calls.prompt, moment))
 
 
-def _answer(call: str, row: dict[str, Any], prompt: Any, moment: datetime) -> dict[str, Any]:
+def _error_result(call: str, row: dict[str, Any], prompt: Any, moment: datetime) -> dict[str, Any]:
     """Return the client's row, with its keys in its order; what is not known is left out."""
     asked = row.get("uuid")
-    result = {"type": "tool_result", "content": TEXT, "is_error": True, "tool_use_id": call}
+    result = {"type": "tool_result", "content": INTERRUPTED, "is_error": True, "tool_use_id": call}
     made = {
         "parentUuid": asked,
         "isSidechain": False,
@@ -117,7 +117,7 @@ def _answer(call: str, row: dict[str, Any], prompt: Any, moment: datetime) -> di
         # The same row each time: what is placed twice is not answered twice.
         "uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{asked}:{call}")),
         "timestamp": to_text(moment)[:-4] + "Z",  # milliseconds, as the client writes them
-        "toolUseResult": TEXT,
+        "toolUseResult": INTERRUPTED,
         "toolDenialKind": "interrupted",
         "sourceToolAssistantUUID": asked,
         **{name: row[name] for name in _COPIED if name in row},
@@ -169,20 +169,20 @@ def materialize(spec: SessionSpec, *, here: bool = False) -> list[Path]:
     if not saved or saved[-1].inner != (f"{spec.native_id}{_TRANSCRIPT}",):
         return []
     paths = host_paths(spec.host, spec.cwd)
-    folder = standing(paths.storage, paths.transcripts, spec.native_id, anywhere=not here)
+    folder = session_folder(paths.storage, paths.transcripts, spec.native_id, anywhere=not here)
     # What stands in the way of one file is known before any is written.
-    missing = [one for one in saved if not _stands(folder, one)]
+    missing = [one for one in saved if not _is_present(folder, one)]
     written = []
     for one in missing:
         path = folder.joinpath(*one.inner)
         make_folders(paths.storage, path.parent)
-        more = answers(one.source, spec.now()) if one is saved[-1] else ()
+        more = missing_results(one.source, spec.now()) if one is saved[-1] else ()
         write_new(path, one.source, lines=path.suffix == _TRANSCRIPT, more=more)
         written.append(path)
     return written
 
 
-def _stands(folder: Path, one: _Saved) -> bool:
+def _is_present(folder: Path, one: _Saved) -> bool:
     path = folder.joinpath(*one.inner)
     return is_there(path, one.source, begins_with if path.suffix == _TRANSCRIPT else None)
 
@@ -235,7 +235,7 @@ def role_at(path: str, native_id: str) -> str:
     return role_of(inner) if inner else ""
 
 
-def standing(storage: Path, folder: Path, native_id: str, *, anywhere: bool = True) -> Path:
+def session_folder(storage: Path, folder: Path, native_id: str, *, anywhere: bool = True) -> Path:
     """Return the project folder that has the session, else the one that it belongs to.
 
     Args:

@@ -309,7 +309,7 @@ class ClaudeSession:
         return is_settled(self._translator) and not self._translator.tasks
 
     def _handle_line(self, program: Program, line: bytes) -> Iterator[StreamEvent]:
-        if reply := control.answer(line, self._confirm):
+        if reply := control.respond(line, self._confirm):
             program.write(reply)
         else:
             yield from filter(_is_of_the_talk, self._translator.line(line))

@@ -149,7 +149,7 @@ def materialize(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
         or (own is not main and own.talks and _stem(own) == _stem(main))
     ]
     # Whatever is in the way of one is known before anything is made.
-    missing = [own for own in (*rest, main) if not _stands(folder, own)]
+    missing = [own for own in (*rest, main) if not _is_present(folder, own)]
     if main in missing and _is_renamed(folder, main, saved, spec.native_id):
         missing.remove(main)
     if missing and not by_hash and _claim(storage, cwd) != folder:
@@ -167,7 +167,7 @@ def _stem(own: Own) -> str:
     return own.inner[-1].removesuffix("l")
 
 
-def _stands(folder: Path, own: Own) -> bool:
+def _is_present(folder: Path, own: Own) -> bool:
     """Tell whether a file is there; what is no transcript is the client's to rewrite."""
     transcript = own.role in ("main", "subagent")
     return is_there(

@@ -32,7 +32,7 @@ def never(request: ToolRequest) -> Decision:
 
 def answered(asked: Any, decision: Decision) -> Any:
     """Return the answer to a request, decoded."""
-    return orjson.loads(control.answer(orjson.dumps(asked) + b"\n", lambda _: decision))
+    return orjson.loads(control.respond(orjson.dumps(asked) + b"\n", lambda _: decision))
 
 
 def test_an_approval_repeats_the_input_for_versions_that_want_it() -> None:
@@ -64,9 +64,9 @@ def test_who_is_asked_hears_what_the_tool_would_do_and_for_whom() -> None:
         heard.append(request)
         return Decision(allowed=False)
 
-    control.answer(orjson.dumps(ASKED), hear)
+    control.respond(orjson.dumps(ASKED), hear)
     theirs = {**ASKED["request"], "agent_id": "a9"}
-    control.answer(orjson.dumps({**ASKED, "request": theirs}), hear)
+    control.respond(orjson.dumps({**ASKED, "request": theirs}), hear)
     assert [(one.tool_name, one.tool_use_id, one.conversation) for one in heard] == [
         ("Write", "toolu_1", "main"),
         ("Write", "toolu_1", "a9"),
@@ -77,7 +77,7 @@ def test_who_is_asked_hears_what_the_tool_would_do_and_for_whom() -> None:
 def test_what_nobody_here_can_do_is_refused_and_never_left_waiting() -> None:
     """A client waits for ever for an answer that does not come."""
     asked = {**ASKED, "request": {"subtype": "elicitation"}}
-    said = orjson.loads(control.answer(orjson.dumps(asked), never))["response"]
+    said = orjson.loads(control.respond(orjson.dumps(asked), never))["response"]
     assert (said["subtype"], said["request_id"]) == ("error", "r-1")
     assert "elicitation" in said["error"]
 
@@ -89,7 +89,7 @@ def test_what_nobody_here_can_do_is_refused_and_never_left_waiting() -> None:
 def test_a_question_that_cannot_be_read_is_refused_by_its_number(request_: bytes) -> None:
     """Who asks may be a client that is newer than we are."""
     line = b'{"type":"control_request","request_id":"r-9","request":' + request_ + b"}\n"
-    said = orjson.loads(control.answer(line, never))["response"]
+    said = orjson.loads(control.respond(line, never))["response"]
     assert (said["subtype"], said["request_id"]) == ("error", "r-9")
 
 
@@ -98,7 +98,9 @@ def test_an_approval_repeats_an_input_that_few_can_write(value: str) -> None:
     """A client takes another input for the one that was approved."""
     given = '{"content":' + value + "}"
     line = '{"type":"control_request","request_id":"r","request":{"subtype":"can_use_tool","input":'
-    said = control.answer((line + given + "}}\n").encode(), lambda _request: Decision(allowed=True))
+    said = control.respond(
+        (line + given + "}}\n").encode(), lambda _request: Decision(allowed=True)
+    )
     assert json.loads(said)["response"]["response"]["updatedInput"] == json.loads(given)
 
 
@@ -114,7 +116,7 @@ def test_an_approval_repeats_an_input_that_few_can_write(value: str) -> None:
 )
 def test_other_lines_ask_nothing(line: bytes) -> None:
     """Also when they speak of asking."""
-    assert control.answer(line, never) == b""
+    assert control.respond(line, never) == b""
 
 
 def test_a_prompt_has_the_id_that_its_row_will_have() -> None:
