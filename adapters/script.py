@@ -42,7 +42,7 @@ MAX_SCRIPT = 64 * 1024 * 1024
 CONTROL = ("turn", "sleep", "error")
 
 
-class Play:
+class Script:
     """The turns of a script; `turn(n)` counts from 1."""
 
     def __init__(self, turns: list[list[dict[str, Any]]], *, repeats: bool, name: str) -> None:
@@ -60,7 +60,7 @@ class Play:
         return self._turns[number - 1]
 
 
-def load_play(path: Path) -> Play:
+def load_script(path: Path) -> Script:
     """Read a script. Raises `ProviderError` (kind ``bad-script``) naming file, line and reason."""
     try:
         data = _read(path)
@@ -83,7 +83,7 @@ def load_play(path: Path) -> Play:
         elif event["type"] != "turn" and not is_prompt(event):
             turns[-1].append(event)
         over = over or _ends_turn(event)
-    return Play(turns, repeats=not marked, name=str(path))
+    return Script(turns, repeats=not marked, name=str(path))
 
 
 def _read(path: Path) -> bytes:
@@ -146,7 +146,7 @@ _NEEDS: dict[str, dict[str, type]] = {
 
 
 # What the player fills in itself.
-_PLAYED = {"conversationId": MAIN, "sessionId": "", "timestamp": None, "source": None}
+_FILLED_IN = {"conversationId": MAIN, "sessionId": "", "timestamp": None, "source": None}
 
 
 def _flaw(event: dict[str, Any]) -> str | None:
@@ -156,7 +156,7 @@ def _flaw(event: dict[str, Any]) -> str | None:
             return f"a {event['type']} needs {name}"
     if "block" in needs:
         try:
-            check_block({**event["block"], **_PLAYED})
+            check_block({**event["block"], **_FILLED_IN})
         except Invalid as error:
             return error.message
     return None
@@ -182,8 +182,8 @@ class ScriptProvider:
         del state
         if "file" not in spec.options:
             raise ProviderError("the script provider needs --option file=PATH", kind="bad-script")
-        play = load_play(Path(spec.cwd) / spec.options["file"])
-        return ScriptSession(spec, play, saved_transcript(spec))
+        script = load_script(Path(spec.cwd) / spec.options["file"])
+        return ScriptSession(spec, script, saved_transcript(spec))
 
     def fork(
         self,
@@ -200,16 +200,16 @@ class ScriptProvider:
 class ScriptSession:
     """One session that plays its script."""
 
-    def __init__(self, spec: SessionSpec, play: Play, saved: bytes) -> None:
+    def __init__(self, spec: SessionSpec, script: Script, saved: bytes) -> None:
         self._spec = spec
-        self._play = play
+        self._script = script
         self._transcript = RecordedTranscript(spec, saved)
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Play the next turn. Raises `ProviderError` where the script says so, or is over."""
         spec, transcript = self._spec, self._transcript
         yield transcript.prompt(content, spec.now())
-        for line in self._play.turn(transcript.prompts):
+        for line in self._script.turn(transcript.prompts):
             if line["type"] == "sleep":
                 spec.sleep(float(line.get("seconds", 0)))
             elif line["type"] == "error":

@@ -23,7 +23,7 @@ from agentsdir.adapters.protocol import (
     SessionSpec,
 )
 from agentsdir.adapters.recorded import RecordedReader, forked_transcript, saved_transcript
-from agentsdir.adapters.script import Play, ScriptSession, load_play
+from agentsdir.adapters.script import Script, ScriptSession, load_script
 from agentsdir.formats import blocks
 from agentsdir.formats.source import Source
 
@@ -72,9 +72,11 @@ class Session:
 
     def __init__(self, spec: SessionSpec, saved: bytes) -> None:
         file = spec.options.get("file")
-        play = load_play(Path(spec.cwd) / file) if file else Play([[]], repeats=True, name="empty")
+        script = (
+            load_script(Path(spec.cwd) / file) if file else Script([[]], repeats=True, name="empty")
+        )
         self.spec = spec
-        self.inner = ScriptSession(spec, play, saved)
+        self.inner = ScriptSession(spec, script, saved)
         folder = os.environ.get(COUNTS)
         self._seat = Seat(folder, f"{spec.native_id}-{spec.turn}") if folder else None
 

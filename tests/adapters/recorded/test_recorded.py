@@ -16,7 +16,7 @@ from agentsdir.adapters import registry
 from agentsdir.adapters.echo import words_of
 from agentsdir.adapters.protocol import Architecture, LiveReader, ProgramProvider, SessionSpec
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript, is_prompt
-from agentsdir.adapters.script import load_play
+from agentsdir.adapters.script import load_script
 from agentsdir.formats.blocks import EVENT_TYPES
 from agentsdir.formats.errors import ProviderError, UsageError
 from agentsdir.formats.sink import ParseSink
@@ -158,8 +158,8 @@ def test_the_prompts_of_a_saved_transcript_are_counted() -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_every_script_fixture_can_be_loaded_and_read_as_a_transcript_of_events(path: Path) -> None:
     """Its turns can be played."""
-    play = load_play(path)
-    assert play.turn(1)
+    script = load_script(path)
+    assert script.turn(1)
     given = spec(options={"file": str(path)})
     if path.stem == "fails":
         with pytest.raises(ProviderError, match="try later"):
@@ -190,12 +190,12 @@ def test_a_script_without_turn_marks_is_played_for_every_prompt(tmp_path: Path) 
     path = tmp_path / "s.jsonl"
     delta = line("metadata_update", metadata={"n": 1})
     path.write_bytes(delta)
-    assert load_play(path).turn(1) == load_play(path).turn(99) == [orjson.loads(delta)]
+    assert load_script(path).turn(1) == load_script(path).turn(99) == [orjson.loads(delta)]
     path.write_bytes(b'{"type":"turn"}\n' + delta + b'{"type":"turn"}\n\n')
-    play = load_play(path)
-    assert (len(play.turn(1)), play.turn(2)) == (1, [])
+    script = load_script(path)
+    assert (len(script.turn(1)), script.turn(2)) == (1, [])
     with pytest.raises(ProviderError) as over:
-        play.turn(3)
+        script.turn(3)
     assert over.value.kind == "script-ended"
 
 
@@ -204,11 +204,11 @@ def test_a_recorded_failure_fails_the_turn_that_plays_it(tmp_path: Path) -> None
     path = tmp_path / "s.jsonl"
     error = {"kind": "rate-limited", "message": "try later"}
     path.write_bytes(line("metadata_update", metadata={"turnId": "t", "error": error}))
-    assert load_play(path).turn(1) == [{"type": "error", **error}]
+    assert load_script(path).turn(1) == [{"type": "error", **error}]
     path.write_bytes(line("metadata_update", metadata={"error": "a word of the client's"}))
-    assert load_play(path).turn(1)[0]["type"] == "metadata_update"
+    assert load_script(path).turn(1)[0]["type"] == "metadata_update"
     path.write_bytes(line("metadata_update", metadata={"error": error}, conversationId="a task"))
-    assert load_play(path).turn(1)[0]["type"] == "metadata_update"
+    assert load_script(path).turn(1)[0]["type"] == "metadata_update"
 
 
 @pytest.mark.parametrize("reason", ["timeout", "interrupt", "crash"])
@@ -216,7 +216,7 @@ def test_a_recorded_abort_fails_the_turn_that_plays_it(tmp_path: Path, reason: s
     """As `replay --events` writes it; such a turn did not go well either."""
     path = tmp_path / "s.jsonl"
     path.write_bytes(line("metadata_update", metadata={"turnId": "t", "aborted": reason}))
-    (failure,) = load_play(path).turn(1)
+    (failure,) = load_script(path).turn(1)
     assert (failure["type"], failure["kind"], reason in failure["message"]) == (
         "error",
         "aborted",
@@ -234,8 +234,8 @@ def test_a_turn_that_failed_before_anything_was_said_is_a_turn_of_its_own(tmp_pa
 
     path.write_bytes(prompt + done + failed + failed + prompt + failed + prompt + done)
 
-    play = load_play(path)
-    kinds = [[one["type"] for one in play.turn(number)] for number in range(1, 6)]
+    script = load_script(path)
+    kinds = [[one["type"] for one in script.turn(number)] for number in range(1, 6)]
     ended, error = ["metadata_update"], ["error"]
     assert kinds == [ended, error, error, error, ended]
 
@@ -247,10 +247,10 @@ def test_lines_before_the_first_turn_mark_are_a_turn_of_their_own(tmp_path: Path
     block = {"type": "user_message", "id": "p", "content": "x"}
     prompt = line("block_complete", blockId="p", block=block)
     path.write_bytes(delta + prompt + delta + delta)
-    play = load_play(path)
-    assert (len(play.turn(1)), len(play.turn(2))) == (1, 2)
+    script = load_script(path)
+    assert (len(script.turn(1)), len(script.turn(2))) == (1, 2)
     path.write_bytes(prompt + delta)
-    assert load_play(path).turn(1) == [orjson.loads(delta)]
+    assert load_script(path).turn(1) == [orjson.loads(delta)]
 
 
 BAD_SCRIPTS = {
@@ -278,7 +278,7 @@ def test_a_bad_script_is_refused_with_its_file_line_and_reason(
     path = tmp_path / "s.jsonl"
     path.write_bytes(data)
     with pytest.raises(ProviderError) as refused:
-        load_play(path)
+        load_script(path)
     assert refused.value.kind == "bad-script"
     assert str(path) in refused.value.message
     assert said in refused.value.message
