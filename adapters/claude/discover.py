@@ -92,9 +92,9 @@ def detect(head: bytes) -> bool:
     """Tell whether `head`, the first bytes of a file, is Claude Code's."""
     rows = 0
     for row in head_rows(head):
-        verdict = _judge(row)
-        if verdict is not None:
-            return verdict
+        found = _judge(row)
+        if found is not None:
+            return found
         rows += 1
     first = head.lstrip(_BOM + b"\0 \r\n")
     if rows or b"\n" in first:

@@ -90,29 +90,31 @@ _HINTS = {
     "cut-stream": "send the prompt again; what was done until then is in the log",
 }
 _STATUS = re.compile(r"API Error: (\d{3})\b")
-_TOLD = 2000
+_MAX_MESSAGE = 2000
 
 
-def is_settled(told: ClaudeTranslator) -> bool:
+def is_settled(translator: ClaudeTranslator) -> bool:
     """Tell whether the client has answered and nothing runs on in its background."""
-    return bool(told.results) and not told.results[-1].queued and not told.has_tasks
+    return (
+        bool(translator.results) and not translator.results[-1].queued and not translator.has_tasks
+    )
 
 
-def failure(told: ClaudeTranslator, code: int | None, errors: str) -> ProviderError | None:
+def failure(translator: ClaudeTranslator, code: int | None, errors: str) -> ProviderError | None:
     """Return why a run failed, None where it did not: its last result says so.
 
     Args:
-        told: all of its output.
+        translator: all of its output.
         code: its exit code, None when it had to be ended.
         errors: the end of its standard error.
     """
-    if not told.results:
+    if not translator.results:
         return _unfinished(code, errors)
-    result = told.results[-1]
+    result = translator.results[-1]
     # Who set a limit takes what was said before it for the answer.
     if not result.failed or result.subtype in LIMITS:
         return None
-    return _error(_kind(result, told.error), result.reason)
+    return _error(_kind(result, translator.error), result.reason)
 
 
 def _kind(result: ClaudeResult, error: str) -> str:
@@ -131,7 +133,7 @@ def _kind(result: ClaudeResult, error: str) -> str:
 
 
 def _unfinished(code: int | None, errors: str) -> ProviderError:
-    told = errors[-_TOLD:]
+    told = errors[-_MAX_MESSAGE:]
     if "is already in use" in errors:
         return _error("session-in-use", told)
     if told and code == 1:
@@ -230,7 +232,7 @@ _PROTOCOL = (
 _NOT_INHERITED = frozenset({"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID"})
 # What stdout says of the run, and not of the talk: `turn.start` and `turn.complete` tell of its
 # ends, and of attempts that failed the transcript has a row.
-_SAID_ELSEWHERE = frozenset({"init", "result", "api_retry", "task_notification"})
+_LOGGED_ELSEWHERE = frozenset({"init", "result", "api_retry", "task_notification"})
 
 
 class ClaudeSession:
@@ -312,7 +314,7 @@ class ClaudeSession:
         if reply := control.respond(line, self._confirm):
             program.write(reply)
         else:
-            yield from filter(_is_of_the_talk, self._translator.line(line))
+            yield from filter(_is_conversation, self._translator.line(line))
         if is_settled(self._translator):
             program.close_input()
 
@@ -358,10 +360,10 @@ class ClaudeSession:
         return [*command, *_PROTOCOL, *chosen, f"{self._opening}={spec.native_id}"]
 
 
-def _is_of_the_talk(event: StreamEvent) -> bool:
+def _is_conversation(event: StreamEvent) -> bool:
     """Tell whether an event is none of those that the log or the transcript have of their own."""
     block = event.get("block") or {}
-    return (block.get("metadata") or {}).get("event") not in _SAID_ELSEWHERE
+    return (block.get("metadata") or {}).get("event") not in _LOGGED_ELSEWHERE
 
 
 def storage_of(spec: SessionSpec) -> Path:

@@ -144,7 +144,7 @@ class ApiTurnWriter:
                 self._log_part(turn, part, "answer part")
         return self._last
 
-    def told(self, turn: ApiTurn, text: str, *, hidden: str = "") -> int:
+    def client_text(self, turn: ApiTurn, text: str, *, hidden: str = "") -> int:
         """Write what the client said in the user's place; return the last visible block.
 
         Args:

@@ -183,7 +183,7 @@ def _is_renamed(folder: Path, main: Own, saved: list[Own], native_id: str) -> bo
     refused.
     """
     names = {_stem(own) for own in saved}
-    for listed in store.of_folder(folder / CHATS, native_id):
+    for listed in store.in_folder(folder / CHATS, native_id):
         name = listed.file.name.removesuffix("l")
         if not listed.head.talks or name == _stem(main):
             continue
@@ -349,7 +349,7 @@ def _main_in(folder: Path, native_id: str, saved: list[Own]) -> Path | None:
     Some clients give all their sessions one id: the file that was saved is the one.
     """
     known = {own.inner[-1].removesuffix("l") for own in saved if own.role == "main"}
-    files = [listed.file for listed in store.of_folder(folder / CHATS, native_id)]
+    files = [listed.file for listed in store.in_folder(folder / CHATS, native_id)]
     return next(
         (one for one in files if one.name.removesuffix("l") in known), next(iter(files), None)
     )
@@ -381,7 +381,7 @@ def native_files(main: Path, native_id: str, project: str) -> Iterator[NativeFil
         if _is_plain(path):
             inner = path.relative_to(path.parents[2]).as_posix()
             yield NativeFile(f"{project}/{inner}", "output", Source(str(path), path=path))
-    for listed in store.of_folder(main.parent, native_id):
+    for listed in store.in_folder(main.parent, native_id):
         twin = listed.file.with_suffix("") == main.with_suffix("")
         if listed.file != main and (twin or not listed.head.talks) and _is_plain(listed.file):
             yield native(listed.file, "sidecar")

@@ -34,7 +34,7 @@ _IS_SLUG = re.compile(r"[a-z0-9-]+").fullmatch
 _IS_HASH = re.compile(r"[0-9a-f]{64}").fullmatch
 _MAX_REGISTRY = 16 * 1024 * 1024
 _MAX_MARK = 16 * 1024
-_SOMEBODY = "?"
+_UNKNOWN_OWNER = "?"
 
 
 class Projects:
@@ -54,14 +54,14 @@ class Projects:
             cwd: the real path of the working directory.
         """
         name = self._registered.get(cwd)
-        if name is None or not self._may_have(name, cwd):
+        if name is None or not self._is_free_for(name, cwd):
             name = next((name for name, root in self._marked() if root == cwd), None)
         old = hashed(cwd)
-        if (self._storage / TMP / old).is_dir() and (name is None or self._is_bare(name)):
+        if (self._storage / TMP / old).is_dir() and (name is None or self._is_empty(name)):
             return old
-        return name if name is not None else next(self.free(cwd))
+        return name if name is not None else next(self.free_slugs(cwd))
 
-    def free(self, cwd: str) -> Iterator[str]:
+    def free_slugs(self, cwd: str) -> Iterator[str]:
         """Yield the slugs that a client would claim for `cwd`, the first one first."""
         taken = set(self._registered.values())
         wanted = slug(Path(cwd).name)
@@ -69,13 +69,13 @@ class Projects:
         while True:
             name = f"{wanted}-{number}" if number else wanted
             number += 1
-            if name not in taken and self._may_have(name, cwd):
+            if name not in taken and self._is_free_for(name, cwd):
                 yield name
 
     def root(self, name: str) -> str:
         """Return the project whose sessions are in a folder; empty where nobody says."""
         marked = mark_of(self._storage / TMP / name)
-        if marked not in ("", _SOMEBODY):
+        if marked not in ("", _UNKNOWN_OWNER):
             return marked
         for path, registered in self._registered.items():
             if registered == name:
@@ -85,12 +85,12 @@ class Projects:
             return next((path for path in known if hashed(path) == name), "")
         return ""
 
-    def _may_have(self, name: str, cwd: str) -> bool:
+    def _is_free_for(self, name: str, cwd: str) -> bool:
         """Tell whether no other project has marked a folder of that name."""
         marks = (mark_of(self._storage / base / name) for base in (TMP, HISTORY))
         return all(mark in ("", cwd) for mark in marks)
 
-    def _is_bare(self, name: str) -> bool:
+    def _is_empty(self, name: str) -> bool:
         try:
             return all(path.name == MARK for path in (self._storage / TMP / name).iterdir())
         except OSError:
@@ -135,11 +135,11 @@ def mark_of(folder: Path) -> str:
     """Return the project that a folder is marked as; a mark that says nothing is somebody's."""
     try:
         said = os.fsdecode(_read(folder / MARK, _MAX_MARK)).strip()
-        return os.path.normpath(said) if said else _SOMEBODY
+        return os.path.normpath(said) if said else _UNKNOWN_OWNER
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError:
-        return _SOMEBODY
+        return _UNKNOWN_OWNER
 
 
 def _read(path: Path, limit: int) -> bytes:

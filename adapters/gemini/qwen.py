@@ -168,7 +168,7 @@ def _write(writer: ApiTurnWriter, row: Row, value: dict[str, Any], sink: ParseSi
         # An answer may follow, so what it answers is shown.
         said = text_of(dict_of(value.get("systemPayload")).get("displayText"))
         text = said or plain_text(turn.parts)
-        return writer.told(turn, text) if text.strip() else writer.user(turn)
+        return writer.client_text(turn, text) if text.strip() else writer.user(turn)
     if kind == "tool_result" and turn.parts:
         return writer.user(turn)
     if kind == "tool_call" and isinstance(value.get("toolCall"), dict):
@@ -209,12 +209,12 @@ def _prompt(writer: ApiTurnWriter, turn: ApiTurn, payload: dict[str, Any]) -> in
     """
     parts = turn.parts
     if len(parts) > 1 and _is_hooks(parts[-1]):
-        writer.told(turn, parts[-1]["text"], hidden="hook-context")
+        writer.client_text(turn, parts[-1]["text"], hidden="hook-context")
         parts = parts[:-1]
     shown = text_of(payload.get("displayText"))
     texts = [part for part in parts if part_kind(part) == "text"]
     if shown.strip() and texts and plain_text(texts).strip() != shown.strip():
-        writer.told(turn, plain_text(texts), hidden="prompt-as-sent")
+        writer.client_text(turn, plain_text(texts), hidden="prompt-as-sent")
         rest = [part for part in parts if part_kind(part) != "text"]
         parts = [{"text": shown}, *rest]
     return writer.user(turn._replace(parts=parts))

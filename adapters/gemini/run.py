@@ -129,7 +129,7 @@ _CONTEXT = "<session_context>"
 def remove_stubs(chats: Path, native_id: str) -> list[Path]:
     """Remove the stubs beside a session's own chat file; return what was removed."""
     removed = []
-    for path in [listed.file for listed in store.of_folder(chats, native_id)][1:]:
+    for path in [listed.file for listed in store.in_folder(chats, native_id)][1:]:
         if is_stub(path, native_id):
             with suppress(OSError):
                 path.unlink()
@@ -139,7 +139,7 @@ def remove_stubs(chats: Path, native_id: str) -> list[Path]:
 
 def has_answer(chats: Path, native_id: str) -> bool:
     """Tell whether a model said anything in a session's chat files, be it withdrawn since."""
-    for listed in store.of_folder(chats, native_id):
+    for listed in store.in_folder(chats, native_id):
         sink = ParseSink()
         read_session(store.files(listed.file), sink)
         if any(block["type"] in _ANSWERS for block in sink.blocks("all")):
@@ -212,7 +212,7 @@ _STATUSES = {
     "529": "overloaded",
 }
 # By the exit code that is left of an HTTP status.
-_LEFT_WITH: dict[int | None, str] = {int(status) % 256: status for status in _STATUSES}
+_EXIT_STATUSES: dict[int | None, str] = {int(status) % 256: status for status in _STATUSES}
 # By what the client calls an error of its own, and by the exit code that it has for it.
 _TYPES = {
     "FatalAuthenticationError": "bad-key",
@@ -223,7 +223,7 @@ _WORDS = {"ModelNotFoundError": "no-model", "API_KEY_INVALID": "bad-key"}
 _CODES = {41: "bad-key", 53: "max-turns"}
 _NOT_TRUSTED = 55
 # By what stands on standard error when there is no result.
-_SAID = {
+_STARTUP_ERRORS = {
     "Error resuming session": "no-conversation",
     "already exists. Use --resume": "session-in-use",
 }
@@ -243,51 +243,51 @@ _HINTS = {
 }
 _STATUS = re.compile(r'"code"\s*:\s*(\d{3})\b|\bstatus:? (\d{3})\b')
 # What some versions say at every start.
-_NOISE = ("Warning: ", "Ripgrep is not available", "YOLO mode is enabled", "[STARTUP]")
+_STARTUP_NOISE = ("Warning: ", "Ripgrep is not available", "YOLO mode is enabled", "[STARTUP]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # What follows a refusal of an argument: all arguments there are.
 _USAGE = "Usage: "
-_TOLD = 2000
+_MAX_MESSAGE = 2000
 _UNTRUSTED = "Gemini CLI runs nothing in a folder that its user has not trusted"
 
 
-def is_settled(told: JoinedTurn) -> bool:
+def is_settled(turn: JoinedTurn) -> bool:
     """Tell whether the client has said how the turn ended."""
-    return told.result is not None
+    return turn.result is not None
 
 
-def failure(told: JoinedTurn, code: int | None, errors: str) -> ProviderError | None:
+def failure(turn: JoinedTurn, code: int | None, errors: str) -> ProviderError | None:
     """Return why a run failed, None where it did not: its result says so.
 
     Args:
-        told: all of its output.
+        turn: all of its output.
         code: its exit code, None when it had to be ended.
         errors: the end of its standard error.
     """
-    result = told.result
+    result = turn.result
     if result is None:
         return _unfinished(code, _without_noise(errors))
     if not result.failed:
         return None
     message = result.message or "the client gave no reason"
     found = _STATUS.search(message)
-    status = (found[1] or found[2]) if found else _LEFT_WITH.get(code, "")
+    status = (found[1] or found[2]) if found else _EXIT_STATUSES.get(code, "")
     named = next((kind for word, kind in _WORDS.items() if word in message + errors), None)
     kind = _TYPES.get(result.error_type) or named or _STATUSES.get(status) or "api-error"
     return _error(kind, message)
 
 
 def _unfinished(code: int | None, errors: str) -> ProviderError:
-    told = errors[-_TOLD:]
-    for words, kind in _SAID.items():
+    told = errors[-_MAX_MESSAGE:]
+    for words, kind in _STARTUP_ERRORS.items():
         if words in errors:
-            return _error(kind, errors[:_TOLD])
+            return _error(kind, errors[:_MAX_MESSAGE])
     if code == _NOT_TRUSTED:
         return _error("untrusted-folder", _UNTRUSTED)
     if code in _CODES:
         return _error(_CODES[code], told or f"the client ended with {code}")
     if told and code in _REFUSED:
-        return _error("refused-start", errors[:_TOLD])
+        return _error("refused-start", errors[:_MAX_MESSAGE])
     how = "was ended" if code is None else f"ended with {code}"
     said = f": {told}" if told else ", and said nothing"
     return _error("cut-stream", f"the client {how} before it had answered{said}")
@@ -298,7 +298,7 @@ def _without_noise(errors: str) -> str:
     for line in _COLOUR.sub("", errors).splitlines():
         if line.startswith(_USAGE):
             break
-        if not line.startswith(_NOISE):
+        if not line.startswith(_STARTUP_NOISE):
             said.append(line.rstrip())
     return "\n".join(said).strip()
 
@@ -312,7 +312,7 @@ def _error(kind: str, message: str) -> ProviderError:
 # What a client that runs us says to its children: ours would take it for its own.
 _NOT_INHERITED = frozenset({"GEMINI_CLI"})
 # A client that starts itself again would be out of reach of the signal that interrupts it.
-_OURS = {"GEMINI_CLI_NO_RELAUNCH": "true"}
+_OUR_VARIABLES = {"GEMINI_CLI_NO_RELAUNCH": "true"}
 MODES = ("", "default", "auto_edit", "yolo", "plan")
 _LONGEST_PROMPT = 8 * 1024 * 1024
 """Bytes of a prompt that the client reads; it drops what is beyond with a warning."""
@@ -337,7 +337,7 @@ class GeminiSession:
         self._follower: PendingFollower | None = None
         self._instructions: Path | None = None
         # The prompt of the turn, as long as nothing that was told is it.
-        self._untold: Block | None = None
+        self._unseen_prompt: Block | None = None
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn. Success is what the client's result says, never its exit code.
@@ -347,8 +347,8 @@ class GeminiSession:
         ``no-folder`` and ``session-open`` before anything is started.
         """
         check_closed(self._spec)
-        prompt = _typed(content)
-        self._untold = make_block(
+        prompt = _prompt_bytes(content)
+        self._unseen_prompt = make_block(
             "user_message",
             f"#{self._spec.new_id()}:p",
             MAIN,
@@ -366,24 +366,24 @@ class GeminiSession:
             self._name(self._spec.new_id())
             failed = yield from self._run(prompt)
         if failed is not None:
-            yield from self._tell_prompt()
+            yield from self._missing_prompt()
             raise failed
 
-    def _tell_prompt(self) -> Iterator[StreamEvent]:
+    def _missing_prompt(self) -> Iterator[StreamEvent]:
         """Tell the prompt that a client which ended too soon never mentioned."""
-        if self._untold is not None:
-            yield blocks.block_complete(self._untold["id"], self._untold)
-            self._untold = None
+        if self._unseen_prompt is not None:
+            yield blocks.block_complete(self._unseen_prompt["id"], self._unseen_prompt)
+            self._unseen_prompt = None
 
     def _note(self, events: Iterable[StreamEvent]) -> Iterator[StreamEvent]:
         for event in events:
             if (event.get("block") or {}).get("type") == "user_message":
-                self._untold = None
+                self._unseen_prompt = None
             yield event
 
     def _run(self, prompt: bytes) -> Generator[StreamEvent, None, ProviderError | None]:
         """Run the client once; return why it failed."""
-        environment = environment_of(self._spec.host, _NOT_INHERITED) | _OURS
+        environment = environment_of(self._spec.host, _NOT_INHERITED) | _OUR_VARIABLES
         command = self._command(environment)
         follower = PendingFollower(lambda: main_file(self._spec, by_hash=self._by_hash))
         if self._is_known:
@@ -446,7 +446,7 @@ class GeminiSession:
         for line in program.lines(self._patience):
             yield from self._handle_line(turn, line)
         yield from self._note(turn.end())
-        yield from self._tell_prompt()
+        yield from self._missing_prompt()
 
     def suspend(self) -> bytes:
         """Return nothing: the chat file says all (decision D23)."""
@@ -513,7 +513,7 @@ class GeminiSession:
         return environment | {"GEMINI_SYSTEM_MD": str(self._instructions)}
 
 
-def _typed(content: Content) -> bytes:
+def _prompt_bytes(content: Content) -> bytes:
     """Return a prompt as it is typed. Raises `ProviderError` for what cannot be."""
     if not isinstance(content, str):
         if any(part.get("type") != "text" for part in content):

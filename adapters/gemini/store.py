@@ -223,7 +223,7 @@ def locate(storage: Path, native_id: str) -> list[Path]:
     return [main.listed.file for main in _ranked(same or found)]
 
 
-def of_folder(chats: Path, native_id: str) -> list[ListEntry]:
+def in_folder(chats: Path, native_id: str) -> list[ListEntry]:
     """Return the main transcripts of one id in one folder, the best one first."""
     mains = _mains_in("", chats, ignore, lambda said: said == native_id)
     return [main.listed for main in _ranked(mains)]

@@ -244,7 +244,7 @@ class AnswerMatcher:
 # file never shows is completed from stdout at the end, so that nothing that was seen is lost.
 
 # The ends of a run are told by the turn's own events.
-_SAID_ELSEWHERE = ("session_start", "session_end")
+_LOGGED_ELSEWHERE = ("session_start", "session_end")
 _PROMPT = ""
 # What a prompt that is a command of the client's has in the file.
 _COMMAND = {"event": COMMAND}
@@ -344,7 +344,7 @@ class JoinedTurn:
         """Take a block that stdout tells whole, though the file may know more of it."""
         kind, started = block["type"], StdoutBlock(handle, block)
         if kind == "system":
-            if block["subtype"] not in _SAID_ELSEWHERE and block["message"] != FAILED:
+            if block["subtype"] not in _LOGGED_ELSEWHERE and block["message"] != FAILED:
                 yield blocks.block_complete(handle, block)
             return
         self._started.append(started)
