@@ -32,7 +32,7 @@ from agentsdir.formats.sink import DROPPED
 if TYPE_CHECKING:
     from agentsdir.adapters.claude.emit import RowContext
     from agentsdir.adapters.claude.rows import TranscriptParser
-    from agentsdir.adapters.claude.speakers import Speaker
+    from agentsdir.adapters.claude.speakers import ClaudeSpeaker
     from agentsdir.formats.rows import Row
 
 
@@ -138,7 +138,7 @@ def _add_client_text(
     parser: TranscriptParser,
     value: dict[str, Any],
     context: RowContext,
-    speaker: Speaker,
+    speaker: ClaudeSpeaker,
     texts: list[str],
 ) -> int:
     whole = "\n".join(texts)

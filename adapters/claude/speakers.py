@@ -137,7 +137,7 @@ def read_notice(content: Any) -> Notice:
 # prompt.
 
 
-class Speaker(NamedTuple):
+class ClaudeSpeaker(NamedTuple):
     """What a row of user text is.
 
     `event` names it in metadata and is empty for a person's prompt. `subtype` is that of the
@@ -155,20 +155,20 @@ class Speaker(NamedTuple):
         return not self.event
 
 
-PERSON = Speaker("")
-META = Speaker("meta", "log", visible=False)
-INJECTED = Speaker("injected", "log", visible=False)
-SUMMARY = Speaker("compact_summary")
-NOTIFICATION = Speaker("task_notification")
-INTERRUPT = Speaker("interrupt")
-COMMAND = Speaker("local_command")
-OUTPUT = Speaker("local_command_output")
-PEER = Speaker("peer_message")
+PERSON = ClaudeSpeaker("")
+META = ClaudeSpeaker("meta", "log", visible=False)
+INJECTED = ClaudeSpeaker("injected", "log", visible=False)
+SUMMARY = ClaudeSpeaker("compact_summary")
+NOTIFICATION = ClaudeSpeaker("task_notification")
+INTERRUPT = ClaudeSpeaker("interrupt")
+COMMAND = ClaudeSpeaker("local_command")
+OUTPUT = ClaudeSpeaker("local_command_output")
+PEER = ClaudeSpeaker("peer_message")
 
-HOOK = Speaker("hook", "hook_response")
-PLAN = Speaker("plan")
-LOOKALIKE = Speaker("", doubt="it begins like a text of the client's, and goes on otherwise")
-UNKNOWN_ORIGIN = Speaker("", doubt="its origin is of an unknown kind")
+HOOK = ClaudeSpeaker("hook", "hook_response")
+PLAN = ClaudeSpeaker("plan")
+LOOKALIKE = ClaudeSpeaker("", doubt="it begins like a text of the client's, and goes on otherwise")
+UNKNOWN_ORIGIN = ClaudeSpeaker("", doubt="its origin is of an unknown kind")
 
 # Below an accepted plan, with which a new session begins: what the person said of it.
 FEEDBACK_ON_A_PLAN = "\n\nUser feedback on this plan: "
@@ -205,7 +205,7 @@ class _Form(NamedTuple):
 
     beginning: str
     form: str
-    speaker: Speaker
+    speaker: ClaudeSpeaker
     since: tuple[int, ...] = ()
     before: tuple[int, ...] = ()
     is_marked: bool = False
@@ -310,7 +310,7 @@ _COMMAND_ELEMENT = re.compile(
 _COMMAND_PART = re.compile(r"<(command-(?:name|args))>")
 
 
-def speaker_of(value: dict[str, Any], text: str, caveat: str | None = None) -> Speaker:
+def speaker_of(value: dict[str, Any], text: str, caveat: str | None = None) -> ClaudeSpeaker:
     """Say who speaks in a `user` row whose texts, joined by line feeds, are `text`.
 
     `caveat` is the uuid of the last row in which the client warned of what follows below it.
@@ -343,7 +343,7 @@ def speaker_of(value: dict[str, Any], text: str, caveat: str | None = None) -> S
     return by_text
 
 
-def _by_text(value: dict[str, Any], text: str) -> Speaker:
+def _by_text(value: dict[str, Any], text: str) -> ClaudeSpeaker:
     if text.startswith(_FIRST):
         form = next(form for form in _FORMS if text.startswith(form.beginning))
         return form.speaker if form.is_whole(text) and _writes(value, form) else LOOKALIKE
@@ -392,7 +392,7 @@ def divide_speech(
     caveat: str | None = None,
     *,
     is_whole: bool = False,
-) -> tuple[Speaker, list[tuple[str, str]]]:
+) -> tuple[ClaudeSpeaker, list[tuple[str, str]]]:
     """Say who speaks in a `user` row, and divide each text into what stands before it, and it.
 
     Args:

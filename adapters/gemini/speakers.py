@@ -14,7 +14,7 @@ from typing import NamedTuple
 import orjson
 
 
-class Speaker(NamedTuple):
+class GeminiSpeaker(NamedTuple):
     """What a text is: a `form` of the client (empty: a prompt), and what a person `typed` in it.
 
     `shown` is whether the text gives a block without `--hidden`. `doubt` says why a prompt may be
@@ -27,10 +27,10 @@ class Speaker(NamedTuple):
     doubt: str = ""
 
 
-PERSON = Speaker("")
-LOOKALIKE = Speaker("", doubt="it begins like a text of the client's, and goes on otherwise")
+PERSON = GeminiSpeaker("")
+LOOKALIKE = GeminiSpeaker("", doubt="it begins like a text of the client's, and goes on otherwise")
 # Clients before 0.28 say it without a `displayContent` when they go on by themselves.
-MAY_GO_ON = Speaker("", doubt="the client says the same when it goes on by itself")
+MAY_GO_ON = GeminiSpeaker("", doubt="the client says the same when it goes on by itself")
 GIVEN_ANSWER = "Got it. Thanks for the additional context!"
 """The answer that the client gives itself to a snapshot of ``/compress``."""
 GIVEN_THOUGHT = "Binary content received. Proceeding with analysis."
@@ -223,7 +223,7 @@ _REPEATED = (
 _MENTION = re.compile(r"(?<!\\)@(?:\"[^\"]*\"|\\.|\S)+", re.DOTALL)
 
 
-def speaker_of(text: str, *, beside_result: bool = False) -> Speaker:
+def speaker_of(text: str, *, beside_result: bool = False) -> GeminiSpeaker:
     """Tell who wrote a text of a user turn.
 
     Args:
@@ -247,7 +247,7 @@ def speaker_of(text: str, *, beside_result: bool = False) -> Speaker:
             typed = within.get("typed")
             if typed is not None and form == "hints":
                 typed = "\n".join(line.removeprefix("- ") for line in typed.split("\n"))
-            return Speaker(form, typed, shown)
+            return GeminiSpeaker(form, typed, shown)
     if text == _PLEASE:
         return MAY_GO_ON
     alike = text.startswith(_WRAPPINGS) or (
