@@ -23,22 +23,18 @@ if TYPE_CHECKING:
     from agentsdir.formats.source import Source
 
 
-# The provider behind `echo`: one word of the prompt is one token and one delta.
-
-
 class EchoProvider:
-    """Opens echo sessions; everything they know is in their transcript."""
+    """Opens echo sessions: one word of the prompt is one token and one delta."""
 
     option_names: tuple[str, ...] = ()
     default_model = "echo-1"
     runs_program = False
 
     def create(self, spec: SessionSpec) -> EchoSession:
-        """Open a new session."""
         return EchoSession(spec, b"")
 
     def restore(self, spec: SessionSpec, state: bytes) -> EchoSession:
-        """Reopen one; its transcript says how many turns there were, so no blob is needed."""
+        """Reopen a session; the transcript has the number of turns, so no blob is needed."""
         del state
         return EchoSession(spec, saved_transcript(spec))
 
@@ -49,13 +45,12 @@ class EchoProvider:
         new_id: str,
         report: Callable[[Finding], None],
     ) -> Iterator[NativeFile]:
-        """Take the recorded events over as they are."""
         del report
         return forked_transcript(transcripts, old_id, new_id)
 
 
 class EchoSession:
-    """One session that repeats what it is told."""
+    """One session that answers each prompt with the prompt."""
 
     def __init__(self, spec: SessionSpec, saved: bytes) -> None:
         self._spec = spec
@@ -80,18 +75,16 @@ class EchoSession:
         yield transcript.record(blocks.metadata_update(metadata, block["conversationId"]))
 
     def interrupt(self) -> Iterator[StreamEvent]:
-        """Nothing runs that could be asked to end."""
         return iter(())
 
     def suspend(self) -> bytes:
-        """Return the number of turns, for whoever looks at the blob."""
+        """Return the number of turns; `restore` does not need it."""
         return b'{"turns":%d}' % self._transcript.prompts
 
     def stop(self) -> None:
-        """Nothing runs between turns."""
+        """Do nothing: nothing runs between turns."""
 
     def transcripts(self) -> list[NativeFile]:
-        """Return the recorded events."""
         return self._transcript.files()
 
 
@@ -108,7 +101,7 @@ def words_of(text: str) -> Iterator[str]:
 
 
 def text_of(content: Content) -> str:
-    """Return a prompt as text, with a marker for each part that is none."""
+    """Return a prompt as text, with a marker for each part without text."""
     if isinstance(content, str):
         return content
     parts = [part.get("text") or f"[{part.get('type')}]" for part in content]

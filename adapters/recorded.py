@@ -1,4 +1,8 @@
-"""Transcripts that are recorded stream events, one a line."""
+"""Transcripts that are recorded stream events, one a line, as `echo` and `script` write them.
+
+`agentsdir replay --events` and `send --events` print the same lines, so their output can be read,
+and played by `script`, like any other transcript.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,8 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import ParseSink
 
 
-# Transcripts that are recorded stream events, one a line: what `echo` and `script` keep.
-#
-# The same lines come out of `agentsdir replay --events` and `send --events`, so a recorded session
-# can be read, and played, like any other transcript.
-
-
 def saved_transcript(spec: SessionSpec) -> bytes:
-    """Return what earlier turns of the session left; other files beside it are none of its."""
+    """Return the session's own transcript from earlier turns; empty without one."""
     saved = spec.transcripts.get(_file_name(spec.native_id))
     return saved.read() if saved else b""
 
@@ -41,7 +39,7 @@ def saved_transcript(spec: SessionSpec) -> bytes:
 def forked_transcript(
     transcripts: Mapping[str, Source], old_id: str, new_id: str
 ) -> Iterator[NativeFile]:
-    """Yield a session's transcript as that of a new session."""
+    """Yield a session's transcript under the id of a new session."""
     saved = transcripts.get(_file_name(old_id))
     if saved is not None:
         yield NativeFile(_file_name(new_id), "main", saved)
@@ -74,14 +72,13 @@ class RecordedTranscript:
     def prompts(self) -> int:
         """How many turns it holds.
 
-        One that died before it was saved is not among them, which is why ids go by the session's
-        count of turns.
+        A turn that died before it was saved is missing, so block ids use `SessionSpec.turn`.
         """
         return sum(_is_prompt(line) for line in bytes(self._data).splitlines())
 
     @property
     def path(self) -> str:
-        """Where it stands, relative to the architecture's storage."""
+        """The file's path, relative to the architecture's storage."""
         return _file_name(self.native_id)
 
     def prompt(self, content: Content, timestamp: str) -> StreamEvent:
@@ -99,7 +96,7 @@ class RecordedTranscript:
         return event
 
     def files(self) -> list[NativeFile]:
-        """Return the transcript as the contract wants it."""
+        """Return the transcript as a native file."""
         return [NativeFile(self.path, "main", Source(self.path, data=bytes(self._data)))]
 
 
@@ -128,7 +125,7 @@ class RecordedReader:
     """Reads recorded stream events (the `TranscriptReader` of `script` and `echo`)."""
 
     def detect(self, head: bytes, name: str) -> bool:
-        """Look for an event of ours in the first lines."""
+        """Look for a stream event in the first lines."""
         del name
         for line in head.split(b"\n", 20)[:20]:
             try:
@@ -141,32 +138,31 @@ class RecordedReader:
         return b"\n" not in head and re.match(_LONG_EVENT, head) is not None
 
     def paths(self, home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
-        """There is no client of this architecture; its files stand where they are put."""
+        """Return the working directory: there is no client with a store of its own."""
         del home, env
         return Paths(cwd, cwd)
 
     def discover(self, sources: Sequence[Source]) -> list[SessionFiles]:
-        """Every file is a session."""
         return [SessionFiles((Transcript(source, "main"),)) for source in sources]
 
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
-        """Add every completed block, and those that a cut left open."""
+        """Add every completed block, and the blocks that a cut file left open."""
         sink.open_main()
         for transcript in session.transcripts:
             RecordedFile(transcript.source, sink).read()
 
     def translate_stream(self) -> EventTranslator:
-        """Return a reader of stream events as they come: `send --events`, say, in a pipe."""
         return EventTranslator()
 
-
-# One file of recorded stream events, read as blocks (`recorded` says what such a file is).
 
 _PIPE = "-"
 
 
 class RecordedFile:
-    """One file: open blocks are reduced, completed ones go to the sink."""
+    """One file of recorded stream events, read as blocks.
+
+    Open blocks are reduced, completed ones go to the sink.
+    """
 
     def __init__(self, source: Source, sink: ParseSink) -> None:
         self._source = source
@@ -245,7 +241,7 @@ class RecordedFile:
 
 
 class EventTranslator:
-    """Tells stream events that come one a line, each as it is (a `Translator`)."""
+    """Passes on stream events from a pipe, as `send --events` prints them (a `Translator`)."""
 
     def __init__(self) -> None:
         self._reducer = Reducer()
@@ -255,30 +251,27 @@ class EventTranslator:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What was wrong with the lines so far."""
         return [*self._damage, *self._drifts.findings()]
 
     def line(self, line: bytes) -> Iterator[StreamEvent]:
-        """Take one line, with or without its LF. Never raises for what the bytes hold."""
         for row in self._feed.rows(line):
             event = row.value
             if not _is_event(event):
                 name = str(event.get("type", "without type"))
                 self._drifts.note("row", name, row.source(_PIPE), None)
                 continue
-            # What a stream says of a block whose beginning is not in it is passed on all the same.
+            # An event of a block whose start is missing is passed on all the same.
             with suppress(Invalid, TypeError, KeyError):
                 self._reducer.apply(event)
             yield event
 
     def end(self) -> Iterator[StreamEvent]:
-        """Complete the blocks that a cut left open, as far as they came."""
         for handle, block in self._reducer.open_blocks:
             yield blocks.block_complete(handle, block)
 
 
 def _is_event(event: dict[str, Any]) -> bool:
-    """Tell whether a row has the shape of a stream event, so that nothing below can fail."""
+    """Tell whether a row has the shape of a stream event, so that the reader cannot fail on it."""
     kind = event.get("type")
     if kind not in blocks.EVENT_TYPES or not isinstance(event.get("conversationId"), str):
         return False

@@ -1,4 +1,11 @@
-"""`script`: plays a file of recorded stream events, tool calls and timings."""
+"""`script`: plays a file of recorded stream events, tool calls and timings.
+
+A line of the file is a stream event or a control line (docs/behaviour.md, "Scripts"):
+``{"type":"turn"}`` begins a turn, ``{"type":"sleep","seconds":S}`` pauses, and
+``{"type":"error","kind":K,"message":M}`` fails the turn. A prompt in the file begins a turn too,
+and metadata with `error` or `aborted` fails it, so the output of `agentsdir replay --events` is a
+script. A file without marks of turns is one turn, played for every prompt.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +34,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.source import Source
 
-
-# What a script file says: stream events by turn, with pauses and failures.
-#
-# See docs/behaviour.md, "Scripts".
-#
-# A line is a stream event, or one of ours: ``{"type":"turn"}`` begins a turn,
-# ``{"type":"sleep","seconds":S}`` pauses, ``{"type":"error","kind":K,"message":M}`` fails the turn.
-# A prompt in the file begins a turn too, and metadata with `error` or `aborted` fails it: so the
-# output of `agentsdir replay --events` is a script.
-# A file that marks no turns is one turn, played for every prompt.
 
 MAX_SCRIPT = 64 * 1024 * 1024
 CONTROL = ("turn", "sleep", "error")
@@ -87,7 +84,7 @@ def load_script(path: Path) -> Script:
 
 
 def _read(path: Path) -> bytes:
-    """Read a regular file; a FIFO would block whoever asks for this session."""
+    """Read a regular file; a FIFO would block."""
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:  # noqa: PTH123
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -99,12 +96,12 @@ def _read(path: Path) -> bytes:
 
 
 def _ends_turn(event: dict[str, Any]) -> bool:
-    """Tell whether a recorded turn ended with this; one that failed at once has nothing else."""
+    """Tell whether a recorded turn ended with this event."""
     return event["type"] == "metadata_update" and "turnId" in event["metadata"]
 
 
 def _failure(event: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the line that fails a turn as a recorded one did; None if this ends none so."""
+    """Return the control line that fails a turn as the recorded one did; None for other events."""
     if event["type"] != "metadata_update" or event.get("conversationId", MAIN) != MAIN:
         return None
     error, aborted = event["metadata"].get("error"), event["metadata"].get("aborted")
@@ -145,7 +142,7 @@ _NEEDS: dict[str, dict[str, type]] = {
 }
 
 
-# What the player fills in itself.
+# What `ScriptSession` fills in itself.
 _FILLED_IN = {"conversationId": MAIN, "sessionId": "", "timestamp": None, "source": None}
 
 
@@ -162,11 +159,8 @@ def _flaw(event: dict[str, Any]) -> str | None:
     return None
 
 
-# The provider behind `script`: the n-th prompt gets the n-th turn of the file.
-
-
 class ScriptProvider:
-    """Opens sessions that play the file named by ``--option file=PATH``."""
+    """Opens sessions that play the file named by ``--option file=PATH``, a turn for each prompt."""
 
     option_names: tuple[str, ...] = ("file",)
     path_options: tuple[str, ...] = ("file",)
@@ -174,11 +168,13 @@ class ScriptProvider:
     runs_program = False
 
     def create(self, spec: SessionSpec) -> ScriptSession:
-        """Open a new session. Raises `ProviderError` for a missing or unusable script."""
         return self.restore(spec, b"")
 
     def restore(self, spec: SessionSpec, state: bytes) -> ScriptSession:
-        """Reopen one; the transcript says which turn comes next."""
+        """Reopen a session; the transcript has the number of turns played.
+
+        Raises `ProviderError` (kind ``bad-script``) for a missing or unusable script.
+        """
         del state
         if "file" not in spec.options:
             raise ProviderError("the script provider needs --option file=PATH", kind="bad-script")
@@ -192,7 +188,6 @@ class ScriptProvider:
         new_id: str,
         report: Callable[[Finding], None],
     ) -> Iterator[NativeFile]:
-        """Take the recorded events over as they are."""
         del report
         return forked_transcript(transcripts, old_id, new_id)
 
@@ -239,22 +234,18 @@ class ScriptSession:
         return event
 
     def interrupt(self) -> Iterator[StreamEvent]:
-        """Nothing runs that could be asked to end."""
         return iter(())
 
     def suspend(self) -> bytes:
-        """Return the number of turns played, for whoever looks at the blob."""
+        """Return the number of turns played; `restore` does not need it."""
         return b'{"turns":%d}' % self._transcript.prompts
 
     def stop(self) -> None:
-        """Nothing runs between turns."""
+        """Do nothing: nothing runs between turns."""
 
     def transcripts(self) -> list[NativeFile]:
-        """Return the events played so far."""
         return self._transcript.files()
 
-
-# `script`: plays a file of recorded stream events, tool calls and timing included.
 
 ARCHITECTURE = Architecture(
     name="script",

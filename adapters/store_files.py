@@ -32,8 +32,8 @@ def is_there(
     Args:
         path: of the place.
         saved: what belongs there.
-        is_continuation: tells whether the second of two goes on from the first; None for a file that the
-            client may have rewritten.
+        is_continuation: tells whether the second of two sources continues the first; None for a
+            file that the client may rewrite.
 
     Raises `UnsafePath` for what is no regular file, and `Invalid` (kind ``transcript-differs``) for
     one that does not go on from the saved one.

@@ -115,11 +115,9 @@ class ClaudeFollower:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What was wrong with the files so far."""
         return [*self._sink.findings, *self._sink.drifts.findings()]
 
     def poll(self) -> Iterator[StreamEvent]:
-        """Yield what was written since the last look."""
         looks = {file: file.tail.look() for file in self._files}
         if looks[self._main] is Look.ABSENT and self._main.tail.find(self._folders_to_search()):
             looks[self._main] = self._main.tail.look()
@@ -144,7 +142,6 @@ class ClaudeFollower:
         yield from self._told.settle()
 
     def end(self) -> Iterator[StreamEvent]:
-        """Yield what only the end settles."""
         late = list(self._new_children(complete=True))
         for file in late:
             file.look_at_head()

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.claude import control
-from agentsdir.adapters.claude.moving import materialize, session_files
+from agentsdir.adapters.claude import control, moving
 from agentsdir.adapters.claude.store import host_paths
 from agentsdir.adapters.claude.stream import ClaudeTranslator
 from agentsdir.adapters.claude.tokens import LIMITS
@@ -164,19 +163,13 @@ class ClaudeProvider:
     runs_program = True
 
     def create(self, spec: SessionSpec) -> ClaudeSession:
-        """Open a new session. Raises `ProviderError`."""
         return ClaudeSession(spec, "--session-id")
 
     def restore(self, spec: SessionSpec, state: bytes) -> ClaudeSession:
-        """Reopen one, from its transcript alone, which is put in place if it is not there.
-
-        Without one of its own it begins anew. Raises as `materialize` does.
-        """
-        from agentsdir.adapters.claude.moving import role_at
-
+        """Reopen a session from its transcript alone, or begin one without a main transcript."""
         del state
         self.materialize(spec)
-        known = any(role_at(path, spec.native_id) == "main" for path in spec.transcripts)
+        known = any(moving.role_at(path, spec.native_id) == "main" for path in spec.transcripts)
         return ClaudeSession(spec, "--resume" if known else "--session-id")
 
     def fork(
@@ -186,33 +179,21 @@ class ClaudeProvider:
         new_id: str,
         report: Callable[[Finding], None],
     ) -> Iterator[NativeFile]:
-        """Yield the transcripts of a session under another id, as the client forks one."""
-        from agentsdir.adapters.claude import moving
-
         return moving.fork(transcripts, old_id, new_id, report)
 
     def native_files(self, spec: SessionSpec) -> list[NativeFile]:
-        """Return the session's files as they stand in the client's store."""
-        from agentsdir.adapters.claude.moving import session_files
-
-        return session_files(spec)
+        return moving.session_files(spec)
 
     def materialize(self, spec: SessionSpec) -> list[Path]:
-        """Put saved transcripts where the client finds them (see `placing`)."""
-        from agentsdir.adapters.claude import moving
-
         check_closed(spec)
         return moving.materialize(spec)
 
     def is_continuation(self, saved: Source, present: Source, *, ours: bool) -> bool:
-        """Return whether a turn of ours wrote the file anew; else the client only appends."""
+        """Return `ours`: the client itself only appends."""
         del saved, present
         return ours
 
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
-        """Return what a profile puts into a workspace."""
-        from agentsdir.adapters.claude import moving
-
         return moving.workspace_files(profile)
 
 
@@ -269,8 +250,9 @@ class ClaudeSession:
         # The row of the prompt gets this id, so its block is known before the client is.
         prompt = control.encode(control.prompt_line(content, spec.native_id, spec.new_id()))
         failed = yield from self._run(prompt)
-        if failed is not None and failed.kind == "no-conversation" and materialize(spec, here=True):
-            # An older client looks in the folder of its working directory alone.
+        is_unknown = failed is not None and failed.kind == "no-conversation"
+        # An older client looks in the folder of its working directory alone.
+        if is_unknown and moving.materialize(spec, here=True):
             self.stop()
             self._translator = ClaudeTranslator()
             failed = yield from self._run(prompt, again=True)
@@ -343,8 +325,7 @@ class ClaudeSession:
             self._program.end(self._spec.host.marks)
 
     def transcripts(self) -> list[NativeFile]:
-        """Return the session's files as they stand in the client's store."""
-        return session_files(self._spec)
+        return moving.session_files(self._spec)
 
     def _command(self, environment: Mapping[str, str]) -> list[str]:
         spec = self._spec

@@ -234,11 +234,9 @@ class ClaudeTranslator:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What was wrong with the lines so far."""
         return [*self._sink.findings, *self._sink.drifts.findings()]
 
     def line(self, line: bytes) -> Iterator[StreamEvent]:
-        """Take one line, with or without its LF. Never raises for what the bytes hold."""
         for row in self._feed.rows(line):
             value = row.value
             kind = text(value.get("type"))

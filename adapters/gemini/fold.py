@@ -70,8 +70,9 @@ _SAID = ("text", "thought")
 class MessageIndex:
     """Everything that the blocks of one transcript are made by, small per row.
 
-    `new_messages` has the messages that were new, and `touched` the ids of those that say something new
-    (or, False, are merely live or no longer so), since whoever reads them last emptied them.
+    Two collections grow until their reader empties them: `new_messages`, and `touched`, which has
+    the ids of changed messages: True for new content, False where a message only became live or is
+    no longer live.
 
     Args:
         file: the name for the places of what is not known.

@@ -519,7 +519,6 @@ class GeminiFollower:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What was wrong with the files so far."""
         readings = [one for file in self._files for one in (file.thread, file.snapshot) if one]
         found = [finding for reading in readings for finding in reading.findings]
         drifts = Drifts()
@@ -528,11 +527,9 @@ class GeminiFollower:
         return list(dict.fromkeys([*found, *self._orphans, *drifts.findings()]))
 
     def poll(self) -> Iterator[StreamEvent]:
-        """Yield what was written since the last look."""
         return self._poll(final=False)
 
     def end(self) -> Iterator[StreamEvent]:
-        """Yield what only the end settles."""
         yield from self._poll(final=True)
         yield from self._tell_copies()
         for file, thread in self._threads():

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agentsdir.adapters.gemini.checkpoints import read_checkpoint, read_prompt_log
 from agentsdir.adapters.gemini.discover import (
     CHECKPOINT,
     DOCUMENT,
@@ -19,7 +20,9 @@ from agentsdir.adapters.gemini.discover import (
 from agentsdir.adapters.gemini.documents import document_rows
 from agentsdir.adapters.gemini.emit import MessageWriter, OutputFiles, in_order
 from agentsdir.adapters.gemini.fold import Fold, NotAvailableYet, RowCache, RowDecoder
+from agentsdir.adapters.gemini.qwen import read_qwen
 from agentsdir.adapters.gemini.shapes import doubtful, moment_of, text_of, total_usage
+from agentsdir.adapters.gemini.stdout import read_report, read_stream
 from agentsdir.formats import times
 from agentsdir.formats.blocks import MAIN, make_block, usage
 from agentsdir.formats.findings import Finding
@@ -542,22 +545,15 @@ def _count_missing(thread: GeminiThread, sink: ParseSink) -> None:
                 return
 
 
+_SINGLE_THREAD: Mapping[str, Callable[[Transcript, ParseSink], None]] = {
+    STREAM: read_stream,
+    REPORT: read_report,
+    PROMPTS: read_prompt_log,
+    CHECKPOINT: read_checkpoint,
+    QWEN: read_qwen,
+}
+
+
 def _reader_of(family: str | None) -> Callable[[Transcript, ParseSink], None] | None:
-    """Return the reader of what has one thread and nothing to fold; a session needs none of it."""
-    if family in (STREAM, REPORT):
-        from agentsdir.adapters.gemini.stdout import read_report, read_stream
-
-        return read_stream if family == STREAM else read_report
-    if family == PROMPTS:
-        from agentsdir.adapters.gemini.checkpoints import read_prompt_log
-
-        return read_prompt_log
-    if family == CHECKPOINT:
-        from agentsdir.adapters.gemini.checkpoints import read_checkpoint
-
-        return read_checkpoint
-    if family == QWEN:
-        from agentsdir.adapters.gemini.qwen import read_qwen
-
-        return read_qwen
-    return None
+    """Return the reader of a file with one thread and no rows that restate others; else None."""
+    return _SINGLE_THREAD.get(family) if family is not None else None

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.gemini import store
-from agentsdir.adapters.gemini.moving import main_file, session_files
+from agentsdir.adapters.gemini import moving, store
 from agentsdir.adapters.gemini.projects import CHATS, host_storage, project_folder, storage_in
 from agentsdir.adapters.gemini.read import read_session
 from agentsdir.adapters.gemini.store import ID
@@ -385,7 +384,7 @@ class GeminiSession:
         """Run the client once; return why it failed."""
         environment = environment_of(self._spec.host, _NOT_INHERITED) | _OUR_VARIABLES
         command = self._command(environment)
-        follower = PendingFollower(lambda: main_file(self._spec, by_hash=self._by_hash))
+        follower = PendingFollower(lambda: moving.main_file(self._spec, by_hash=self._by_hash))
         if self._is_known:
             follower.pass_over()
         self._follower = follower
@@ -463,8 +462,7 @@ class GeminiSession:
             self._instructions = None
 
     def transcripts(self) -> list[NativeFile]:
-        """Return the session's files as they stand in the client's store."""
-        return session_files(self._spec, by_hash=self._by_hash)
+        return moving.session_files(self._spec, by_hash=self._by_hash)
 
     @cached_property
     def _by_hash(self) -> bool:
@@ -559,19 +557,14 @@ class GeminiProvider:
     runs_program = True
 
     def create(self, spec: SessionSpec) -> GeminiSession:
-        """Open a new session. Raises `ProviderError`."""
         return GeminiSession(spec, is_known=False)
 
     def restore(self, spec: SessionSpec, state: bytes) -> GeminiSession:
-        """Reopen one, from its chat file alone, which is put in place if it is not there.
-
-        Without one of its own it begins anew. Raises as `place` does.
-        """
-        from agentsdir.adapters.gemini.store import own_files
-
+        """Reopen a session from its chat file alone, or begin one without a chat file."""
         del state
         self.materialize(spec)
-        return GeminiSession(spec, is_known=bool(own_files(spec.transcripts, spec.native_id)))
+        own = store.own_files(spec.transcripts, spec.native_id)
+        return GeminiSession(spec, is_known=bool(own))
 
     def fork(
         self,
@@ -580,33 +573,19 @@ class GeminiProvider:
         new_id: str,
         report: Callable[[Finding], None],
     ) -> Iterator[NativeFile]:
-        """Yield the transcripts of a session under another id."""
-        from agentsdir.adapters.gemini import moving
-
         return moving.fork(transcripts, old_id, new_id, report)
 
     def native_files(self, spec: SessionSpec) -> list[NativeFile]:
-        """Return the session's files as they stand in the client's store."""
-        from agentsdir.adapters.gemini.moving import session_files
-
-        return session_files(spec, by_hash=names_by_hash(spec.host))
+        return moving.session_files(spec, by_hash=names_by_hash(spec.host))
 
     def materialize(self, spec: SessionSpec) -> list[Path]:
-        """Put saved transcripts where the client finds them (see `placing`)."""
-        from agentsdir.adapters.gemini import moving
-
         check_closed(spec)
         return moving.materialize(spec, by_hash=names_by_hash(spec.host))
 
     def is_continuation(self, saved: Source, present: Source, *, ours: bool) -> bool:
-        """Tell whether a chat file that was written anew still has all that the saved one has."""
-        from agentsdir.adapters.gemini.moving import is_continuation
-
-        del ours  # who wrote it makes no difference: what is gone is gone
-        return is_continuation(saved, present)
+        """Tell whether a rewritten chat file still has all that the saved one has."""
+        del ours  # what is lost is lost, whoever wrote the file
+        return moving.is_continuation(saved, present)
 
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
-        """Return what a profile puts into a workspace."""
-        from agentsdir.adapters.gemini import moving
-
         return moving.workspace_files(profile)

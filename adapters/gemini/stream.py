@@ -486,11 +486,9 @@ class GeminiTranslator:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What was wrong with the lines so far."""
         return [*self._sink.findings, *self._sink.drifts.findings()]
 
     def line(self, line: bytes) -> Iterator[StreamEvent]:
-        """Take one line, with or without its LF. Never raises for what the bytes hold."""
         for row in self._feed.rows(line):
             value = row.value
             kind = value.get("type")
@@ -567,7 +565,6 @@ class PendingFollower:
             self._found = None
 
     def poll(self) -> Iterator[StreamEvent]:
-        """Yield what was written since the last look."""
         if self._found is None:
             self._main = self._find()
             if self._main is None:
@@ -576,7 +573,6 @@ class PendingFollower:
         yield from filter(self._is_new, self._found.poll())
 
     def end(self) -> Iterator[StreamEvent]:
-        """Yield what only the end settles."""
         yield from self.poll()
         if self._found is not None:
             yield from filter(self._is_new, self._found.end())
@@ -589,5 +585,4 @@ class PendingFollower:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What was wrong with the files so far."""
         return () if self._found is None else self._found.findings
