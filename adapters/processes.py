@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import Host
 
 
-# Processes that carry the marks of a turn: finding them, and ending them (decision D14).
+# Processes that have the marks of a turn: finding them, and ending them (decision D14).
 #
-# A number alone says nothing: the system gives it to others. So a process is known by its start
-# time too, and one that has to be ended by the variables that it was given.
+# The system reuses process ids. So a process is identified by its start time too, and one that has
+# to be ended by the variables that it was given.
 
 _PROC = Path("/proc")
 GRACE = 2.0
@@ -179,7 +179,7 @@ def with_descendants(roots: Sequence[Process]) -> list[Process]:
     return [Process(pid, stats[pid][1]) for pid in sorted(known - excluded) if pid in stats]
 
 
-# Running a client's program: lines in, lines out, errors apart, and an end with ours (D14).
+# A running program: lines in and out, its standard error, its end (decision D14).
 
 _CHUNK = 256 * 1024
 _ERRORS = 64 * 1024
@@ -401,7 +401,7 @@ def dying_with_parent() -> Callable[[], None] | None:
     return run
 
 
-# Which program a session starts, and in which environment (decision D33).
+# The program that a session starts, and its environment (decision D33).
 
 
 def environment_of(host: Host, not_inherited: AbstractSet[str]) -> dict[str, str]:

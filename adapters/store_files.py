@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import Refuse
 
 
-# Making files in a client's own store: in one step, and never over anything of the client's.
+# New files: made in one step, and never over a file of the client's.
 #
 # Nothing is written behind a link, in a folder of another user, or outside the store.
 
@@ -151,9 +151,6 @@ def size_of(source: Source) -> int:
     """Return how many bytes a source has."""
     with source.open() as stream:
         return stream.seek(0, os.SEEK_END)
-
-
-# Looking into the folders of a client's own store, while the client writes there.
 
 
 def names_in(folder: Path, refuse: Refuse) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
 
-# Telling Claude's transcripts and recorded output from everything else, by content.
+# Detection: whether a file is a transcript or recorded output of Claude Code, by its content.
 
 _BOM = b"\xef\xbb\xbf"
 _MAX_ROWS = 64
@@ -168,7 +168,7 @@ def _judge(row: dict[str, Any]) -> bool | None:
     return None
 
 
-# Which files make up a session: the main transcript and its subagents'.
+# Grouping: a session is a main transcript and the files of its subagents.
 
 _SIDECHAIN = re.compile(rb'"isSidechain":\s*true')
 _AGENT = re.compile(rb'"agentId":\s*"([A-Za-z0-9_.:-]{1,128})"')

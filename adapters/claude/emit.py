@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import BlockSink
 
 
-# From a row to the sink: where a block stands, how it is named, and what is merely logged.
-
 # What became of a row; the reader settles its line accordingly, once.
 PARSED, HIDDEN, FOLDED, LATER = range(4)
 
@@ -110,8 +108,6 @@ def label(value: dict[str, Any]) -> str:
     )
     return "/".join(name for name in names if name)
 
-
-# Tool calls and their results, paired by id within a conversation.
 
 _ANSWERED = -2
 

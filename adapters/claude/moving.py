@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from agentsdir.formats.rows import Row
 
 
-# Answering calls at the end of a transcript that were never answered, as the client does.
+# Open calls at the end of a transcript get an error result, as the client itself adds one.
 #
-# 2.1.332 appends such rows when it resumes; older clients leave the call out of what they send, and
-# the model is told nothing. So they are appended to what is placed, whichever client comes.
+# 2.1.332 appends such rows when it resumes. Older clients leave the call out of what they send, so
+# the model never sees that it was interrupted. The rows are added to what is materialized, for a
+# client of any version.
 
 # The client's own words.
 INTERRUPTED = (
@@ -134,10 +135,11 @@ def _moment(text: Any) -> datetime:
         return _EARLIEST
 
 
-# Putting saved transcripts where the real client finds them (seed: setupSessionTranscripts).
+# Materializing: saved transcripts written where the client finds them.
 #
-# What stands in the client's store is the client's: a file is made, and never changed. Files get
-# their names in one step, the main transcript last, so that a session is there whole or not at all.
+# Files in the client's store belong to the client: new files are made, existing ones never changed.
+# Each file gets its name in one step, the main transcript last, so that a session is there as a
+# whole or not at all.
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FLAT_CHILD = re.compile(r"agent-[A-Za-z0-9_-]{1,128}\.jsonl")
@@ -257,10 +259,10 @@ def session_folder(storage: Path, folder: Path, native_id: str, *, anywhere: boo
     return folder
 
 
-# A session's transcripts as those of a new one, made as ``claude --fork-session`` makes them.
+# Forking, as ``claude --fork-session`` does it.
 #
-# Rows keep their uuids and every byte but the session id; what belongs to one process of the client
-# (its queue, its requests, its costs) is not taken along.
+# Rows keep their uuids and every byte but the session id. Rows of one process of the client (its
+# queue, its requests, its costs) are left out.
 
 _OWN = frozenset(
     [
@@ -342,7 +344,7 @@ def _depths(raw: bytes) -> dict[int, int]:
     return found
 
 
-# A session as it stands in some folder: what somebody needs to know who goes on with it.
+# Adopting: what an agent needs to continue a session of the client.
 
 _TAIL = 256 * 1024
 
@@ -418,7 +420,7 @@ def _model(main: Path) -> str:
     return ""
 
 
-# The files of one session in the client's store, as they stand now.
+# The files of one session in the client's store.
 
 _OUTPUTS = "tool-results"
 
@@ -488,9 +490,6 @@ def _outputs(storage: Path, folder: Path) -> Iterator[NativeFile]:
         if name.isprintable():
             path = folder / name
             yield _native(storage, Source(str(path), path=path), "output")
-
-
-# What a profile puts into a workspace for Claude Code (seed: setupAgentProfile).
 
 
 def workspace_files(profile: Profile) -> Mapping[str, bytes]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.rows import Row
 
 
-# `user` rows: prompts, tool results, and what the client says in a person's place.
+# `user` rows: prompts, tool results, and texts of the client.
 
 # How long a tool took, under its several names, and how many milliseconds are in one.
 _DURATIONS = {"durationMs": 1, "totalDurationMs": 1, "durationSeconds": 1000}
@@ -266,13 +266,13 @@ def _duration(details: dict[str, Any]) -> int | None:
     return None
 
 
-# `queue-operation` rows: prompts on their way in.
+# `queue-operation` rows: prompts that wait in the client's queue.
 #
-# A prompt that waits is written when it is enqueued. Later rows say what becomes of it: a `user`
-# row or an attachment of the same text delivers it, and `popAll` takes it back into the input box.
-# A `remove` that no such row follows says that the running turn took the prompt in, which clients
-# 2.0.76 to 2.1.87 write nowhere else. Most `dequeue` and `remove` rows do not say which entry they
-# mean, so that is decided by what the rows after them deliver, at last by age.
+# A prompt is written when it is enqueued. Later rows show what happens to it: a `user` row or an
+# attachment with the same text delivers it, and `popAll` returns it to the input box. A `remove`
+# without such a row means that the running turn took the prompt, which clients 2.0.76 to 2.1.87
+# write nowhere else. Most `dequeue` and `remove` rows do not name their entry. The rows after them
+# decide which one it is, and failing that its age.
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,7 @@ def _synthetic(
     return parser.emitter.add_system(context, "error", words or "API error", metadata)
 
 
-# `system`, `attachment` and `progress` rows: what happens around the conversation.
+# `system`, `attachment` and `progress` rows: events around the conversation.
 
 
 class Note(NamedTuple):
@@ -470,10 +470,8 @@ def read_progress(parser: TranscriptParser, value: dict[str, Any], context: RowC
     return HIDDEN
 
 
-# One transcript file: rows in, blocks out, every line settled once.
-#
-# The file may lie there whole (`run`) or come row by row (`take`); either way `finish` says what
-# only the end tells, and `branches` may be asked for before.
+# One transcript file. It is read whole (`run`) or row by row (`take`). `branches` may be called at
+# any time, `finish` once at the end.
 
 # Rows that stand in the chain of messages, and stdout lines that correspond to them.
 _CHAINED: dict[str, RowReader] = {

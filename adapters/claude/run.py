@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.source import Source
 
 
-# Which sessions are open in a running client: the registry that newer ones keep.
+# Open sessions: the registry of newer clients.
 #
-# A client writes ``sessions/<pid>.json`` while it lives, and leaves it behind when it is killed; so
-# an entry counts only while its process is the one that wrote it.
+# A running client writes ``sessions/<pid>.json``. A killed client leaves it behind, so an entry
+# counts only while the process that wrote it runs.
 
 _MAX_ENTRY = 64 * 1024
 
@@ -65,7 +65,7 @@ def _entry(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# Whether a run of the client succeeded, by its own words; its exit code says next to nothing.
+# Errors: the client's own words tell whether a run succeeded; its exit code says next to nothing.
 
 # By what the client calls it: the `error` of its message, or the HTTP status.
 _KINDS = {
@@ -146,8 +146,6 @@ def _error(kind: str, message: str) -> ProviderError:
     return ProviderError(message, hint=_HINTS.get(kind), kind=kind)
 
 
-# The running side of Claude Code, which imports what it needs when a session is run.
-
 OPTIONS = ("append-system-prompt", "disallowed-tools", "fallback-model", "max-turns")
 
 
@@ -197,7 +195,7 @@ class ClaudeProvider:
         return moving.workspace_files(profile)
 
 
-# One session of Claude Code at work: a process of the real client for each turn (decision D11).
+# One session: a process of the client for each turn (decision D11).
 
 COMMAND = "claude"
 _PROTOCOL = (

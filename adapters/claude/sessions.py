@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.source import Source
 
 
-# One session of Claude Code, read into a sink: the main transcript, then each subagent's.
-
 _MAX_SIDECAR = 1024 * 1024
 
 
@@ -95,10 +93,10 @@ def sidecar(source: Source | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# One session of Claude Code that grows: files that lengthen and appear, or lines of stdout.
+# A session that is read while it is written: files that lengthen and appear, or lines of stdout.
 #
-# The files share calls and subagents, and the sink. Rows are taken as they come, in any order among
-# the files; `settle` then states what they changed elsewhere, and `finish` what only the end tells.
+# All files share the calls, the subagents and the sink. Rows may come in any order among the files.
+# `settle` states what they changed in earlier blocks, `finish` what only the end tells.
 
 
 class SessionParser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# Reading foreign values: each function takes anything and gives the type it names.
+# Values of any type: each function takes anything and returns the type that it names.
 
 # What real agent ids look like; anything else in their place is no id.
 SYNTHETIC = "<synthetic>"
@@ -73,9 +73,10 @@ def all_text(content: Any) -> str:
     return "\n".join(piece for piece in found if piece)
 
 
-# The kinds of rows and parts that clients up to 2.1.332 write and that show nothing.
+# Kinds of rows and parts that clients up to 2.1.332 write and that show nothing.
 #
-# What is in none of these sets, and is not shown either, is a sign of a newer client (`drift`).
+# A kind that is in none of these sets, and is not shown either, is a sign of a newer client
+# (`drift`).
 
 
 def _names(words: str) -> frozenset[str]:

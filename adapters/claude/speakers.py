@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# Elements such as ``<status>done</status>`` in texts of the client's.
+# Elements such as ``<status>done</status>`` in texts that the client writes.
 
 
 class Element(NamedTuple):
@@ -48,7 +48,7 @@ def elements(text: str, opening: re.Pattern[str]) -> Iterator[Element]:
         yield Element(name, inside, found.start(), at, found)
 
 
-# Task notifications: the text in which the client tells the model how a task ended.
+# Task notifications: texts in which the client reports to the model how a task ended.
 
 
 class Notice(NamedTuple):
@@ -126,15 +126,12 @@ def read_notice(content: Any) -> Notice:
     )
 
 
-# Who wrote a `user` row: a person, or the client in a person's place.
+# The author of a `user` row: a person, or the client (docs/clients/claude.md, "Who speaks").
 #
-# See docs/clients/claude.md, "Who speaks".
-#
-# The structure decides first: what the client says of the row (`isMeta`, `isCompactSummary`,
-# `planContent`, `origin`, `promptSource`, `permissionMode`) and the row that it hangs from. The
-# text decides last, and only if the whole of it has a form that this version of the client writes,
-# since a person may type any of its tags. A text that only begins like such a form is a doubtful
-# prompt.
+# The structure decides first: the row's own fields (`isMeta`, `isCompactSummary`, `planContent`,
+# `origin`, `promptSource`, `permissionMode`) and its parent row. The text decides last, and only if
+# all of it has a form that this version of the client writes, since a person may type any of its
+# tags. A text that only begins like such a form is a doubtful prompt.
 
 
 class ClaudeSpeaker(NamedTuple):

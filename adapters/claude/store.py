@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import Host, Refuse, SessionFiles
 
 
-# Where Claude Code keeps its transcripts, and how it names a project's folder.
+# Where the client keeps its transcripts, and how it names a project's folder.
 
 MAX_NAME = 200
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -79,13 +79,11 @@ def _hash(codes: list[int]) -> str:
     return digits or "0"
 
 
-# What a list shows of a session, from the first and last 64 KiB of its file, or a bit more.
+# Listing: what a list shows of a session, from the first and last 64 KiB of its file.
 #
-# Where these hold no whole row of a conversation, or the first no prompt, more is read.
-#
-# Rows that a list needs are few among many, and long ones among them: so each is looked for by a
-# word that it must hold, and only lines that hold it are decoded. The word may stand anywhere in
-# such a line: what a row says is asked of the decoded row, at its top.
+# More is read where these hold no whole row of a conversation, or the first no prompt. Few rows are
+# needed, and some are long. So each kind is searched by a word that its rows contain, and only
+# lines with the word are decoded. The word may be anywhere in a line, so the decoded row decides.
 
 END = 64 * 1024
 TITLE = 200
@@ -320,10 +318,10 @@ def _one_line(title: str) -> str:
     return line if len(line) <= TITLE else line[: TITLE - 1] + "…"
 
 
-# The client's own store: which files in it are transcripts, and which session is where.
+# The client's own store: which files in it are transcripts, and where a session is.
 #
-# Nothing here trusts an index that a client may keep, or the name of a project's folder: what a
-# session is stands in its file. Only files whose name is an id are sessions.
+# The client's index and the names of projects' folders are not trusted: the file itself says which
+# session it is. Only files whose name is an id are sessions.
 
 PROJECTS = "projects"
 SUFFIX = ".jsonl"

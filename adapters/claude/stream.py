@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from agentsdir.formats.findings import Finding
 
 
-# Partial messages of stdout: the blocks of the message that streams, before they are whole.
+# Partial messages of stdout: the blocks of the message that streams, before they are complete.
 #
-# A block is completed by the `assistant` line that brings it whole, never by its own end in the
-# stream: that comes later, and the client makes it up where a stream was cut. What no line brings
-# (the stream broke and the message was asked for anew, or the turn ended) is superseded: it was
-# seen, and the client does not go on with it. So are the whole blocks of a message that another
-# one follows before its end, unless the conversation went on from them.
+# The `assistant` line with the whole block completes it. Its end in the stream does not: that comes
+# later, and the client makes it up where a stream was cut. A block without such a line (the stream
+# broke and the client asked again, or the turn ended) is superseded. So are the complete blocks of
+# a message that another one follows before its end, unless the conversation continued from them.
 
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking"}
 _MOST_BLOCKS = 10_000  # no message has that many
@@ -181,10 +180,10 @@ def _input(partial: _PartialBlock) -> Any:
         return whole
 
 
-# Standard output of one run, as stream events (docs/clients/claude.md, "Stream and file").
+# Standard output of one run (docs/clients/claude.md, "Stream and file").
 #
-# The lines are read as the transcript is, by the same reading; what they say before a block is
-# whole comes from the partial messages among them.
+# `TranscriptParser` reads the lines as it reads a transcript. The partial messages among them give
+# the blocks that are not complete yet.
 
 _FILE = "stdout"
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import BlockSink
 
 
-# Which subagent's thread answers which call, and how sure that is.
-
 NO_LINK = Link("none", "none")
 # How a thread may be tied to its call by an id, best first, and how sure that is.
 BY_ID = (

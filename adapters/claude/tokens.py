@@ -310,7 +310,7 @@ def _usage(counts: _Counts, *, final: bool) -> Usage:
     return usage(count(sent), count(got), count(read), count(wrote), thought, exact=final)
 
 
-# What a run says on stdout of how a turn ended: its `result` line.
+# The `result` line of stdout, which says how a turn ended.
 
 LIMITS = {"error_max_turns": "max_turns", "error_max_budget_usd": "max_budget"}
 """Ends that the user had asked for, and the reasons to stop that they are."""

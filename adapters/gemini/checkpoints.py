@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import ParseSink
 
 
-# Turns of parts as blocks: what the model's API is sent, where nothing else was kept.
+# Turns of parts, as the model's API takes them.
 #
-# Chat checkpoints hold such turns and nothing around them; Qwen Code puts them into rows of its
-# own. They are written once and never restated, so there is nothing to fold.
+# Chat checkpoints hold such turns alone; Qwen Code puts them into rows of its own. They are written
+# once and never restated, so there is nothing to fold.
 
 
 class ApiTurn(NamedTuple):
@@ -275,9 +275,10 @@ class ApiTurnWriter:
         return handle
 
 
-# Saved chats: what ``/chat save`` and ``/restore`` keep is what the model would be sent.
+# Saved chats: ``/chat save`` and ``/restore`` keep what the model would be sent.
 #
-# There are no times, ids, tokens or models in it. It is read where no session has more.
+# They have no times, ids, tokens or models, so they are read only for sessions without another
+# file.
 
 # Where the turns stand, the richest first: /restore, /chat save, and its oldest form.
 LISTS = ("clientHistory", "history", "")
@@ -346,9 +347,9 @@ def turn_of(value: Any) -> tuple[str, list[dict[str, Any]]]:
     return "", []
 
 
-# ``logs.json``: the prompts that were typed at the client, of all sessions of a project.
+# ``logs.json``: the prompts typed at the client, of all sessions of a project.
 #
-# It has no answers. Where a session's own file is gone, it is all that is left of it.
+# It has no answers. It is read only for sessions whose own file is gone.
 
 
 def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.source import Source
 
 
-# What a file is, told by its first bytes: a log, a document, recorded output, a last resort.
+# Detection: the family of a file, by its first bytes.
 
 # The families, and None for what is not ours.
 LOG, DOCUMENT, STREAM, REPORT = "log", "document", "stream", "report"
@@ -261,7 +261,7 @@ def _is_told(row: dict[str, Any]) -> bool:
     return known and isinstance(row.get("id"), str) and "content" in row
 
 
-# What the two ends of a session file say: whose it is, and whether anybody talks in it.
+# Peeking: what the two ends of a session file say, and whether the file has any conversation.
 
 END = 64 * 1024
 BEGINNING = 4096
@@ -534,10 +534,10 @@ def _decode(line: bytes) -> Any:
             return None
 
 
-# Files that bear one session's id: twins, copies and stubs, told apart and named.
+# Files with the same session id: twins, copies and stubs.
 #
-# Each is read as a session of its own, because the id does not tell which file has what; who counts
-# sessions must know all the same (docs/clients/gemini.md, "One id, several files").
+# Each is read as a session of its own, because the id does not tell which file has what. A finding
+# names the others (docs/clients/gemini.md, "One id, several files").
 
 _NAMED = 3
 
@@ -582,7 +582,7 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(every[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-# Files to sessions: a main chat with the threads of its subagents.
+# Grouping: a session is a main chat with the threads of its subagents.
 #
 # A session is a file, not a session id: stubs, `.json` and `.jsonl` twins and imports share ids,
 # and each is a session of its own. Only subagents join the file that called them.
@@ -683,7 +683,7 @@ def _owner(
     return max(found, key=lambda main: main.size) if found else None
 
 
-# Which prompt logs and saved chats are read: those of sessions that have no file of their own.
+# Fallback sources: prompt logs and saved chats are read for sessions without a file of their own.
 
 # How long before and after a prompt was typed its message may be written.
 _MOMENT, _MOMENTS = timedelta(seconds=1), timedelta(seconds=10)

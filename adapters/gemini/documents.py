@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.rows import Tally
 
 
-# Whole-file sessions: one JSON object whose ``messages`` are read one by one, half files too.
+# Sessions in one JSON object, whose ``messages`` are read one by one, also from half a file.
 #
 # Clients up to 0.38 rewrite the file on every change, so a crash or a full disk leaves a prefix.
-# Only the boundaries of the messages are looked for here; each is then decoded by itself.
+# Only the boundaries of the messages are searched here; each message is then decoded by itself.
 
 # A string, a bracket, a number or word; a quote that stands alone begins an unfinished string.
 TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|[^\s,:{}\[\]"]+|"', re.DOTALL)
@@ -196,7 +196,7 @@ def element_rows(
         yield Row(value, line, offset + begin, length, data, salvaged=True, lossy=found.lossy)
 
 
-# Documents that are one list, or hold one under a key: read element by element, half ones too.
+# Documents that are one list, or hold one under a key, read element by element.
 
 
 class ListDocument:

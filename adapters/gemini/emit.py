@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import BlockSink
 
 
-# Outputs that the client put into files of their own, read only in the session's own folders.
+# Outputs that the client put into files of their own.
 #
-# A text says where such a file is, and may say anything. Of what it says, only the last name
-# counts, and that is looked for beside the session's chats; no link is followed
-# (docs/clients/gemini.md, "Outputs").
+# The text that points to such a file is not trusted. Only the last name in it counts, and only in
+# the session's own folders beside its chats; no link is followed (docs/clients/gemini.md,
+# "Outputs").
 
 # How an output begins that is cut or masked; anything else may merely quote one.
 _CUT = (
@@ -210,7 +210,7 @@ def _masked_output(text: str) -> Any:
     return response_output(value) if isinstance(value, dict) else text
 
 
-# Tool calls to blocks: tool_use and tool_result, or one subagent block for a call that ran one.
+# Tool calls: a tool_use and a tool_result block, or one subagent block for a call that ran one.
 
 _FINAL = ("success", "error")
 # A call's start stands only in ids that carry it: …_1795815018065_0, …-1757000000000-3fa….
@@ -338,7 +338,7 @@ def elide_bodies(display: Any) -> Any:
     }
 
 
-# Messages to blocks, each from its richest version, in the order of the fold.
+# Messages: the blocks of each, from its richest version.
 
 
 def in_order(fold: Fold) -> Iterable[ChatMessage]:

@@ -57,12 +57,12 @@ if TYPE_CHECKING:
     from agentsdir.formats.rows import Row
 
 
-# What each message says, and in which row its richest version stands.
+# The index: the parts of each message, and the row with the richest version of each part.
 #
-# A log repeats itself: a message is appended again as it grows, and every resume restates all of
-# them, poorer. So a message is taken apart into what it says (texts, thoughts, calls, results),
-# each told apart by its content, and for each only the place of the best version is kept. What
-# writes the blocks (`emit`) goes back to those places.
+# A log repeats itself: a message is appended again as it grows, and every resume restates all
+# messages with less detail. So a message is split into its parts (texts, thoughts, calls, results),
+# which their content identifies, and the index keeps the row of the best version of each. `emit`
+# reads those rows again to write the blocks.
 
 _SAID = ("text", "thought")
 
@@ -469,7 +469,7 @@ def _numbered(record: dict[str, Any], call_id: str, used: dict[str, int]) -> str
     return bare if number == 1 else f"{bare}~{number}"
 
 
-# The way back from blocks to rows: by place, the long ones kept decoded.
+# The row cache: rows by number, read again from the file where they are not kept.
 
 # How many rows that were read again stay decoded, and how many bytes they have.
 MAX_CACHED_ROWS = 8
@@ -571,11 +571,10 @@ class RowCache:
         return self._source
 
 
-# What a log says twice, or does not say: the rows that need not be decoded.
+# The row decoder: duplicate rows, and rows without content, are not decoded.
 #
-# Half of a log's bytes are the results of a message's calls, told again to the model. So their
-# second telling is compared with the first. And half of its rows say only that there was another
-# row.
+# Half of a log's bytes are the results of a message's calls, repeated as a message to the model. So
+# the repetition is compared with the first as bytes. Half of a log's rows hold only a time.
 
 # How a turn of results goes on behind its id, time and type, and how far those go at most.
 _CONTENT = b'"content":[{"functionResponse":'
@@ -625,10 +624,10 @@ def _given(calls: Any) -> list[Any]:
     return [part for result in results if isinstance(result, list) for part in result]
 
 
-# Rows that write the history anew, put back to the messages that they restate.
+# Restatements: rows that write the history again, matched with the messages that they restate.
 #
-# A declined tool, ``/chat resume`` and ``/restore`` append each message that is kept under a new
-# id, with turns of one role joined. Nothing in such a row names the message: its parts tell it.
+# A declined tool, ``/chat resume`` and ``/restore`` append each kept message under a new id, with
+# turns of one role joined. Such a row does not name the message; its parts identify it.
 
 # The role of a message, and the hash of its texts as `ChatMessage.texts` has it.
 Signature: TypeAlias = "tuple[str, int]"
@@ -757,10 +756,10 @@ class Restatements:
         return []
 
 
-# The event log of newer clients, folded as the client itself does when it resumes.
+# The fold: the rows of a log, applied as the client applies them when it resumes.
 #
-# Each row is one of: ``$rewindTo``, a message (an ``id``), ``$set``, a header. The order of these
-# questions is the client's own. What a fold drops is not lost here: it is only no longer live.
+# Each row is one of: ``$rewindTo``, a message (an ``id``), ``$set``, a header, tested in this order
+# as in the client. A message that the fold drops stays in the index; it is only no longer live.
 
 # What clients say of a session beside its messages.
 _METADATA = frozenset(

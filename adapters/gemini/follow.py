@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import Conversation
 
 
-# One transcript of Gemini CLI that grows: what its rows change is told, message by message.
+# One transcript that is tailed.
 #
-# A log restates its messages again and again, so each message that says something new is written
-# out as it stands then, and only what differs from what was told of it is news.
+# A log restates its messages again and again. So each message with new content is written out as it
+# stands then, and only the difference from what was emitted before is yielded.
 
 
 class _BlockCollector(LiveSink):
@@ -354,10 +354,10 @@ class SnapshotReader:
         yield from self._told.close()
 
 
-# Finding the files of a session's subagents as they appear beside its main transcript.
+# The files of subagents, which appear beside the main transcript.
 #
-# There may be hundreds of files, and they are looked for ten times a second: so a folder is listed
-# when it was changed, and a file is opened until it has said what it is.
+# There may be hundreds of files, and they are polled ten times a second. So a folder is listed when
+# it has changed, and a file is opened until it has said what it is.
 
 _SUFFIXES = (".json", ".jsonl")
 # A folder that is written twice within a tick of the system's clock looks changed once.
@@ -448,11 +448,11 @@ def _says_all(family: str | None, ends: FileEnds) -> bool:
     return family is not None
 
 
-# A session of Gemini CLI, read while the client writes it (docs/reading.md, "Following").
+# The follower of a session (docs/reading.md, "Following").
 #
-# Each file is a thread of its own: a log is read on from where it was read to, a document is read
-# again whenever it was rewritten. What ties them, a call and the thread that it started, is worked
-# out again whenever one of them says something new.
+# Each file is a thread of its own: a log is read on from the last offset, a document is read again
+# when it was rewritten. The links between calls and threads are computed again whenever one of them
+# changes.
 
 # After so many lines, or bytes, what they gave is told, so that a long file is not gathered whole.
 _BATCH_LINES = 256

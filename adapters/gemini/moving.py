@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.rows import Row
 
 
-# Whether one copy of a session's file goes on from another, so that it may stand for it.
+# Continuation: whether one copy of a session's file has all that another has.
 #
-# A log is only appended to: it begins with the other. A document is written anew at each change, so
-# its bytes say nothing: each message of the other is in it, with what it said.
+# A log is only appended to, so it must begin with the other. A document is rewritten at each
+# change, so its messages are compared: each message of the other must be in it, with its content.
 
 
 def is_continuation(saved: Source, present: Source) -> bool:
@@ -112,13 +112,13 @@ def _calls(message: dict[str, Any]) -> set[str]:
     return {text_of(dict_of(call).get("id")) for call in list_of(message.get("toolCalls"))}
 
 
-# Putting a saved session where the real client finds it (seed: setupSessionTranscripts).
+# Materializing: a saved session written where the client finds it (docs/clients/gemini.md,
+# "Placing").
 #
-# docs/clients/gemini.md, "Placing". A client looks for sessions in the folder of its working
-# directory alone, so that is where one goes, wherever else it may stand. What stands in the
-# client's store is the client's: files are made, and never changed, not even its registry: it
-# registers a folder that it finds marked. Files get their names in one step, the main transcript
-# last, so that a session is there whole or not at all.
+# A client looks for sessions only in the folder of its working directory, so the session goes
+# there. Files in the client's store belong to the client: new files are made, existing ones never
+# changed, the registry included, as a client registers a marked folder itself. Each file gets its
+# name in one step, the main transcript last, so that a session is there as a whole or not at all.
 
 
 def materialize(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
@@ -219,11 +219,10 @@ def _claim(storage: Path, cwd: str) -> Path:
             return folder
 
 
-# A session's transcripts as those of a new one, which goes on from there.
+# Forking, which this client does not do itself.
 #
-# This client forks nothing itself. Every byte stays but the session's id, where a file says whose
-# it is, and in its name; a stub or an older twin, of which the session needs nothing, is left
-# behind.
+# Every byte stays but the session's id, in the field that names the file's session and in the
+# file's name. A stub or an older twin, which the session does not need, is left out.
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
 _VALUE = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -306,7 +305,7 @@ def _renamed(data: bytes, old: bytes, new: bytes, deep: int) -> bytes:
     return bytes(made + data[at:])
 
 
-# The files of one session in the client's store, as they stand now.
+# The files of one session in the client's store.
 
 
 def session_files(spec: SessionSpec, *, by_hash: bool = False) -> list[NativeFile]:
@@ -392,7 +391,7 @@ def _is_plain(path: Path) -> bool:
     return path.name.isprintable() and not path.name.startswith(".") and not path.is_symlink()
 
 
-# A session as it stands in some folder: what somebody needs to know who goes on with it.
+# Adopting: what an agent needs to continue a session of the client.
 
 # As a document has it in a message, and not deeper.
 _MODEL = re.compile(rb'\n {6}"model": "([^"\\]+)"')
@@ -460,9 +459,6 @@ def _model(ends: FileEnds, family: str) -> str:
     told = [text_of(message.get("model")) for message in messages(ends, family)]
     told += [found.decode(errors="replace") for found in _MODEL.findall(ends.tail)]
     return next((model for model in reversed(told) if model), "")
-
-
-# What a profile puts into a workspace for Gemini CLI (seed: setupAgentProfile).
 
 
 def workspace_files(profile: Profile) -> Mapping[str, bytes]:

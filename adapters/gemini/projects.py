@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import Host, SessionSpec
 
 
-# Which folder of Gemini CLI's store is which project's: its registry, and the folders' marks.
+# The client's registry of projects, and the marks in their folders.
 #
 # A client since 0.29 names a project's folder by a slug, which ``projects.json`` registers and a
-# ``.project_root`` in the folder claims; the mark counts, and a client registers what it finds
-# marked. Older clients name the folder by the SHA-256 of the project's path.
+# ``.project_root`` in the folder claims. The mark decides: a client registers a marked folder.
+# Older clients name the folder by the SHA-256 of the project's path.
 
 TMP = "tmp"
 CHATS = "chats"
@@ -149,7 +149,7 @@ def _read(path: Path, limit: int) -> bytes:
         return stream.read(limit)
 
 
-# Where Gemini CLI keeps its things for one user and project directory.
+# The client's folder for one user, and the folder of a project in it.
 
 FOLDER = ".gemini"
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     OneThread = TypeVar("OneThread", bound="GeminiThread")
 
 
-# One transcript as a thread: read once, linked to the call that started it, then written out.
+# One transcript as a thread, and the links between calls and threads.
 
 # The ids of the first agents with files of their own were this short; a longer one in a document
 # is the parent's.
@@ -298,13 +298,12 @@ def _holds(message: ChatMessage, ended: Any, child: GeminiThread) -> bool:
     )
 
 
-# One transcript file as it stands: rows in, blocks out, most rows decoded once.
+# One transcript file that is read as a whole, most rows decoded once.
 #
-# A message is complete when the next one begins, most of the time. Then its blocks are written,
-# from rows that are still at hand. What changes a message after that (a resume that restates it
-# richer), and what only the end tells (a subagent's thread, a file with the whole of an output)
-# makes it stale: it is written again at the end, from rows that are read again, and put in its
-# place.
+# A message is usually complete when the next one begins. Its blocks are written then, from rows
+# that are still decoded. A later change (a resume with more detail), and what only the end tells (a
+# subagent's thread, a file with a whole output), makes the message stale: it is written again at
+# the end, from rows that are read again, and takes its place in the order.
 
 # How many bytes of rows may be kept decoded for a message that grows and grows.
 MAX_HELD_BYTES = 16 * 1024 * 1024
@@ -495,7 +494,7 @@ def _run(handle: int) -> range:
     return range(handle, handle + 1)
 
 
-# One session of Gemini CLI, read into a sink: the main thread, then its subagents'.
+# One session: the main thread, then its subagents' threads.
 
 
 def read_session(session: SessionFiles, sink: ParseSink) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.source import Source
 
 
-# Which version a program of the client is, where that changes how it is to be run.
+# The client's version, which decides some options and folder names.
 
 COMMAND = "gemini"
 _PACKAGE = "@google/gemini-cli"
@@ -113,11 +113,11 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found else ()
 
 
-# Chat files in which nothing is said: what newer clients leave when they resume a session.
+# Stubs: chat files without a conversation, which newer clients leave when they resume a session.
 #
-# Such a stub has the id of the session that it stands beside. The next start of a client in the
-# project takes it for a broken session, and deletes every file of that id, the real one included.
-# So a stub that a turn of ours left is taken away.
+# A stub has the id of the session beside it. The next client that starts in the project takes it
+# for a broken session, and deletes every file of that id, the real one included. So the stub that a
+# turn left is removed.
 
 _LARGEST_STUB = 1024 * 1024
 """Bytes that a stub has at most: a header, and the context that the client sends itself."""
@@ -181,11 +181,11 @@ def _is_context(message: Any) -> bool:
     return all(isinstance(t, str) and t.lstrip().startswith(_CONTEXT) for t in texts)
 
 
-# Which sessions are open in a running client: by the ids on command lines.
+# Open sessions: ids on the command lines of running clients.
 #
-# This client keeps no registry, no lock and no open file. Seen is one that was started with the
-# session's id (``--resume ID``, ``--session-id ID``) for the same store. Not seen is one that was
-# started by ``--resume latest`` or a number, or that began or resumed the session from within.
+# This client keeps no registry, no lock and no open file. A client is found if it was started with
+# the session's id (``--resume ID``, ``--session-id ID``) for the same store. It is not found if it
+# was started by ``--resume latest`` or a number, or began or resumed the session from within.
 
 _OPENING = ("--resume", "-r", "--session-id")
 
@@ -199,7 +199,7 @@ def find_open_client(storage: Path, native_id: str) -> Process | None:
     return None
 
 
-# Whether a run of the client succeeded, by its own words; its exit code is only a hint.
+# Errors: the client's own words tell whether a run succeeded; its exit code is only a hint.
 
 # By the HTTP status that an API error carries.
 _STATUSES = {
@@ -306,7 +306,7 @@ def _error(kind: str, message: str) -> ProviderError:
     return ProviderError(message, hint=_HINTS.get(kind), kind=kind)
 
 
-# One session of Gemini CLI at work: a process of the real client for each turn (decision D11).
+# One session: a process of the client for each turn (decision D11).
 
 # What a client that runs us says to its children: ours would take it for its own.
 _NOT_INHERITED = frozenset({"GEMINI_CLI"})
@@ -540,9 +540,6 @@ def check_closed(spec: SessionSpec) -> None:
             hint="end it there first; two clients would lose each other's answers",
             kind="session-open",
         )
-
-
-# The running side of Gemini CLI, which imports what it needs when a session is run.
 
 
 class GeminiProvider:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.blocks import Usage
 
 
-# What Gemini's nested values are: parts, texts, call ids, outputs. Pure, and safe for any JSON.
+# Parts, texts, call ids and outputs, of any JSON value.
 #
-# A message's content is a PartListUnion: a string, a part, or a list of both. Clients of all ages
-# write all forms, and a resume rewrites one as another.
+# A message's content is a PartListUnion: a string, a part, or a list of both. Clients of all
+# versions write all forms, and a resume rewrites one as another.
 
 # How a call ended, or stands, and what we say.
 CALL_STATUSES = {
@@ -298,9 +298,6 @@ def result_weight(result: Any) -> int:
     return weight
 
 
-# Names of which none is given twice: a number tells those apart that a client gave again.
-
-
 class Names:
     """The names that were given so far."""
 
@@ -317,7 +314,7 @@ class Names:
         return unique
 
 
-# User turns to pieces: what a person typed, and what the client put there itself.
+# User turns: texts that a person typed, and texts that the client added.
 
 # The form of a text with which the client goes on by itself.
 _GOES_ON = "continuation"
@@ -424,7 +421,7 @@ def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
     return parts
 
 
-# Which tool calls started a subagent, by all the marks that clients left over the years.
+# Tool calls that started a subagent, by the marks of all client versions.
 
 INVOKE = "invoke_agent"
 _DELEGATING = "Delegating to agent "
@@ -481,7 +478,7 @@ def asked_of(args: Any) -> str | None:
     return None
 
 
-# One message over all its versions: what it says, and where the best version of each part is.
+# One message over all its versions, with the row of the best version of each part.
 
 # A row's number, and the message's index in the row's list (-1: the row is the message).
 RowRef: TypeAlias = tuple[int, int]
@@ -604,7 +601,7 @@ class ChatMessage:
         return True
 
 
-# Gemini's token counts in our vocabulary (decision D9).
+# Token counts in the block format's terms (decision D9).
 
 BELOW = 2**53
 _COUNTS = ("input", "output", "cached", "thoughts", "tool", "total")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import Refuse, SessionFiles
 
 
-# What a list shows of a session, from the first and last 64 KiB of its file.
+# Listing: what a list shows of a session, from the first and last 64 KiB of its file.
 
 TITLE = 200
 
@@ -103,13 +103,13 @@ def _one_line(title: str) -> str:
     return line if len(line) <= TITLE else line[: TITLE - 1] + "…"
 
 
-# The client's own store: which files in it are transcripts, and which session is where.
+# The client's own store: which files in it are transcripts, and where a session is
+# (docs/clients/gemini.md, "Its store").
 #
-# docs/clients/gemini.md, "Its store". What a session is stands in its file, and not in the file's
-# name, which holds 8 characters of the id. Several files can bear one id: each resume by a newer
-# client leaves a stub behind, a session of an older client that went on in a newer one stands in a
-# document and in a log, and some clients give all their sessions the same id. So the id alone
-# chooses nothing; who talks in the file does.
+# A file's content says which session it is; its name has only 8 characters of the id. Several files
+# can have one id: each resume by a newer client leaves a stub, a session that went from an older
+# client to a newer one has a document and a log, and some clients give all their sessions the same
+# id. So the id alone chooses nothing; the file with a conversation is chosen.
 
 SUFFIXES = (".jsonl", ".json")
 PREFIX = "session-"
@@ -366,10 +366,10 @@ def _is_filled(path: Path) -> bool:
         return False
 
 
-# What a saved file is to its session, and where it belongs below a project's folder.
+# Saved files: the role of each, and its place below a project's folder.
 #
-# Where it stands tells it of subagents and outputs; of the chats themselves, which bear 8
-# characters of the id in their names, their content does.
+# The path decides for subagents and outputs. The names of chats have only 8 characters of the id,
+# so their content decides.
 
 _CHAT = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,200}}\.jsonl?")
 _CHILD = re.compile(r"[A-Za-z0-9_-]{1,200}\.jsonl?")

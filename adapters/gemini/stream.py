@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.findings import Finding
 
 
-# What stdout and the chat file both tell, whichever of them tells it first.
+# Matching: which block of stdout is which block of the chat file, whichever comes first.
 #
-# Prompts, calls and results meet by a key; answers, which have none on stdout, by what they say.
+# Prompts, calls and results are matched by a key; answers, which have none on stdout, by their
+# text.
 
 # What stdout and the file spell differently: terminal codes, white space at the ends (which a cut
 # between pieces puts anywhere), what is not seen, what is no text.
@@ -237,11 +238,12 @@ class AnswerMatcher:
         return None
 
 
-# One turn from both its sources: stdout as it comes, and the chat file.
+# One turn from both its sources: stdout and the chat file (docs/clients/gemini.md, "Stream and
+# file").
 #
-# docs/clients/gemini.md, "Stream and file". The file's blocks are the ones that stay, with their
-# ids. Stdout gives them an early life: text as it is said, calls before they are over. What the
-# file never shows is completed from stdout at the end, so that nothing that was seen is lost.
+# The file's blocks are the durable ones, with their ids. Stdout shows them earlier: text as it is
+# streamed, calls before they end. A block that the file never has is completed from stdout at the
+# end, so that nothing that was shown is lost.
 
 # The ends of a run are told by the turn's own events.
 _LOGGED_ELSEWHERE = ("session_start", "session_end")
@@ -408,7 +410,7 @@ def _without_sums(event: StreamEvent) -> Iterator[StreamEvent]:
         yield {**event, "metadata": said}
 
 
-# What a run says on stdout of how the turn ended: its `result` line.
+# The `result` line of stdout, which says how a turn ended.
 
 
 class GeminiResult(NamedTuple):
@@ -443,10 +445,10 @@ def parse_result(value: dict[str, Any], said: str) -> GeminiResult:
     )
 
 
-# Standard output of one run, as stream events (docs/clients/gemini.md, "Stream and file").
+# Standard output of one run.
 #
-# The lines are read as a recording of them is, by the same reading. They leave out what the chat
-# file has: `joined` puts both together.
+# `StreamReader` reads the lines as it reads a recording. They lack some blocks of the chat file;
+# `JoinedTurn` combines both.
 
 _FILE = "stdout"
 
@@ -531,7 +533,7 @@ class GeminiTranslator:
             self._sink.tell(blocks.metadata_update(jsontext.clean(said, set()), MAIN))
 
 
-# Following a session whose chat file the client has yet to make, under a name of its choice.
+# Following a session whose chat file does not exist yet, under a name that the client chooses.
 
 
 class PendingFollower:
