@@ -105,7 +105,7 @@ class ClaudeFollower:
         self._files = [self._main]
         self._hidden = hidden
         self._alone = alone
-        self._told = Retelling()
+        self._emitted = Retelling()
         self._sink = LiveSink(hidden=hidden)
         self._session = SessionParser(self._sink)
         # What the session is called, and files beside it that are none of its own as far as
@@ -138,8 +138,8 @@ class ClaudeFollower:
                 file.parser.describe(file.meta)
         if grown or described:
             self._session.settle()
-            yield from self._told.tell(self._sink.drain())
-        yield from self._told.settle()
+            yield from self._emitted.tell(self._sink.drain())
+        yield from self._emitted.settle()
 
     def end(self) -> Iterator[StreamEvent]:
         late = list(self._new_children(complete=True))
@@ -154,8 +154,8 @@ class ClaudeFollower:
             if rest and file.parser is not None:
                 file.take(rest)
         self._session.finish()
-        yield from self._told.tell(self._sink.drain())
-        yield from self._told.settle()
+        yield from self._emitted.tell(self._sink.drain())
+        yield from self._emitted.settle()
 
     def _read(self, files: Sequence[_ClaudeTail]) -> Iterator[StreamEvent]:
         for file in files:
@@ -164,7 +164,7 @@ class ClaudeFollower:
             for number, line in enumerate(file.tail.lines()):
                 file.take(line)
                 if number % _BATCH == 0:
-                    yield from self._told.tell(self._sink.drain())
+                    yield from self._emitted.tell(self._sink.drain())
 
     def _read_in_order(self) -> Iterator[StreamEvent]:
         """Read all anew where a subagent's file had rows before the main transcript had them."""
@@ -174,7 +174,7 @@ class ClaudeFollower:
 
     def _begin_again(self) -> None:
         """Start the whole session anew, with what was told kept to compare with."""
-        self._told.again()
+        self._emitted.again()
         self._sink = LiveSink(hidden=self._hidden)
         self._session = SessionParser(self._sink)
         for file in self._files:

@@ -132,13 +132,13 @@ def _kind(result: ClaudeResult, error: str) -> str:
 
 
 def _unfinished(code: int | None, errors: str) -> ProviderError:
-    told = errors[-_MAX_MESSAGE:]
+    ending = errors[-_MAX_MESSAGE:]
     if "is already in use" in errors:
-        return _error("session-in-use", told)
-    if told and code == 1:
-        return _error("refused-start", told)  # it did not like how it was started, and says why
+        return _error("session-in-use", ending)
+    if ending and code == 1:
+        return _error("refused-start", ending)  # it did not like how it was started, and says why
     how = "was ended" if code is None else f"ended with {code}"
-    said = f": {told}" if told else ", and said nothing"
+    said = f": {ending}" if ending else ", and said nothing"
     return _error("cut-stream", f"the client {how} before it had answered{said}")
 
 
@@ -266,9 +266,9 @@ class ClaudeSession:
         command = self._command(environment)
         program = self._program = Program(command, cwd=spec.cwd, environment=environment)
         spec.host.on_start(program.process)
-        told = list(self._translator.line(prompt))
+        events = list(self._translator.line(prompt))
         if not again:
-            yield from told
+            yield from events
         program.write(prompt)
         deadline: float | None = None  # a client that goes on talking does not move it
         while True:

@@ -249,13 +249,13 @@ class ClaudeTranslator:
 
     def end(self) -> Iterator[StreamEvent]:
         """Yield what is left: blocks that began and will not be whole are superseded."""
-        self._tell(self._partial_message.abandon())
+        self._emit(self._partial_message.abandon())
         self._session.finish()
         if self._spent.unsettled:
             self._update(usage=self._spent.so_far())
         return iter(self._sink.drain())
 
-    def _tell(self, events: list[StreamEvent]) -> None:
+    def _emit(self, events: list[StreamEvent]) -> None:
         for event in events:
             self._sink.tell(event)
 
@@ -265,7 +265,7 @@ class ClaudeTranslator:
             self._sink.tell(blocks.metadata_update(said, MAIN))
 
     def _stream_event(self, value: dict[str, Any]) -> None:
-        self._tell(self._partial_message.take(value))
+        self._emit(self._partial_message.take(value))
         event = mapping(value.get("event"))
         raw = event.get("usage")
         if event.get("type") == "message_delta" and isinstance(raw, dict):
@@ -282,9 +282,9 @@ class ClaudeTranslator:
         self.error = text(value.get("error"))
         if message.get("model") == SYNTHETIC:
             # The client's own words, which may stand beside what the model said.
-            self._tell(self._partial_message.abandon())
+            self._emit(self._partial_message.abandon())
             return
-        self._tell(self._partial_message.line_of(message.get("id")))
+        self._emit(self._partial_message.line_of(message.get("id")))
         raw = message.get("usage")
         if isinstance(raw, dict):
             final = message.get("stop_reason") is not None
@@ -309,7 +309,7 @@ class ClaudeTranslator:
             self.tasks.discard(task)
 
     def _result(self, value: dict[str, Any]) -> None:
-        self._tell(self._partial_message.abandon())
+        self._emit(self._partial_message.abandon())
         result = parse_result(value, self._total)
         self.results.append(result)
         self._total = total_cost(value) or self._total

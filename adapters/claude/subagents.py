@@ -338,16 +338,16 @@ class Subagents:
         # A call that gave its result itself is over, whatever is said about its task.
         unfinished = {id(call) for call in self._all if call.status in ("pending", "running")}
         for notice in self._notices:
-            told = (
+            call = (
                 by_tool.get(notice.tool_use_id)
                 or by_agent.get(notice.task_id)
                 or by_name.get(notice.task_id)
             )
             status = _NOTICE_STATUS.get(notice.status)
-            if told is not None and status is not None and id(told) in unfinished:
-                told.status = status
-                told.output = notice.result or told.output or notice.summary or None
-                told.duration = notice.duration or told.duration
+            if call is not None and status is not None and id(call) in unfinished:
+                call.status = status
+                call.output = notice.result or call.output or notice.summary or None
+                call.duration = notice.duration or call.duration
 
     def _state_thread(self, thread: SubagentThread) -> None:
         call = thread.call

@@ -234,7 +234,9 @@ def _family_of_row(row: dict[str, Any]) -> str | None:
         return LOG
     change = row.get("$set")
     listed = change.get("messages") if isinstance(change, dict) else None
-    if isinstance(listed, list) and any(isinstance(one, dict) and _is_told(one) for one in listed):
+    if isinstance(listed, list) and any(
+        isinstance(one, dict) and _has_message_fields(one) for one in listed
+    ):
         return LOG
     kind, timestamp = row.get("type"), row.get("timestamp")
     if not isinstance(kind, str) or not isinstance(timestamp, str):
@@ -253,10 +255,15 @@ def _is_message(row: dict[str, Any]) -> bool:
     timestamp = row.get("timestamp")
     # Claude's rows have a uuid, and our own blocks name their conversation.
     foreign = "uuid" in row or "message" in row or "conversationId" in row or "sessionId" in row
-    return not foreign and _is_told(row) and isinstance(timestamp, str) and is_rfc3339(timestamp)
+    return (
+        not foreign
+        and _has_message_fields(row)
+        and isinstance(timestamp, str)
+        and is_rfc3339(timestamp)
+    )
 
 
-def _is_told(row: dict[str, Any]) -> bool:
+def _has_message_fields(row: dict[str, Any]) -> bool:
     known = row.get("type") in _TYPES or row.get("type") in MODEL_TYPES
     return known and isinstance(row.get("id"), str) and "content" in row
 
@@ -737,10 +744,10 @@ def fallback_sources(
         document = ListDocument(data)
         session, asked = session_of(document.around), _asked(document)
         if session:
-            is_told = session in known.get(project, ())
+            is_covered = session in known.get(project, ())
         else:
-            is_told = any(_follows(asked, _said(main)) for main in mains.get(project, ()))
-        if is_told:
+            is_covered = any(_follows(asked, _said(main)) for main in mains.get(project, ()))
+        if is_covered:
             passed.append(source.name)
             continue
         chosen[source.name] = source
@@ -750,7 +757,7 @@ def fallback_sources(
             passed.append(before)
         latest[project, session] = source.name
         chats.setdefault(project, []).append((session, asked))
-    told: dict[str, frozenset[str]] = {}
+    skipped: dict[str, frozenset[str]] = {}
     rewound: dict[str, frozenset[str]] = {}
     written: set[str] = set()
     for source in logs:
@@ -772,7 +779,7 @@ def fallback_sources(
         if rest or any(one["message"].strip() == _REWIND for one in every):
             here, left = _in_sessions(every, by_id, mains.get(project, ()))
             elsewhere |= here
-        told[source.name], rewound[source.name] = elsewhere | own, left
+        skipped[source.name], rewound[source.name] = elsewhere | own, left
         if elsewhere >= entries and not left:
             del chosen[source.name]
             passed.append(source.name)
@@ -783,7 +790,7 @@ def fallback_sources(
                 Transcript(
                     one,
                     "main",
-                    skipped=told.get(one.name, frozenset()),
+                    skipped=skipped.get(one.name, frozenset()),
                     rewound=rewound.get(one.name, frozenset()),
                 ),
             )

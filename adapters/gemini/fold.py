@@ -606,8 +606,8 @@ class RowDecoder:
             if begin > 0:
                 given, self._given = self._given, []
                 # The same bytes mean the same value.
-                at, told = begin + len(b'"content":'), orjson.dumps(given)
-                if data.startswith(told, at) and data[at + len(told) :] == _END:
+                at, repeated = begin + len(b'"content":'), orjson.dumps(given)
+                if data.startswith(repeated, at) and data[at + len(repeated) :] == _END:
                     value = orjson.loads(data[:begin] + b'"content":null}')
                     value["content"] = given
                     return value

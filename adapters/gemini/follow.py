@@ -27,7 +27,7 @@ from agentsdir.adapters.gemini.read import (
     fullness,
     link_children,
     read_session,
-    tell_copies_apart,
+    separate_copies,
 )
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.protocol import SessionFiles, Transcript
@@ -134,7 +134,7 @@ class TailedThread(GeminiThread):
         is_document: bool,
         hidden: bool,
         conversations: dict[str, Conversation],
-        told: Retelling,
+        emitted: Retelling,
     ) -> None:
         super().__init__(file, child=child, is_document=is_document, hidden=hidden)
         # (message id, call id) → the child thread's id and how long it ran.
@@ -142,7 +142,7 @@ class TailedThread(GeminiThread):
         self.sink = _BlockCollector(hidden=hidden, conversations=conversations)
         self._touched = self.fold.index.touched
         # Of copies of a file, one tells their thread; another may go on with what it told.
-        self.told = told
+        self.emitted = emitted
         self._feed = LineFeed(file, self.sink.tally, self.sink.finding)
         self._fresh: dict[int, Any] = {}
         # The message that came last may yet grow: which block its usage is to stand on is open.
@@ -208,7 +208,7 @@ class TailedThread(GeminiThread):
         for row in document_rows(data, self.file, sink.tally, sink.finding):
             self.fold.take_record(row)
 
-    def tell(
+    def emit(
         self, rows: BinaryIO, *, settled: bool = True, final: bool = False
     ) -> Iterator[StreamEvent]:
         """Write out every message that is not what was told of it; yield what is new.
@@ -219,7 +219,7 @@ class TailedThread(GeminiThread):
                 writes an empty list first, and the whole one a moment later.
             final: no row will follow.
         """
-        index, sink, told = self.fold.index, self.sink, self.told
+        index, sink, emitted = self.fold.index, self.sink, self.emitted
         index.settle_orphans()
         if final:
             for one in index.orphaned:
@@ -253,46 +253,46 @@ class TailedThread(GeminiThread):
                 self._held = None
             elif final or message_id != last:
                 self._held = None
-                yield from told.amend(key, usage=used)
-        yield from self.tell_bounds()
+                yield from emitted.amend(key, usage=used)
+        yield from self.emit_bounds()
         for message_id in due:
             del self._touched[message_id]
             sink.begin(holds_usage=message_id == last and not final)
             writer.message(index.messages[message_id])
             for block in sink.blocks():
-                yield from told.restate(block)
+                yield from emitted.restate(block)
             if sink.held is not None:
                 self._held = message_id, *sink.held
         sink.begin(holds_usage=False)
         for message in index.dropped[self._taken_back :]:
             writer.message(message)
             for block in sink.blocks():
-                if (block["conversationId"], block["id"]) in told:
-                    yield from told.restate(block)
+                if (block["conversationId"], block["id"]) in emitted:
+                    yield from emitted.restate(block)
         self._taken_back = len(index.dropped)
         self._visible = self._visible or writer.visible
         index.new_messages.clear()
         self._fresh.clear()
-        yield from self.tell_bounds(end=True)
+        yield from self.emit_bounds(end=True)
 
     def hold_back(self) -> None:
         """Tell nothing: another file does, of which this is a copy."""
         self.fold.index.new_messages.clear()
         self._fresh.clear()
 
-    def tell_anew(self) -> None:
+    def emit_all_again(self) -> None:
         """Let the next `tell` write out every message that no other file tells."""
         self._touched.clear()
         self._touched.update((one.id, True) for one in self.own_messages)
 
-    def tell_bounds(self, *, end: bool = False, final: bool = False) -> Iterator[StreamEvent]:
+    def emit_bounds(self, *, end: bool = False, final: bool = False) -> Iterator[StreamEvent]:
         """Yield what is new about how a subagent's thread starts, or how it ends, if it has."""
         if self.child and (not end or final or isinstance(self.fold.header.get("summary"), str)):
-            yield from self.told.restate(self.bound("end" if end else "start"))
+            yield from self.emitted.restate(self.bound("end" if end else "start"))
 
     def finish(self) -> Iterator[StreamEvent]:
         """Yield what only the end settles, after the last `tell`."""
-        yield from self.tell_bounds(end=True, final=True)
+        yield from self.emit_bounds(end=True, final=True)
         if not self._visible and not self.is_copy:
             why = "the transcript holds no conversation"
             self.sink.finding(Finding("no-messages", self.file, why))
@@ -305,8 +305,8 @@ class TailedThread(GeminiThread):
         if self.counts_are_partial():
             total = add_usage(total, usage(0, 0, exact=False))
         self.sink.spent(self.conversation, total)
-        yield from self.told.tell(self.sink.drain())
-        yield from self.told.close()
+        yield from self.emitted.tell(self.sink.drain())
+        yield from self.emitted.close()
 
 
 class SnapshotReader:
@@ -318,9 +318,9 @@ class SnapshotReader:
         told: what was told of it so far.
     """
 
-    def __init__(self, path: Path, *, hidden: bool, told: Retelling) -> None:
+    def __init__(self, path: Path, *, hidden: bool, emitted: Retelling) -> None:
         self._path = path
-        self._told = told
+        self._emitted = emitted
         self._hidden = hidden
         self._sink = ParseSink(hidden=hidden)
 
@@ -336,22 +336,22 @@ class SnapshotReader:
 
     def read(self, data: bytes) -> Iterator[StreamEvent]:
         """Read the file as it is now; yield what is new."""
-        told, sink = self._told, ParseSink(hidden=self._hidden)
+        emitted, sink = self._emitted, ParseSink(hidden=self._hidden)
         source = Source(str(self._path), path=self._path, data=data)
         read_session(SessionFiles((Transcript(source, "main"),)), sink)
         self._sink = sink
-        told.again()
+        emitted.again()
         for block in sink.blocks("all"):
-            yield from told.restate(block)
+            yield from emitted.restate(block)
         # Somebody may be writing it: what is not there yet may come.
-        yield from told.settle(whole=data.rstrip().endswith((b"]", b"}")))
+        yield from emitted.settle(whole=data.rstrip().endswith((b"]", b"}")))
 
     def finish(self) -> Iterator[StreamEvent]:
         """Yield what only the end settles."""
         for name, conversation in self._sink.conversations.items():
             usage = metadata_update({"usage": conversation.usage}, name)
-            yield from self._told.tell([usage])
-        yield from self._told.close()
+            yield from self._emitted.tell([usage])
+        yield from self._emitted.close()
 
 
 # The files of subagents, which appear beside the main transcript.
@@ -465,7 +465,7 @@ class _GeminiTail:
     def __init__(self, path: Path, *, is_main: bool) -> None:
         self.tail = Tail(path)
         self.is_main = is_main
-        self.told = Retelling()
+        self.emitted = Retelling()
         self.thread: TailedThread | None = None
         self.snapshot: SnapshotReader | None = None
         self.head = b""
@@ -474,7 +474,7 @@ class _GeminiTail:
         self.own_id = ""
         self.conversation = ""
         # Whether it tells its conversation: of copies, only the fullest does.
-        self.leads = False
+        self.is_primary = False
         # A subagent's document as it was read last.
         self.document: BytesIO | None = None
 
@@ -531,9 +531,9 @@ class GeminiFollower:
 
     def end(self) -> Iterator[StreamEvent]:
         yield from self._poll(final=True)
-        yield from self._tell_copies()
+        yield from self._emit_copies()
         for file, thread in self._threads():
-            if thread.child and not file.leads:
+            if thread.child and not file.is_primary:
                 continue
             if thread.child:
                 thread.sink.conversation(thread.conversation, link=thread.link)
@@ -597,7 +597,7 @@ class GeminiFollower:
         if file.thread is not None and (final or quiet):
             if final and not file.is_document and (rest := file.tail.rest()):
                 file.thread.take(rest)
-            yield from self._tell(file, file.thread, final=final)
+            yield from self._emit(file, file.thread, final=final)
 
     def _read_document(self, file: _GeminiTail, *, whole: bool) -> Iterator[StreamEvent]:
         data = file.tail.whole()
@@ -605,14 +605,16 @@ class GeminiFollower:
         thread.take_document(data)
         if thread.own_id() != file.own_id:
             self._name(file, thread)
-        yield from self._tell(file, thread, BytesIO(data))
+        yield from self._emit(file, thread, BytesIO(data))
         # Whoever writes a document anew begins with an empty file: what is not there yet may come.
-        yield from file.told.settle(whole=whole and not thread.is_half)
+        yield from file.emitted.settle(whole=whole and not thread.is_half)
 
     def _read_anew(self, file: _GeminiTail) -> Iterator[StreamEvent]:
         if file.snapshot is None:
             file.thread = None
-            file.snapshot = SnapshotReader(file.tail.path, hidden=self._hidden, told=file.told)
+            file.snapshot = SnapshotReader(
+                file.tail.path, hidden=self._hidden, emitted=file.emitted
+            )
         yield from file.snapshot.read(file.tail.whole())
 
     def _read_log(self, file: _GeminiTail, *, again: bool, whole: bool) -> Iterator[StreamEvent]:
@@ -628,7 +630,7 @@ class GeminiFollower:
             file.tail.rewind()
             thread = self._begin(file, file.head)
             yield from self._read_lines(file, thread, settled=True)
-        yield from file.told.settle(whole=whole)
+        yield from file.emitted.settle(whole=whole)
 
     def _read_lines(
         self, file: _GeminiTail, thread: TailedThread, *, settled: bool
@@ -639,13 +641,13 @@ class GeminiFollower:
             count, size = count + 1, size + (line if isinstance(line, int) else len(line))
             if count == _BATCH_LINES or size > _BATCH_BYTES:
                 count = size = 0
-                yield from self._tell(file, thread, settled=False)
-        yield from self._tell(file, thread, settled=settled)
+                yield from self._emit(file, thread, settled=False)
+        yield from self._emit(file, thread, settled=settled)
 
     def _begin(self, file: _GeminiTail, data: bytes) -> TailedThread:
         """Start to read a file from its beginning; what was told of it is kept to compare with."""
         if file.thread is not None or file.snapshot is not None:
-            file.told.again()
+            file.emitted.again()
         file.snapshot = None
         file.thread = TailedThread(
             str(file.tail.path),
@@ -653,13 +655,13 @@ class GeminiFollower:
             is_document=file.is_document,
             hidden=self._hidden,
             conversations=self._conversations,
-            told=file.told,
+            emitted=file.emitted,
         )
         if file is self._main:
             file.thread.children = self._linked
         return file.thread
 
-    def _tell(
+    def _emit(
         self,
         file: _GeminiTail,
         thread: TailedThread,
@@ -670,70 +672,70 @@ class GeminiFollower:
     ) -> Iterator[StreamEvent]:
         if not (thread.has_news or final or (thread.child and thread.fold.header)):
             return
-        took_over = False
+        claimed = False
         if thread.child:
             if not file.own_id:
                 self._name(file, thread)
             thread.conversation = file.conversation
             file.document = document = document or file.document
-            took_over = self._take_the_lead(file, thread)
-            if not file.leads:
+            claimed = self._claim_conversation(file, thread)
+            if not file.is_primary:
                 thread.hold_back()
                 return
             parent = None if file is self._main else MAIN
             thread.sink.conversation(file.conversation, parent=parent)
-            yield from file.told.tell(thread.sink.drain())
+            yield from file.emitted.tell(thread.sink.drain())
         if document is not None or thread.is_document:
-            yield from thread.tell(document or BytesIO(), final=final)
+            yield from thread.emit(document or BytesIO(), final=final)
         elif (stream := file.tail.reopen()) is not None:
             with stream:
-                yield from thread.tell(stream, settled=settled, final=final)
-        if took_over:
-            yield from file.told.settle()
+                yield from thread.emit(stream, settled=settled, final=final)
+        if claimed:
+            yield from file.emitted.settle()
 
     def _name(self, file: _GeminiTail, thread: TailedThread) -> None:
         """Give a file the id of its conversation."""
         file.own_id = file.conversation = thread.own_id()
-        file.leads = file.leads and self._leader(file) is None
+        file.is_primary = file.is_primary and self._primary(file) is None
 
-    def _leader(self, file: _GeminiTail) -> _GeminiTail | None:
+    def _primary(self, file: _GeminiTail) -> _GeminiTail | None:
         """Return the other file that tells the conversation that this one is, too."""
-        others = (one for one in self._files if one.leads and one.own_id == file.own_id)
+        others = (one for one in self._files if one.is_primary and one.own_id == file.own_id)
         return next((one for one in others if one is not file), None)
 
-    def _take_the_lead(self, file: _GeminiTail, thread: TailedThread) -> bool:
+    def _claim_conversation(self, file: _GeminiTail, thread: TailedThread) -> bool:
         """Let a file tell its conversation unless a fuller copy does.
 
         Return whether another copy told it so far.
         """
-        leader = None if file.leads else self._leader(file)
-        if leader is None or leader.thread is None:
-            file.leads = True
+        primary = None if file.is_primary else self._primary(file)
+        if primary is None or primary.thread is None:
+            file.is_primary = True
             return False
-        if fullness(leader.thread) < fullness(thread):
+        if fullness(primary.thread) < fullness(thread):
             return False
-        leader.leads, file.leads = False, True
-        leader.told, file.told = file.told, leader.told
-        leader.thread.told, thread.told = leader.told, file.told
-        thread.link, thread.name = leader.thread.link, leader.thread.name
-        thread.tell_anew()
-        file.told.again()
+        primary.is_primary, file.is_primary = False, True
+        primary.emitted, file.emitted = file.emitted, primary.emitted
+        primary.thread.emitted, thread.emitted = primary.emitted, file.emitted
+        thread.link, thread.name = primary.thread.link, primary.thread.name
+        thread.emit_all_again()
+        file.emitted.again()
         return True
 
-    def _tell_copies(self) -> Iterator[StreamEvent]:
+    def _emit_copies(self) -> Iterator[StreamEvent]:
         """Tell what copies of subagents' files have beyond the fullest of each."""
         children = [one for one in self._threads() if one[1].child]
         for file, thread in children:
-            if not file.leads:
-                yield from self._tell(file, thread, final=True)
+            if not file.is_primary:
+                yield from self._emit(file, thread, final=True)
         by_thread = {id(thread): file for file, thread in children}
-        for copy, first in tell_copies_apart(thread for _, thread in children):
-            if copy.is_told:
+        for copy, first in separate_copies(thread for _, thread in children):
+            if copy.has_own_messages:
                 file = by_thread[id(copy)]
-                file.conversation, file.leads = copy.conversation, True
+                file.conversation, file.is_primary = copy.conversation, True
                 copy.link, copy.name = first.link, first.name
-                copy.tell_anew()
-                yield from self._tell(file, copy, final=True)
+                copy.emit_all_again()
+                yield from self._emit(file, copy, final=True)
 
     def _link(self) -> Iterator[StreamEvent]:
         """Tie the threads of subagents to their calls; yield what that makes new."""
@@ -743,15 +745,17 @@ class GeminiFollower:
         children = [
             (file, thread)
             for file, thread in self._threads()
-            if file is not self._main and file.leads and file.conversation == thread.conversation
+            if file is not self._main
+            and file.is_primary
+            and file.conversation == thread.conversation
         ]
         linked = link_children(main, [thread for _, thread in children])
         for file, thread in children:
             if thread.link.method != "none":
                 thread.sink.conversation(thread.conversation, link=thread.link)
-                yield from file.told.tell(thread.sink.drain())
-            yield from thread.tell_bounds()
-            yield from thread.tell_bounds(end=True)
+                yield from file.emitted.tell(thread.sink.drain())
+            yield from thread.emit_bounds()
+            yield from thread.emit_bounds(end=True)
         before = dict(self._linked)
         # The main thread goes by this, too, whenever it writes such a call out.
         self._linked.clear()
@@ -765,9 +769,9 @@ class GeminiFollower:
         place = MAIN, f"{message_id}:c{call_key(call_id)}"
         message = main.fold.index.messages.get(message_id)
         call = None if message is None else message.calls.get(call_id)
-        if place not in self._main.told or call is None or call.spawn is None:
+        if place not in self._main.emitted or call is None or call.spawn is None:
             return
-        block = self._main.told[place]
+        block = self._main.emitted[place]
         for name in ("durationMs", "link"):
             block.pop(name, None)
         block["subagentId"], took = self._linked.get(
@@ -778,7 +782,7 @@ class GeminiFollower:
         thread = self._conversations.get(block["subagentId"])
         if thread is not None and thread.link is not None:
             block["link"] = thread.link._asdict()
-        yield from self._main.told.restate(block)
+        yield from self._main.emitted.restate(block)
 
     def _folders_to_search(self) -> Iterator[Path]:
         """Yield the folders in which a main transcript may be found again: its project's, others'.
@@ -821,8 +825,8 @@ class GeminiFollower:
 
     def _drop(self, file: _GeminiTail) -> Iterator[StreamEvent]:
         """Follow a file no more that is not a subagent's of this session any longer."""
-        file.told.again()
-        yield from file.told.settle()
+        file.emitted.again()
+        yield from file.emitted.settle()
         self._files.remove(file)
         self._child_files.forget(file.tail.path)
 

@@ -456,9 +456,9 @@ def _files(main: Path, native_id: str, project: str, ends: FileEnds) -> Iterator
 
 def _model(ends: FileEnds, family: str) -> str:
     """Return the model that answered last, as the ends of the file say; empty where they do not."""
-    told = [text_of(message.get("model")) for message in messages(ends, family)]
-    told += [found.decode(errors="replace") for found in _MODEL.findall(ends.tail)]
-    return next((model for model in reversed(told) if model), "")
+    named = [text_of(message.get("model")) for message in messages(ends, family)]
+    named += [found.decode(errors="replace") for found in _MODEL.findall(ends.tail)]
+    return next((model for model in reversed(named) if model), "")
 
 
 def workspace_files(profile: Profile) -> Mapping[str, bytes]:

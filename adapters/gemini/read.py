@@ -100,7 +100,7 @@ class GeminiThread:
         return [one for one in messages if one.id not in self.repeated]
 
     @property
-    def is_told(self) -> bool:
+    def has_own_messages(self) -> bool:
         """Whether a copy has a message that no other file tells."""
         return any(one.role != "record" for one in self.own_messages)
 
@@ -197,7 +197,7 @@ def fullness(thread: GeminiThread) -> tuple[int, bool, bool, str]:
     return -rows, "summary" not in fold.header, is_renamed, thread.file
 
 
-def tell_copies_apart(children: Iterable[OneThread]) -> list[tuple[OneThread, OneThread]]:
+def separate_copies(children: Iterable[OneThread]) -> list[tuple[OneThread, OneThread]]:
     """Give each child its id; of files with one id, leave to each what no fuller one says.
 
     The fullest is the thread of that id; what another has beyond it is a thread with a number.
@@ -215,12 +215,12 @@ def tell_copies_apart(children: Iterable[OneThread]) -> list[tuple[OneThread, On
         if len(threads) == 1:
             continue
         first, *rest = sorted(threads, key=fullness)
-        told = {message.id: [message] for message in first.fold.index.messages.values()}
+        known_versions = {message.id: [message] for message in first.fold.index.messages.values()}
         number = 1
         for copy in rest:
             copy.is_copy = True
             for message in copy.fold.index.messages.values():
-                versions = told.setdefault(message.id, [])
+                versions = known_versions.setdefault(message.id, [])
                 if any(message.says_no_more_than(one) for one in versions):
                     copy.repeated.add(message.id)
                     continue
@@ -228,7 +228,7 @@ def tell_copies_apart(children: Iterable[OneThread]) -> list[tuple[OneThread, On
                     message.usage = None
                     copy.fold.index.touch(message.id)
                 versions.append(message)
-            number += copy.is_told
+            number += copy.has_own_messages
             copy.conversation = f"{name}~{number}"
             copies.append((copy, first))
     return copies
@@ -511,12 +511,12 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
     threads = [ParsedThread(transcript, sink) for transcript in session.transcripts]
     main = None if threads[0].child else threads[0]
     children = list(threads) if main is None else threads[1:]
-    copies = tell_copies_apart(children)
+    copies = separate_copies(children)
     firsts = [one for one in children if all(one is not copy for copy, _ in copies)]
     linked = {} if main is None else link_children(main, firsts)
     for copy, fullest in copies:
         copy.link, copy.name = fullest.link, fullest.name
-        if not copy.is_told:
+        if not copy.has_own_messages:
             copy.pass_over()
             children.remove(copy)
             threads.remove(copy)

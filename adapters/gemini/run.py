@@ -277,18 +277,18 @@ def failure(turn: JoinedTurn, code: int | None, errors: str) -> ProviderError | 
 
 
 def _unfinished(code: int | None, errors: str) -> ProviderError:
-    told = errors[-_MAX_MESSAGE:]
+    ending = errors[-_MAX_MESSAGE:]
     for words, kind in _STARTUP_ERRORS.items():
         if words in errors:
             return _error(kind, errors[:_MAX_MESSAGE])
     if code == _NOT_TRUSTED:
         return _error("untrusted-folder", _UNTRUSTED)
     if code in _CODES:
-        return _error(_CODES[code], told or f"the client ended with {code}")
-    if told and code in _REFUSED:
+        return _error(_CODES[code], ending or f"the client ended with {code}")
+    if ending and code in _REFUSED:
         return _error("refused-start", errors[:_MAX_MESSAGE])
     how = "was ended" if code is None else f"ended with {code}"
-    said = f": {told}" if told else ", and said nothing"
+    said = f": {ending}" if ending else ", and said nothing"
     return _error("cut-stream", f"the client {how} before it had answered{said}")
 
 
@@ -410,7 +410,7 @@ class GeminiSession:
 
     def _handle_line(self, turn: JoinedTurn, line: bytes) -> Iterator[StreamEvent]:
         was_named = bool(turn.session_id)
-        told = list(turn.line(line))
+        events = list(turn.line(line))
         if turn.session_id and turn.session_id != self._spec.native_id:
             self._name(turn.session_id)
         if self._is_known and turn.session_id and not was_named:
@@ -419,7 +419,7 @@ class GeminiSession:
             remove_stubs(self._chats, self._spec.native_id)
             if self._follower is not None:
                 self._follower.look_again()
-        yield from self._note(told)
+        yield from self._note(events)
 
     def _name(self, native_id: str) -> None:
         """Go on under another id than the one given. Raises `ProviderError` for what is none."""

@@ -373,7 +373,7 @@ def prompt_drafts(message: dict[str, Any], *, continues: bool = False) -> Iterat
                 yield _sent(typed)
             typed = seen
             if is_command(plain_text(content_of(message)), plain_text(shown)):
-                yield _told(COMMAND, "p", plain_text(shown).strip())
+                yield _status(COMMAND, "p", plain_text(shown).strip())
                 return
     content = _content(typed)
     if content:
@@ -395,12 +395,12 @@ def _injected(text: str, number: int, reason: str) -> BlockDraft:
 def _shell(text: str, number: int) -> Iterator[BlockDraft]:
     """Yield a shell command that a person typed, and what it printed."""
     command, output = shell_lines(text)
-    yield _told(COMMAND, f"s{number}", command)
+    yield _status(COMMAND, f"s{number}", command)
     if output:
-        yield _told("local_command_output", f"o{number}", output)
+        yield _status("local_command_output", f"o{number}", output)
 
 
-def _told(event: str, key: str, message: str) -> BlockDraft:
+def _status(event: str, key: str, message: str) -> BlockDraft:
     fields = {"subtype": "status", "message": message, "metadata": {"event": event}}
     return BlockDraft("system", key, fields)
 

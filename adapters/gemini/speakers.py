@@ -96,7 +96,7 @@ _FORMS = tuple(
             "steering",
             (
                 r"User steering update:\n<user_input>\n(?P<typed>[^\n]*)\n</user_input>\n+"
-                r"(?P<told>Internal instruction: .*)"
+                r"(?P<instruction>Internal instruction: .*)"
             ),
             False, (),
         ),
@@ -104,7 +104,7 @@ _FORMS = tuple(
             "hints",
             (
                 r"User hints:\n<user_input>\n(?P<typed>- [^\n]*(?:\n- [^\n]*)*)\n</user_input>\n+"
-                r"(?P<told>Internal instruction: .*)"
+                r"(?P<instruction>Internal instruction: .*)"
             ),
             False, (),
         ),
@@ -242,8 +242,10 @@ def speaker_of(text: str, *, beside_result: bool = False) -> GeminiSpeaker:
         if found is None:
             continue
         within = found.groupdict()
-        told = within.get("told")
-        if (told is None or told == _INSTRUCTION or beside_result) and _is_json(within.get("json")):
+        instruction = within.get("instruction")
+        if (instruction is None or instruction == _INSTRUCTION or beside_result) and _is_json(
+            within.get("json")
+        ):
             typed = within.get("typed")
             if typed is not None and form == "hints":
                 typed = "\n".join(line.removeprefix("- ") for line in typed.split("\n"))

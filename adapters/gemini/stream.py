@@ -377,9 +377,9 @@ class JoinedTurn:
             yield from first
             self._handles[key] = handle or key[1], block.get("messageId", "")
         handle, message = self._handles[key]
-        told: dict[str, Any] = event.get("block") or event.get("updates") or {}
-        if "usage" in told:
-            self._spent[conversation, message] = told["usage"]
+        state: dict[str, Any] = event.get("block") or event.get("updates") or {}
+        if "usage" in state:
+            self._spent[conversation, message] = state["usage"]
         yield {**event, "blockId": handle}
 
     def _match(self, block: Block) -> tuple[str | None, list[StreamEvent]]:
