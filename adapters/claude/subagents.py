@@ -338,16 +338,16 @@ class Subagents:
         # A call that gave its result itself is over, whatever is said about its task.
         unfinished = {id(call) for call in self._all if call.status in ("pending", "running")}
         for notice in self._notices:
-            call = (
+            target = (
                 by_tool.get(notice.tool_use_id)
                 or by_agent.get(notice.task_id)
                 or by_name.get(notice.task_id)
             )
             status = _NOTICE_STATUS.get(notice.status)
-            if call is not None and status is not None and id(call) in unfinished:
-                call.status = status
-                call.output = notice.result or call.output or notice.summary or None
-                call.duration = notice.duration or call.duration
+            if target is not None and status is not None and id(target) in unfinished:
+                target.status = status
+                target.output = notice.result or target.output or notice.summary or None
+                target.duration = notice.duration or target.duration
 
     def _state_thread(self, thread: SubagentThread) -> None:
         call = thread.call
