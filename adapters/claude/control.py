@@ -1,4 +1,4 @@
-"""The control protocol: what the client asks its host in the middle of a turn, and the reverse."""
+"""The control protocol: requests of the client to its host within a turn, and the reverse."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 def respond(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
-    """Return the answer to a line that asks something; empty for any other line."""
+    """Return the response to a request; empty for any other line."""
     if b'"control_request"' not in line:
         return b""
     try:
@@ -85,7 +85,7 @@ def respond(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
 
 
 def _refusal(line: bytes) -> bytes:
-    """Answer a question that cannot be understood, if it has a number: its asker may wait."""
+    """Answer a request that cannot be decoded, if it has an id: the client may wait for it."""
     found = _NUMBER.search(line)
     if found is None or not _IS_QUESTION.search(line):
         return b""

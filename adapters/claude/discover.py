@@ -109,7 +109,7 @@ def detect(head: bytes) -> bool:
 
 
 def first_rows(read: Callable[[int], bytes]) -> list[dict[str, Any]]:
-    """Return the first rows of a file, as far as one of a conversation, be it ever so long.
+    """Return the first rows of a file, up to one of a conversation, however long it is.
 
     Args:
         read: returns as many of the first bytes as it is given, as `Source.head` does.
@@ -141,7 +141,7 @@ def head_rows(head: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _judge(row: dict[str, Any]) -> bool | None:
-    """Say whether a row shows its file to be Claude's, or not; None if it shows nothing."""
+    """Return whether a row shows its file to be Claude's; None if it shows nothing."""
     if not _FOREIGN.isdisjoint(row):
         return False
     message = row.get("message")
@@ -185,7 +185,7 @@ class _Head:
         self.stem = path.stem
         try:
             rows = first_rows(source.head)
-        except AgentsdirError:  # where it stands is all that is left to go by
+        except AgentsdirError:  # only its folder is known then
             self.sessions: list[str] = []
             self.is_child = SIDE_FOLDER in self.folder.parts
             return
@@ -227,8 +227,8 @@ def is_child_of(folder: PurePath, names: Collection[str], source: Source) -> boo
 def discover(sources: Sequence[Source]) -> list[SessionFiles]:
     """Group transcripts into sessions, in the order in which their first files come.
 
-    A child stands with its main transcript when that is among `sources`. Without it, it is a
-    session of its own, and is then read exactly as from standard input: alone, without sidecar.
+    A subagent's file belongs to its main transcript when that is among `sources`. Without it, the
+    file is a session of its own, read exactly as from standard input: alone, without sidecar.
     """
     heads = [_Head(source) for source in sources]
     mains = {(head.folder, head.stem): head for head in heads if not head.is_child}

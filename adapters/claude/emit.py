@@ -1,4 +1,4 @@
-"""From a row to the sink: where a block stands, how it is named, and calls with their results."""
+"""Blocks of a row put into the sink: their ids and sources, and calls with their results."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class RowContext(NamedTuple):
 
 
 class BlockEmitter:
-    """Adds blocks to the sink, and knows which ones the current row gave.
+    """Adds blocks to the sink, and counts those of the current row.
 
-    `first` and `count` tell the run of handles of one row, whose reader sets them back before it;
-    a row's blocks are adjacent.
+    `first` and `count` are the adjacent handles of one row's blocks. The parser resets them before
+    each row.
     """
 
     __slots__ = ("count", "first", "sink")
@@ -45,7 +45,7 @@ class BlockEmitter:
     def emit(self, kind: str, context: RowContext, index: int, fields: dict[str, Any]) -> int:
         """Add one block of a row; return its handle. `index` is its place in the content."""
         base, conversation, session, timestamp, source, lossy = context
-        # Spelled out, for this runs once per block: `make_block` would copy `fields` twice.
+        # Without `make_block`, which would copy `fields` twice: this runs once per block.
         block = {
             "type": kind,
             "id": f"{base}:{index}",
@@ -67,7 +67,7 @@ class BlockEmitter:
     def add_system(
         self, context: RowContext, subtype: str, message: str, metadata: dict[str, Any]
     ) -> int:
-        """Add a row's one visible system block; return `PARSED`."""
+        """Add the one visible system block of a row; return `PARSED`."""
         fields = {"subtype": subtype, "message": message, "metadata": metadata}
         self.emit("system", context, 0, fields)
         return PARSED
@@ -99,7 +99,7 @@ class BlockEmitter:
 
 
 def label(value: dict[str, Any]) -> str:
-    """Name a row in a few words: its type and subtype."""
+    """Return a short name for a row: its type and subtype."""
     names = (
         text(value.get("type")) or "row without type",
         text(value.get("subtype")),
@@ -120,7 +120,7 @@ class _Orphan(NamedTuple):
 
 
 class OpenCalls:
-    """Which calls of a session are open.
+    """The open tool calls of a session, paired with their results by id within a conversation.
 
     A repeated id (a retry, a copy) means the nearest call before the result.
     """
@@ -131,7 +131,7 @@ class OpenCalls:
         self._orphans: list[_Orphan] = []
 
     def opened(self, conversation: str, tool_use_id: str, handle: int) -> None:
-        """Note a call. Its status is stated later: here, or by `finish`."""
+        """Note a call. Its status is stated later, by `answered` or `finish`."""
         key = (conversation, tool_use_id)
         earlier = self._open.get(key)
         if earlier is not None and earlier != _ANSWERED:

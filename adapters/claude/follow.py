@@ -1,7 +1,7 @@
-"""A session of Claude Code, read while the client writes it (docs/reading.md, "Following").
+"""Tailing a session of Claude Code (docs/reading.md, "Following").
 
-The main transcript and the files of subagents, which appear beside it when they begin, are one
-session: their rows share calls and links. So when one file has to be read again, all are.
+The main transcript and the files of subagents, which appear beside it, are one session: their rows
+share calls and links. So when one file has to be read again, all files are.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.findings import Finding
 
-# After so many lines what they gave is told, so that a long file is not gathered whole.
+# How many lines are read before their events are yielded, so that a long file is not collected.
 _BATCH = 256
 
 
 class _ClaudeTail:
-    """One transcript that is followed: where it was read to, and what reads its rows."""
+    """One transcript that is tailed, and the parser of its rows."""
 
     def __init__(self, path: Path, *, is_main: bool) -> None:
         self.name = str(path)
@@ -40,14 +40,14 @@ class _ClaudeTail:
         self.is_main = is_main
         self.parser: TranscriptParser | None = None
         self.feed: LineFeed | None = None
-        # What the beginning of the file says of all of it: its session, its thread, its sidecar.
+        # What the beginning of the file says: its session and its thread.
         self.head = b""
         self.opening: tuple[str, str | None] = ("", None)
         self.meta: dict[str, Any] = {}
         self._sidecar: tuple[int, int, int] | None = None
 
     def look_at_head(self) -> bool:
-        """Read what the beginning says; return whether that is news."""
+        """Read the beginning; return whether it says something else now."""
         if len(self.head) == HEAD and self.opening[0]:
             return False
         self.head = self.tail.head(HEAD)
@@ -60,7 +60,7 @@ class _ClaudeTail:
         return changed
 
     def look_at_sidecar(self) -> bool:
-        """Read the sidecar, which may come late and change; return whether that is news."""
+        """Read the sidecar, which may come late and change; return whether it is another now."""
         path = self.tail.path.with_suffix(".meta.json")
         try:
             status = path.stat()
@@ -75,14 +75,14 @@ class _ClaudeTail:
         return changed
 
     def begin(self, parser: SessionParser, sink: LiveSink) -> None:
-        """Read the file from its start, as a part of a session that is read from its start."""
+        """Read the file from its start."""
         session, thread = self.opening
         self.parser = parser.open(self.name, thread=thread, session=session, meta=self.meta)
         self.feed = LineFeed(self.name, sink.tally, sink.finding, is_record=is_row)
         self.tail.rewind()
 
     def take(self, line: bytes | int) -> None:
-        """Read one line; of one that is too long only the length came."""
+        """Read one line; of a line that is too long, `line` is the length."""
         assert self.parser is not None
         assert self.feed is not None
         if isinstance(line, int):
@@ -93,11 +93,12 @@ class _ClaudeTail:
 
 
 class ClaudeFollower:
-    """Follows the session whose main transcript is, or will be, at `main`.
+    """Follows a session (`StoreReader.follow`).
 
     Args:
-        hidden: tell blocks marked `hidden` too.
-        alone: follow the one file, and no subagents' beside it.
+        main: the main transcript, which need not exist yet.
+        hidden: also yield blocks marked `hidden`.
+        alone: follow this file only, without subagents' files beside it.
     """
 
     def __init__(self, main: Path, *, hidden: bool, alone: bool = False) -> None:
@@ -108,8 +109,8 @@ class ClaudeFollower:
         self._emitted = Retelling()
         self._sink = LiveSink(hidden=hidden)
         self._session = SessionParser(self._sink)
-        # What the session is called, and files beside it that are none of its own as far as
-        # their beginnings tell, with the size of those.
+        # The names of the session, and files beside it whose beginnings say that they are not its
+        # own, with the size of those beginnings.
         self._names: set[str] = set()
         self._strangers: dict[Path, int] = {}
 
@@ -125,7 +126,7 @@ class ClaudeFollower:
             self._files.append(file)
             looks[file] = Look.GREW
         grown = [file for file, look in looks.items() if look is Look.GREW]
-        # All heads are looked at, whether or not one of them is news already.
+        # Every head is read, also when one has changed already.
         news = [file for file in grown if file.look_at_head() and file.parser is not None]
         described = [file for file in self._files if file.look_at_sidecar()]
         if (news or Look.CHANGED in looks.values()) and looks[self._main] is not Look.ABSENT:
@@ -167,13 +168,13 @@ class ClaudeFollower:
                     yield from self._emitted.tell(self._sink.drain())
 
     def _read_in_order(self) -> Iterator[StreamEvent]:
-        """Read all anew where a subagent's file had rows before the main transcript had them."""
+        """Read all files again if a subagent's file had rows before the main transcript did."""
         if self._session.is_out_of_order:
             self._begin_again()
             yield from self._read(self._files)
 
     def _begin_again(self) -> None:
-        """Start the whole session anew, with what was told kept to compare with."""
+        """Read the whole session again; what was emitted is kept to compare with."""
         self._emitted.again()
         self._sink = LiveSink(hidden=self._hidden)
         self._session = SessionParser(self._sink)
@@ -185,9 +186,9 @@ class ClaudeFollower:
                 file.look_at_head()
 
     def _folders_to_search(self) -> Iterator[Path]:
-        """Yield the folders in which a main transcript may be found again: its project and others.
+        """Yield the folders where a moved main transcript may be: its project's, then the others.
 
-        People move sessions to another project, and rename the folder of one.
+        People move sessions to another project, and rename the folder of a project.
         """
         folder = self._main.tail.path.parent
         yield folder
@@ -198,15 +199,15 @@ class ClaudeFollower:
         yield from others
 
     def _new_children(self, *, complete: bool) -> Iterator[_ClaudeTail]:
-        """Yield the files of subagents that were not there before; find those that moved along.
+        """Yield the new files of subagents, and update the paths of files that moved.
 
-        A file whose first line is still being written is left for later, unless `complete`.
+        A file whose first line has no end yet is left for the next call, unless `complete`.
         """
         if self._alone:
             return
         main = self._main.tail.path
         names = {main.stem, self._main.opening[0]} - {""}
-        if names != self._names:  # who is no child of the one session may be one of the other
+        if names != self._names:  # another session may own the files that were refused
             self._names, self._strangers = names, {}
         known = {file.tail.path for file in self._files}
         for path in store.beside(main, names):

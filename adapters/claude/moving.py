@@ -55,7 +55,7 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 class _UnansweredCalls:
-    """The calls of the model's last message that are still open, and what a row needs to say."""
+    """The calls of the model's last message without a result, and the values of a row for one."""
 
     def __init__(self) -> None:
         self.open: dict[str, dict[str, Any]] = {}
@@ -64,7 +64,7 @@ class _UnansweredCalls:
         self._message: Any = None
 
     def take(self, row: dict[str, Any]) -> None:
-        """Follow one row of the main thread."""
+        """Take one row of the main thread."""
         self.last = max(self.last, _moment(row.get("timestamp")))
         message = row.get("message")
         if row.get("isSidechain") is True or not isinstance(message, dict):
@@ -75,7 +75,7 @@ class _UnansweredCalls:
         )
         if row.get("type") == "assistant":
             if message.get("id") != self._message or self._message is None:
-                self.open.clear()  # the talk went on without an answer
+                self.open.clear()  # the conversation continued without a result
             self._message = message.get("id")
             for part in parts:
                 if part.get("type") == "tool_use" and isinstance(call := part.get("id"), str):
@@ -106,7 +106,7 @@ def missing_results(source: Source, now: str) -> Iterator[bytes]:
 
 
 def _error_result(call: str, row: dict[str, Any], prompt: Any, moment: datetime) -> dict[str, Any]:
-    """Return the client's row, with its keys in its order; what is not known is left out."""
+    """Return the client's own row, with its keys in its order; unknown values are left out."""
     asked = row.get("uuid")
     result = {"type": "tool_result", "content": INTERRUPTED, "is_error": True, "tool_use_id": call}
     made = {
@@ -115,7 +115,7 @@ def _error_result(call: str, row: dict[str, Any], prompt: Any, moment: datetime)
         "promptId": prompt,
         "type": "user",
         "message": {"role": "user", "content": [result]},
-        # The same row each time: what is placed twice is not answered twice.
+        # The same id each time, so that a second copy adds no second result.
         "uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{asked}:{call}")),
         "timestamp": to_text(moment)[:-4] + "Z",  # milliseconds, as the client writes them
         "toolUseResult": INTERRUPTED,
@@ -154,17 +154,17 @@ class _Saved(NamedTuple):
 
 
 def materialize(spec: SessionSpec, *, here: bool = False) -> list[Path]:
-    """Put a session's saved files into the client's store; return what was written.
+    """Write a session's saved files into the client's store; return what was written.
 
-    A session that stands anywhere in the store already stays there: newer clients find it by its
-    id from every folder. What it lacks of its side folder is written beside it.
+    A session that is in the store already stays in its folder: newer clients find it by its id from
+    every folder. Missing files of its side folder are written beside it.
 
     Args:
-        here: into the folder of the working directory, wherever else the session may stand: older
-            clients look there alone.
+        here: write into the folder of the working directory in any case: older clients look only
+            there.
 
-    Raises `Invalid` (kind ``transcript-differs``) where a transcript stands that does not go on
-    from the saved one, `UnsafePath` for links and folders of other users, and `AgentsdirError`
+    Raises `Invalid` (kind ``transcript-differs``) where a transcript is in the way that does not
+    continue the saved one, `UnsafePath` for links and folders of other users, and `AgentsdirError`
     where the system refuses.
     """
     saved = _saved(spec)
@@ -172,7 +172,7 @@ def materialize(spec: SessionSpec, *, here: bool = False) -> list[Path]:
         return []
     paths = host_paths(spec.host, spec.cwd)
     folder = session_folder(paths.storage, paths.transcripts, spec.native_id, anywhere=not here)
-    # What stands in the way of one file is known before any is written.
+    # All files are checked before any is written.
     missing = [one for one in saved if not _is_present(folder, one)]
     written = []
     for one in missing:
@@ -192,8 +192,8 @@ def _is_present(folder: Path, one: _Saved) -> bool:
 def _saved(spec: SessionSpec) -> list[_Saved]:
     """Return the files of this session, the main transcript last.
 
-    A session that was placed in several folders in its life may be saved under several: the
-    longest copy is the latest one.
+    A session that was in several folders over time may be saved under several: the longest copy is
+    the latest one.
     """
     found: dict[tuple[str, ...], Source] = {}
     for path, source in spec.transcripts.items():
@@ -205,10 +205,10 @@ def _saved(spec: SessionSpec) -> list[_Saved]:
 
 
 def inner_path(path: str, native_id: str) -> tuple[str, ...]:
-    """Return where a storage-relative file belongs below a project's folder; empty for nowhere.
+    """Return a storage-relative path as a path below a project's folder; empty for other files.
 
-    Only what is the session's own has a place: its transcript, its side folder, and old
-    subagents' files, which stand beside it.
+    The session's own files are its transcript, its side folder, and old subagents' files beside the
+    transcript.
     """
     top, _, rest = path.partition("/")
     parts = tuple(rest.split("/")[1:])
@@ -222,7 +222,7 @@ def inner_path(path: str, native_id: str) -> tuple[str, ...]:
 
 
 def role_of(inner: tuple[str, ...]) -> str:
-    """Return what a file below a project's folder is to its session (roles of `NativeFile`)."""
+    """Return the role of a file below a project's folder (see `NativeFile`)."""
     name = inner[-1]
     if name.startswith("agent-") and name.endswith(_TRANSCRIPT):
         return "subagent"
@@ -232,7 +232,7 @@ def role_of(inner: tuple[str, ...]) -> str:
 
 
 def role_at(path: str, native_id: str) -> str:
-    """Return the same for a storage-relative path; empty for a file of no part in the session."""
+    """Return the role of a storage-relative path; empty for a file of another session."""
     inner = inner_path(path, native_id)
     return role_of(inner) if inner else ""
 
@@ -284,11 +284,11 @@ def fork(
     new_id: str,
     report: Callable[[Finding], None],
 ) -> Iterator[NativeFile]:
-    """Yield the session's transcript, and what stands in its side folder, under the new id.
+    """Yield the session's transcript, and the files of its side folder, under the new id.
 
-    Old subagents' files stand beside the transcript, under names that say no session: they go
-    into the side folder. Paths in the text that lead to the old one's files are left as they are.
-    `report` is told of each damaged line; records that can be read on it are taken.
+    Old subagents' files are beside the transcript, under names without a session: they go into the
+    side folder. Paths in texts stay as they are. `report` is called for each damaged line; records
+    on it that can be read are copied.
     """
     for path, source in sorted(transcripts.items()):
         inner = inner_path(path, old_id)
@@ -318,7 +318,7 @@ def _rows(source: Source, new_id: str, report: Callable[[Finding], None]) -> Ite
 
 
 def _renamed(row: Row, new: bytes) -> bytes:
-    """Return a row's bytes with another session id at its top, and there alone."""
+    """Return a row's bytes with another session id at its top level."""
     if not isinstance(row.value.get("sessionId"), str):
         return row.raw
     places = [match.span(1) for match in _ID.finditer(row.raw)]
@@ -333,7 +333,7 @@ def _renamed(row: Row, new: bytes) -> bytes:
 
 
 def _depths(raw: bytes) -> dict[int, int]:
-    """Return how deep each string of a row stands, by its offset."""
+    """Return the depth of each string of a row, by its offset."""
     depth, found = 0, {}
     for token in _TOKEN.finditer(raw):
         character = token.group()[:1]
@@ -350,10 +350,7 @@ _TAIL = 256 * 1024
 
 
 def adoptable(main: Path) -> Adoptable:
-    """Return the session whose main transcript is at `main`, with its side folder.
-
-    Raises `Invalid` when neither its name nor its rows say which session it is, and `OSError`.
-    """
+    """Return a session with its side folder (`StoreReader.adoptable`). Also raises `OSError`."""
     source = Source(str(main), path=main)
     rows = first_rows(source.head)
     native_id = native_id_of(main)
@@ -379,10 +376,9 @@ def adoptable(main: Path) -> Adoptable:
 
 
 def native_id_of(main: Path) -> str:
-    """Return which session a main transcript is; empty when it says none.
+    """Return the id of the session of a main transcript; empty where there is none.
 
-    The file's name says it: that is what the client goes by. One that was renamed is what its rows
-    say.
+    The client goes by the file's name. For a renamed file, the rows decide.
     """
     if UUID.fullmatch(main.stem):
         return main.stem
@@ -426,15 +422,15 @@ _OUTPUTS = "tool-results"
 
 
 def native_files(storage: Path, native_id: str) -> list[NativeFile]:
-    """Return a session's transcript, then its subagents' and their sidecars, then spilled outputs.
+    """Return a session's transcript, then its subagents' and their sidecars, then its outputs.
 
-    The transcript that was written last counts, where several have the id. Paths are relative to
-    the storage. Nothing is returned of a session that is not there, and no file that no client
-    makes: links, hidden ones, names with control characters.
+    Of several transcripts with the id, the one written last is used. Paths are relative to the
+    storage. Files that no client makes are left out: links, hidden files, names with control
+    characters. The list is empty for a session that is not there.
 
     Raises `UnsafePath` when the transcript itself is a link.
     """
-    # A bundle may say anything: an id that merely begins so is another session's.
+    # An id from a bundle may be a mere prefix of another session's id.
     found = [main for main in store.locate(storage, native_id) if main.stem == native_id]
     if not found:
         return []
@@ -450,7 +446,7 @@ def native_files(storage: Path, native_id: str) -> list[NativeFile]:
 
 
 def _is_plain(storage: Path, source: Source) -> bool:
-    """Tell whether a file is the client's: no link, and of a name that a client gives."""
+    """Tell whether a file is no link, and has a name that a client gives."""
     assert source.path is not None
     inner = source.path.relative_to(storage)
     hidden = any(part.startswith(".") for part in inner.parts)
@@ -458,9 +454,9 @@ def _is_plain(storage: Path, source: Source) -> bool:
 
 
 def session_files(spec: SessionSpec) -> list[NativeFile]:
-    """Return a session's files in its host's store, under the paths that they are saved under.
+    """Return a session's files in its host's store, under the paths of their saved copies.
 
-    A session that was moved stands in another project's folder, and is the same all the same.
+    A session that was moved to another project's folder keeps its saved paths.
     """
     files = native_files(host_paths(spec.host, spec.cwd).storage, spec.native_id)
     home = next((p for p in spec.transcripts if role_at(p, spec.native_id) == "main"), None)
@@ -470,7 +466,7 @@ def session_files(spec: SessionSpec) -> list[NativeFile]:
     return [
         file._replace(path="/".join((project, *inner)))
         if (inner := inner_path(file.path, spec.native_id))
-        else file  # of no place in a session that is moved, so it stays where it was
+        else file  # it has no place in another folder
         for file in files
     ]
 

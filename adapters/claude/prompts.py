@@ -1,4 +1,4 @@
-"""`user` and `queue-operation` rows: prompts, tool results, and prompts on their way in."""
+"""`user` and `queue-operation` rows: prompts, tool results, and prompts that wait."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ATTACHED = frozenset({"image", "document", "search_result"})
 
 
 def read_user(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
-    """Turn a `user` row into blocks; return what became of it."""
+    """Turn a `user` row into blocks; return its outcome."""
     content = mapping(value.get("message")).get("content")
     if content is None:
         message = value.get("message")
@@ -59,7 +59,7 @@ def read_user(parser: TranscriptParser, value: dict[str, Any], context: RowConte
 def add_prompt(
     parser: TranscriptParser, value: dict[str, Any], context: RowContext, content: Any
 ) -> int:
-    """Turn prompt content into a `user_message`, or what stands in its place."""
+    """Turn prompt content into a `user_message`, or into a system block for a client's text."""
     pieces = parts(content)
     texts = [piece for piece in map(part_text, pieces) if piece is not None]
     is_whole = len(texts) == len(pieces)
@@ -112,7 +112,7 @@ def add_prompt(
 
 
 def _doubt(parser: TranscriptParser, context: RowContext, why: str) -> None:
-    """Remark on a prompt that may be the client's: a lost word would be worse."""
+    """Report a prompt that may be the client's. It is shown: a lost prompt would be worse."""
     source = context.source
     finding = Finding(
         "doubtful-prompt",
@@ -181,7 +181,7 @@ def _add_client_text(
 def _results(
     parser: TranscriptParser, value: dict[str, Any], context: RowContext, content: list[Any]
 ) -> int:
-    """Turn a row of tool results into blocks. Text beside results was typed beside an answer."""
+    """Turn a row of tool results into blocks, and text that a person typed beside an answer."""
     native = value.get("toolUseResult")
     if len(content) == 1:
         return _result(parser, value, context, 0, content[0], native)
@@ -199,7 +199,7 @@ def _results(
 def _add_beside_result(
     parser: TranscriptParser, value: dict[str, Any], context: RowContext, index: int, part: Any
 ) -> int:
-    """Show the words, or the image, that a person put beside the answer to a permission dialog."""
+    """Add the text or the image that a person put beside the answer to a permission dialog."""
     said = part_text(part)
     shown: Any = None
     if said is not None:
@@ -219,7 +219,7 @@ def _add_beside_result(
             return parser.hide_part(context, index, value, part)
         parser.reason = "injected" if said else "empty"
         return parser.emitter.log_part(context, index, value, part)
-    # It stands within a turn, as what is typed while one runs, so it opens no branch.
+    # It is within a turn, like text typed while a turn runs, so it opens no branch.
     parser.emitter.emit("user_message", context, index, {"content": shown})
     return PARSED
 
@@ -277,9 +277,9 @@ def _duration(details: dict[str, Any]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _InsertionPoint:
-    """A place between blocks: before the block of a handle, the spots there by `rank`.
+    """A place between blocks: before the block of a handle, and by `rank` among several there.
 
-    `anchor` is the row before it, whose branch is its own.
+    `anchor` is the row before it, whose branch it shares.
     """
 
     position: int
@@ -303,9 +303,9 @@ class _QueuedPrompt:
 
 @dataclass(eq=False, slots=True)
 class _QueueExit:
-    """Entries that leave the queue: `count` of those that waited at `rank`.
+    """An operation that takes out `count` of the entries that waited at `rank`.
 
-    `named` is the one entry that the row names. `point` is where a running turn took them in.
+    `named` is the one entry that the row names. `point` is where a running turn took them.
     """
 
     rank: int
@@ -316,11 +316,11 @@ class _QueueExit:
 
     @property
     def moment(self) -> int | str | None:
-        """What tells it from others: the position, as soon as that is known, else the time."""
+        """What identifies the operation: the position once that is known, else the time."""
         return self.timestamp if self.point is None else self.point.position
 
     def may_be(self, entry: _QueuedPrompt) -> bool:
-        """Tell whether an entry can be one of those that leave."""
+        """Tell whether the operation may mean an entry."""
         if self.named is not None:
             return self.named is entry
         return self.count > 0 and entry.point.rank <= self.rank
@@ -331,17 +331,17 @@ class Queue:
 
     def __init__(self, parser: TranscriptParser) -> None:
         self._parser = parser
-        # By rank, which is by age, and the ranks by text: of all, and of those that no operation
-        # named so far.
+        # By rank, which is by age; and the ranks by text, of all entries and of those that no
+        # operation has named.
         self._waiting: dict[int, _QueuedPrompt] = {}
         self._ranks: dict[str, list[int]] = {}
         self._unnamed: dict[str, list[int]] = {}
-        # Operations whose entries the rows so far have not delivered. The next row of the
-        # conversation may say what a `remove` took out.
+        # Operations without a delivered entry so far. The next row of the conversation may show
+        # what a `remove` took out.
         self._dequeued: list[_QueueExit] = []
         self.removed: list[_QueueExit] = []
-        # Removals that rows stand below, but which may mean several entries: later rows may
-        # deliver the others.
+        # Removals with rows below them that may mean several entries: later rows may deliver the
+        # others.
         self.taken_in: list[_QueueExit] = []
         # Entries that were delivered before the row that takes them out was read.
         self._owed = 0
@@ -349,7 +349,7 @@ class Queue:
         self._showing = False
 
     def take(self, row: Row, value: dict[str, Any], context: RowContext) -> int:
-        """Follow one operation; return what became of its row."""
+        """Apply one operation; return the outcome of its row."""
         operation = value.get("operation")
         said = all_text(value.get("content")).strip()
         if operation == "enqueue":
@@ -371,7 +371,7 @@ class Queue:
                 _add(self.removed if is_removal else self._dequeued, leaving)
             return FOLDED
         if operation == "popAll":
-            # Back in the input box: what is sent from there is enqueued anew.
+            # Back in the input box: a prompt that is sent from there is enqueued again.
             back = self._oldest(self._unnamed, said)
             for entry in [back] if back else [] if said else self._in_queue():
                 self._leave(entry)
@@ -381,10 +381,10 @@ class Queue:
         return HIDDEN
 
     def deliver(self, *texts: str, mid_turn: bool) -> str | None:
-        """Note that a row has this prompt, in one spelling or another: it waits no longer.
+        """Note that a row has this prompt, in one of the spellings, so that it no longer waits.
 
-        Returns the time at which it was enqueued, or None if it did not wait. A turn that runs
-        (`mid_turn`) takes prompts in by `remove`, all others are dequeued.
+        Returns the time at which it was enqueued, or None if it did not wait. A running turn
+        (`mid_turn`) takes prompts by `remove`; all others are dequeued.
         """
         if self._showing or not self._waiting:
             return None
@@ -402,10 +402,10 @@ class Queue:
         return found[0].context.timestamp if found else None
 
     def before(self, kind: str, value: dict[str, Any], context: RowContext) -> None:
-        """Show, before a row of the conversation, what the turn took in without a row for it.
+        """Add, before a row of the conversation, the prompts that the turn took without a row.
 
-        Rows of the client's memory are written later than the operations, so the results of the
-        turn's calls, and attachments, may still stand below the `remove` that came after them.
+        The client writes rows later than operations, so results of the turn's calls, and
+        attachments, may be below a `remove` that came after them.
         """
         if kind == "attachment" or kind == "progress" or _has_result(value):
             return
@@ -417,7 +417,7 @@ class Queue:
         self._show_taken_in(at_end=False)
 
     def finish(self) -> None:
-        """Show what was not delivered: a person typed it all the same."""
+        """Add the prompts that were not delivered, since a person typed them."""
         self._place_removed(self.removed)
         self.removed = []
         self._show_taken_in(at_end=True)
@@ -456,14 +456,14 @@ class Queue:
         self.taken_in = [one for one in self.taken_in if one.count]
 
     def _show(self, entry: _QueuedPrompt, point: _InsertionPoint) -> None:
-        """Add the block of an entry, at its place among those that are there already."""
+        """Add the block of an entry, at its place among earlier blocks."""
         parser = self._parser
         emitter, sink = parser.emitter, parser.emitter.sink
         kept = emitter.first, emitter.count, parser.mark, parser.reason
         emitter.first, emitter.count, parser.reason = DROPPED, 0, ""
         self._showing = True
         value = entry.row.value
-        if entry.text:  # whose form may be one of some versions, and the row does not say its own
+        if entry.text:  # forms of texts depend on the version, which the row does not have
             value = {"version": parser.version, **value}
         outcome = add_prompt(parser, value, entry.context, value.get("content"))
         self._showing = False
@@ -502,9 +502,9 @@ class Queue:
         return self._waiting[ranks[0]] if ranks else None
 
     def _in_queue(self) -> list[_QueuedPrompt]:
-        """Return the entries that no operation so far took out, as far as that is known.
+        """Return the entries that no operation has taken out, as far as that is known.
 
-        Of those that an operation without a text may mean, the oldest that are no commands left.
+        An operation without a text takes the oldest entries that are no commands.
         """
         ranks = sorted(rank for ranks in self._unnamed.values() for rank in ranks)
         left = {rank: self._waiting[rank] for rank in ranks}
@@ -521,7 +521,7 @@ class Queue:
         return [*self._dequeued, *self.removed, *self.taken_in]
 
     def _matching(self, texts: list[str], mid_turn: bool) -> list[_QueuedPrompt]:
-        """Return the entries that a row of these texts delivers, several if it joins them."""
+        """Return the entries that a row with these texts delivers; several if it joins them."""
         for said in texts:
             entry = self._oldest(self._ranks, said) if said else None
             if entry is not None:
@@ -542,7 +542,7 @@ class Queue:
 
 
 def _add(exits: list[_QueueExit], one: _QueueExit) -> None:
-    """Add an exit; no row tells apart several that leave together, which are one."""
+    """Add an operation; several at one moment are one, since no row distinguishes them."""
     last = exits[-1] if exits else None
     if last is None or last.named or one.named or last.moment != one.moment:
         exits.append(one)

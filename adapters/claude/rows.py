@@ -1,4 +1,4 @@
-"""Rows of a transcript of Claude Code to blocks, every line settled once."""
+"""Rows of a transcript of Claude Code turned into blocks; every line is settled once."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _ERROR_FIELDS = ("error", "apiError", "apiErrorStatus", "apiErrorType", "errorDe
 
 
 def read_assistant(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
-    """Turn an `assistant` row into blocks; return what became of it."""
+    """Turn an `assistant` row into blocks; return its outcome."""
     message = value.get("message")
     if type(message) is not dict:
         message = {}
@@ -177,7 +177,7 @@ def _server_result(
     part: dict[str, Any],
     common: dict[str, Any],
 ) -> int:
-    """Add the result of a tool that ran at the model's side: it stands among the parts."""
+    """Add the result of a tool that ran at the model's side, which is a part of the message."""
     output = part.get("content")
     error = part.get("is_error") is True or text(mapping(output).get("type")).endswith("_error")
     tool_use_id = text(part.get("tool_use_id"))
@@ -195,7 +195,7 @@ def _server_result(
 def _synthetic(
     parser: TranscriptParser, value: dict[str, Any], context: RowContext, content: Any
 ) -> int:
-    """Show what the client wrote in the model's place: an error, a notice, what an Esc cut off."""
+    """Add what the client wrote as the model: an error, a notice, a text that an Esc cut off."""
     words = all_text(content)
     if value.get("isApiErrorMessage") is not True and value.get("error") is None:
         if words == _FILLING or not words:
@@ -203,12 +203,12 @@ def _synthetic(
             parser.reason = "filler"
             return parser.emitter.log(context, 0, value)
         if value.get("isApiErrorMessage") is False and "parentUuid" in value:
-            # What the model had said before an Esc; the message is that of the rows above.
+            # The model's text before an Esc; the message is that of the rows above.
             parser.mark = ANSWER
             parser.emitter.emit("assistant_text", context, 0, {"content": words})
             return PARSED
         event = "client_notice"
-        if "local_command_source" in value:  # stdout's way to show what a command printed
+        if "local_command_source" in value:  # the output of a command, on stdout
             event = "local_command_output"
         details = {name: value[name] for name in _COMMAND_FIELDS if name in value}
         return parser.emitter.add_system(context, "status", words, {"event": event, **details})
@@ -300,7 +300,7 @@ _ENVELOPE = frozenset(
 
 
 def read_system(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
-    """Turn a `system` row into a block; return what became of it."""
+    """Turn a `system` row into a block; return its outcome."""
     subtype = text(value.get("subtype"))
     if subtype == "init":
         return _start(parser, value, context)
@@ -330,7 +330,7 @@ def read_system(parser: TranscriptParser, value: dict[str, Any], context: RowCon
 def _hide(
     parser: TranscriptParser, context: RowContext, what: str, name: str, known: frozenset[str]
 ) -> None:
-    """Say why a row is hidden: it is of a kind that shows nothing, or of an unknown one."""
+    """Note why a row is hidden: its kind shows nothing, or is unknown."""
     if name in known:
         parser.reason = _HIDDEN_AS[what]
     else:
@@ -360,7 +360,7 @@ def _hook_failed(value: dict[str, Any]) -> bool:
 
 
 def _start(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
-    """Show the first `init`; the client repeats it for every turn."""
+    """Add the first `init` alone; the client repeats it for every turn."""
     version = value.get("claude_code_version")
     if isinstance(version, str):
         parser.written_by(version)
@@ -376,7 +376,7 @@ def _start(parser: TranscriptParser, value: dict[str, Any], context: RowContext)
 def _task(
     parser: TranscriptParser, value: dict[str, Any], context: RowContext, subtype: str
 ) -> int:
-    """Take what stdout says about background tasks and subagents."""
+    """Take a line of stdout about background tasks and subagents."""
     if subtype == "task_started":
         stdout.task_started(parser, value)
     elif subtype == "task_updated":
@@ -393,7 +393,7 @@ def _task(
 
 
 def read_attachment(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
-    """Turn an `attachment` row into a block; return what became of it."""
+    """Turn an `attachment` row into a block; return its outcome."""
     attachment = mapping(value.get("attachment"))
     kind = attachment.get("type")
     if kind == "queued_command":
@@ -423,7 +423,7 @@ def read_attachment(parser: TranscriptParser, value: dict[str, Any], context: Ro
 def _mail(
     parser: TranscriptParser, value: dict[str, Any], context: RowContext, attachment: dict[str, Any]
 ) -> int:
-    """Show what teammates reported while a turn ran; what their clients say in JSON is hidden."""
+    """Add reports of teammates while a turn ran; JSON of their clients is hidden."""
     letters = attachment.get("messages")
     said = [
         f'<teammate-message teammate_id="{text(mapping(letter).get("from"))}">\n{words}\n'
@@ -443,7 +443,7 @@ def _mail(
 def _queued(
     parser: TranscriptParser, value: dict[str, Any], context: RowContext, attachment: dict[str, Any]
 ) -> int:
-    """Show what was typed while a turn ran: the transcript has it nowhere else."""
+    """Add a prompt typed while a turn ran: the transcript has it nowhere else."""
     prompt = attachment.get("prompt")
     if attachment.get("commandMode") == "task-notification":
         value = {**value, "origin": {"kind": "task-notification"}}
@@ -454,12 +454,12 @@ def _queued(
     elif attachment.get("commandMode") == "prompt":
         value = {**value, "promptSource": "queued"}
     outcome = add_prompt(parser, value, context, prompt)
-    parser.mark = PLAIN  # it stands within a turn, so it opens no branch
+    parser.mark = PLAIN  # it is within a turn, so it opens no branch
     return outcome
 
 
 def read_progress(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
-    """Hide a progress row, but note which agent it shows at work."""
+    """Hide a progress row, but note its agent."""
     data = mapping(value.get("data"))
     name = text(data.get("type"))
     if name == "agent_progress":
@@ -473,7 +473,7 @@ def read_progress(parser: TranscriptParser, value: dict[str, Any], context: RowC
 # One transcript file. It is read whole (`run`) or row by row (`take`). `branches` may be called at
 # any time, `finish` once at the end.
 
-# Rows that stand in the chain of messages, and stdout lines that correspond to them.
+# Rows in the chain of messages, and the stdout lines that correspond to them.
 _CHAINED: dict[str, RowReader] = {
     "user": read_user,
     "assistant": read_assistant,
@@ -489,12 +489,12 @@ _EVENTS: dict[str, RowReader] = {
 # Why a row is hidden or folded if its reader does not say.
 _REASONS = {HIDDEN: "bookkeeping", FOLDED: "repeated"}
 _REASON_OF_ROW = {"stream_event": "partial-message", **dict.fromkeys(shapes.CONTROL, "control")}
-# Rows with words for which the client asked a model, and no other row shows that it did.
+# Rows with text that the client got from a model, without another row for the request.
 _MADE_BY_A_MODEL = frozenset({"ai-title", "summary"})
 
 
 def _words(value: dict[str, Any], pieces: list[Any]) -> Iterator[tuple[str, str]]:
-    """Yield the type and the words of each block that a row gives, as far as it has words."""
+    """Yield the type and the text of each block of a row that has text."""
     for part in pieces:
         said = part_text(part)
         if said is not None and value.get("type") == "user":
@@ -508,20 +508,20 @@ def _words(value: dict[str, Any], pieces: list[Any]) -> Iterator[tuple[str, str]
 
 
 def _read_unknown(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
-    """Hide a row of a type that is not known, which stands in the chain."""
+    """Hide a row of an unknown type that is in the chain."""
     parser.unknown("row", value["type"], context.source)
     return parser.emitter.log(context, 0, value)
 
 
 class TranscriptParser:
-    """The state of reading one file of a session.
+    """Parses the rows of one file of a session.
 
     Args:
         sink: takes the blocks of the whole session.
         calls: the open tool calls of the whole session.
         subagents: the agent calls and threads of the whole session.
-        file: the name that blocks and findings say.
-        thread: the conversation that all rows belong to; None where the rows say it.
+        file: the file's name in blocks and findings.
+        thread: the conversation of all rows; None where the rows name it.
         session: the session id for rows that come before any that names one.
         meta: the sidecar of a subagent's file.
     """
@@ -544,11 +544,11 @@ class TranscriptParser:
         self.queue = Queue(self)
         self.tree = Tree()
         self.version: str | None = None
-        # Set by a row's reader for the tree: what the row is to it.
+        # What the row is to the tree; its reader sets it.
         self.mark = PLAIN
-        # The last row that warns the model of a command which the row below it shows.
+        # The last row that warns the model of the command in the row below it.
         self.caveat: str | None = None
-        # What stdout lines said so far: an init, answers, and the agent of each call.
+        # From stdout lines: whether an init and answers came, and the agent of each call.
         self.started = False
         self.answers = False
         self.stdout_agents: dict[str, str] = {}
@@ -556,15 +556,15 @@ class TranscriptParser:
         # By outcome: PARSED, HIDDEN, FOLDED.
         self._settle_parsed = tally.settle_parsed
         self._settle_with_reason = {HIDDEN: tally.settle_hidden, FOLDED: tally.settle_folded}
-        # Why the row at hand is hidden or folded; its reader sets it.
+        # Why the current row is hidden or folded; its reader sets it.
         self.reason = ""
         self._sink = sink
         self._file = file
         self._thread = thread
         self._session = session
-        # Uuids of rows outside the chain: another row's blocks are not named by one of them.
+        # Uuids of rows outside the chain: blocks of other rows do not use them.
         self._aside: set[str] = set()
-        # The session of the first message, and whether one of another session was remarked on.
+        # The session of the first message, and whether another session was reported.
         self._home = session or None
         self._mixed = False
         self._meta = meta
@@ -590,11 +590,11 @@ class TranscriptParser:
         self.finish()
 
     def take(self, row: Row) -> None:
-        """Read one row of a file that grows."""
+        """Read one row of a file that is tailed."""
         self.settle(row, self._read(row))
 
     def describe(self, meta: dict[str, Any]) -> None:
-        """Take the sidecar of a subagent's file, which may come, or change, after its rows."""
+        """Take the sidecar of a subagent's file, also after its rows."""
         self._meta = meta
         thread = self.subagents.threads.get(self._thread or "")
         if thread is not None:
@@ -602,19 +602,19 @@ class TranscriptParser:
             self.subagents.changed = True
 
     def branches(self) -> None:
-        """State which blocks stand on a replaced branch, as far as the rows tell."""
+        """State which blocks are on a replaced branch, by the rows so far."""
         now: dict[int, str] = {}
         for handle, reason in self.tree.superseded():
             now.setdefault(handle, reason)
         for handle in sorted(now.keys() - self._superseded.keys()):
             self._sink.supersede(handle, now[handle])
-        # Only of a file that grows: what a rewind replaced may be gone on with after all.
+        # Only while tailing: a conversation may continue from a branch that was replaced.
         for handle in sorted(self._superseded.keys() - now.keys()):
             self._sink.amend(handle, superseded=False)
         self._superseded = now
 
     def finish(self) -> None:
-        """Say what only the end of the file tells."""
+        """State what only the end of the file settles."""
         sink = self._sink
         self.queue.finish()
         self.branches()
@@ -627,17 +627,17 @@ class TranscriptParser:
             sink.client_version = self.version
 
     def compare(self) -> None:
-        """Hold the client's own count against all files; on stdout it is known to be better."""
+        """Compare the client's own count with all files, but not on stdout, which uses that count."""
         if not self.started:
             compare(self._sink, self._file)
 
     def written_by(self, version: str) -> None:
-        """Note which client wrote the rows from here on; a file may span an upgrade."""
+        """Note the client's version for the rows from here on; a file may span an upgrade."""
         self.version = version
         self.tokens.wrote(version)
 
     def settle(self, row: Row, outcome: int) -> None:
-        """Count the line of `row`, unless it is to be counted later."""
+        """Count the line of `row`, unless its outcome is `LATER`."""
         if outcome == PARSED:
             self._settle_parsed(row)
         elif outcome != LATER:
@@ -648,9 +648,9 @@ class TranscriptParser:
         """Note something of a kind that no known client writes.
 
         Args:
-            what: what it is: a row, a subtype, an attachment, a part, …
-            name: its kind, as the row says it.
-            source: where it stands.
+            what: a row, a subtype, an attachment, a part, …
+            name: its kind, as in the row.
+            source: its place in the file.
         """
         self.reason = "unknown"
         self._sink.drifts.note(what, name or "without type", source, self.version)
@@ -676,7 +676,7 @@ class TranscriptParser:
         if reader is None:
             if "parentUuid" not in value:
                 return self._bookkeep(row, value, kind)
-            reader = _read_unknown  # others name it as their parent all the same
+            reader = _read_unknown  # other rows may name it as their parent
         version = value.get("version")
         if version != self.version and type(version) is str:
             self.written_by(version)
@@ -694,7 +694,7 @@ class TranscriptParser:
             return FOLDED
         if thread is None and self.subagents.rows and uuid in self.subagents.rows:
             self.subagents.copied_early = True
-        # A compaction's or a forked agent's file begins with rows of the thread it looks at.
+        # A compaction's or a forked agent's file begins with rows of the thread that it reads.
         if thread is not None and uuid is not None and self.subagents.is_copy(uuid, self._file):
             self.reason = "copy"
             return FOLDED
@@ -729,10 +729,10 @@ class TranscriptParser:
         return outcome
 
     def _reword(self, value: dict[str, Any], handles: range) -> bool:
-        """Give the blocks of a row the words of its repetition; return whether they are others.
+        """Give the blocks of a row the text of its repetition; return whether it differs.
 
-        As in the client, a row keeps its place and has what was written last. Calls and results
-        stay as they are: what was made of them is known by their ids.
+        As in the client, a row keeps its place and has its last text. Calls and results stay as
+        they are.
         """
         pieces = parts(mapping(value.get("message")).get("content"))
         words = list(_words(value, pieces))
@@ -745,7 +745,7 @@ class TranscriptParser:
         return any(changed)
 
     def _bookkeep(self, row: Row, value: dict[str, Any], kind: str) -> int:
-        """Take a row outside the chain: queue, titles, snapshots, and all that is unknown."""
+        """Take a row outside the chain: queue, titles, snapshots, and unknown rows."""
         if kind == "queue-operation":
             context = self._context(row, value, self._name_aside(value), self._thread or MAIN)
             self.reason = "queue"
@@ -753,7 +753,7 @@ class TranscriptParser:
             operation = text(value.get("operation"))
             if operation not in shapes.QUEUE_OPERATIONS:
                 self.unknown("queue operation", operation, context.source)
-            # An entry that is shown later has the first ids of the row for its blocks.
+            # The blocks of an entry that is added later have the first ids of the row.
             index = 2 * max(1, len(parts(value.get("content")))) if outcome == LATER else 0
             self.emitter.log(context, index, row.value)
             return outcome
@@ -810,11 +810,11 @@ class TranscriptParser:
         source = {"file": self._file, "line": line, "offset": offset, "length": length}
         base = self._hash(row) if uuid is None else uuid
         timestamp = times.native(value.get("timestamp"))
-        # What `RowContext(…)` does, without the Python call around it: this runs once per row.
+        # `RowContext(…)` without the call of Python code: this runs once per row.
         return tuple.__new__(RowContext, (base, conversation, session, timestamp, source, lossy))
 
     def _note_session(self, row: Row, session: str) -> None:
-        """Remark once on a message of another session: two clients, or a copy, mixed them."""
+        """Report the first message of another session: two clients, or a copy, mixed them."""
         if self._home is None:
             self._home = session
         elif self._thread is None and not self._mixed:
@@ -826,7 +826,7 @@ class TranscriptParser:
             self._sink.finding(finding)
 
     def _hash(self, row: Row) -> str:
-        """Name a row without uuid by its bytes, so that no repair of other lines moves it."""
+        """Return an id for a row without uuid, made of its bytes: other lines do not change it."""
         digest = short_hash(row.raw.removesuffix(b"\n"))
         occurrence = self._occurrences.get(digest, 0)
         self._occurrences[digest] = occurrence + 1
