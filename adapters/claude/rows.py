@@ -627,7 +627,7 @@ class TranscriptParser:
             sink.client_version = self.version
 
     def compare(self) -> None:
-        """Compare the client's own count with all files, but not on stdout, which uses that count."""
+        """Compare the client's own count with all files; stdout uses that count instead."""
         if not self.started:
             compare(self._sink, self._file)
 
