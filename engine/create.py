@@ -150,9 +150,7 @@ def new_identity(services: Services, wanted: NewAgent, agent_id: str) -> tuple[s
 def _check_mode(wanted: NewAgent, provider: Provider | None) -> None:
     """Refuse what a log must not grant (decision D33), and what nobody would raise_if_cancelled."""
     if provider is None or not provider.runs_program:
-        raise UsageError(
-            f"the provider {wanted.provider!r} runs no program that would raise_if_cancelled a mode"
-        )
+        raise UsageError(f"the provider {wanted.provider!r} runs no program that would heed a mode")
     if wanted.permission_mode not in RECORDABLE_MODES:
         raise UsageError(
             f"no log can grant the permission mode {wanted.permission_mode!r}",
