@@ -105,16 +105,17 @@ def named_in(heading: str) -> set[str]:
 
 
 def test_the_picture_has_every_module_once() -> None:
-    """And none that is not there."""
+    """And none that is not there; the modules of subcommands have a table of their own."""
     shown = [
         f"{folder}/{name}"
         for folder, lines in picture().items()
         for names in lines.values()
         for name in names
     ]
-    assert sorted(MODULES - set(shown)) == []
-    assert sorted(set(shown) - MODULES) == []
-    assert len(shown) == len(MODULES)
+    wanted = {name for name in MODULES if not name.startswith("cli/commands/")}
+    assert sorted(wanted - set(shown)) == []
+    assert sorted(set(shown) - wanted) == []
+    assert len(shown) == len(wanted)
 
 
 @pytest.mark.parametrize("package", ["engine", "formats", "formats/store"])

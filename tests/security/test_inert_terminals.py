@@ -329,9 +329,9 @@ def test_an_escape_sequence_would_be_noticed(arena: Arena) -> None:
     """The terminal is real: what a program without `inert` prints is seen."""
 
     def spoil() -> None:
-        from agentsdir.cli import output
+        from agentsdir.cli import conversation, output
 
-        output.inert = lambda text: text
+        conversation.inert = output.inert = lambda text: text
 
     agent = arena.ok("new")
     ran = arena.run("send", agent, tty=True, stdin=EVIL.encode(), before=spoil)

@@ -217,7 +217,7 @@ def test_every_section_that_code_names_exists() -> None:
             assert not re.search(r"SPEC\.md,? (in )?sections? [0-9]", text), (
                 f"{path}: by its heading"
             )
-            for page, name in cited.findall(text):
+            for page, name in cited.findall(re.sub(r"\n *# ?", "\n", text)):
                 assert " ".join(name.lower().split()) in known[page], (
                     f"{path}: {page} has no {name!r}"
                 )
