@@ -10,7 +10,7 @@ from agentsdir.adapters.protocol import RECORDABLE_MODES
 from agentsdir.engine.limits import MODEL_BLOCKS
 from agentsdir.engine.providers import fallback_change, primary_native
 from agentsdir.formats import ids, jsontext
-from agentsdir.formats.blocks import MAIN, block_key
+from agentsdir.formats.blocks import BLOCKS, MAIN, block_key
 from agentsdir.formats.errors import ProviderError, UsageError
 from agentsdir.formats.store.events import TURN_ENDS
 from agentsdir.formats.store.log import read_records
@@ -271,21 +271,17 @@ def _prompt(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _entry(block: Block) -> dict[str, Any] | None:
-    """Return what is told of a block; None for what a model need not know."""
-    kind = block.get("type")
-    if kind == "user_message":
-        return {"role": "user", "text": _text(block.get("content"))}
-    if kind == "assistant_text":
-        return {"role": "assistant", "text": _text(block.get("content"))}
-    if kind == "tool_use":
-        given = block.get("input")
-        if len(encoded := _encoded(given)) > _MAX_TEXT:
-            given = _text(encoded.decode())
-        return {"role": "tool_call", "name": block.get("toolName"), "input": given}
-    if kind == "tool_result":
-        said = {"role": "tool_result", "text": _text(block.get("output"))}
-        return {**said, "failed": True} if block.get("isError") else said
-    return None
+    """Return what a session is handed of a block; None for a type that has no role in `BLOCKS`."""
+    row = BLOCKS.get(str(block.get("type")))
+    if row is None or row.role is None:
+        return None
+    if row.text:
+        entry = {"role": row.role, "text": _text(block.get(row.text))}
+        return {**entry, "failed": True} if block.get("isError") else entry
+    given = block.get("input")
+    if len(encoded := _encoded(given)) > _MAX_TEXT:
+        given = _text(encoded.decode())
+    return {"role": row.role, "name": block.get("toolName"), "input": given}
 
 
 def _text(content: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.formats.blocks import MAIN
+from agentsdir.formats.blocks import BLOCKS, MAIN
 
 if TYPE_CHECKING:
     from agentsdir.formats.blocks import StreamEvent
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_TICKS = 10
 """The limit where our own code calls the model; a program has limits of its own."""
-MODEL_BLOCKS = frozenset({"assistant_text", "thinking", "tool_use"})
-_INPUT_BLOCKS = frozenset({"user_message", "tool_result"})
+MODEL_BLOCKS = frozenset(kind for kind, row in BLOCKS.items() if row.speaker == "model")
+_INPUT_BLOCKS = frozenset(kind for kind, row in BLOCKS.items() if row.speaker in ("user", "tool"))
 
 
 def limit_of(limits: dict[str, Any], *, runs_program: bool) -> int | None:

@@ -11,7 +11,7 @@ from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import program_of
 from agentsdir.engine.providers import provider_errors
 from agentsdir.formats import jsontext
-from agentsdir.formats.blocks import EVENT_TYPES, Reducer, block_key, check_block
+from agentsdir.formats.blocks import BLOCKS, EVENT_TYPES, Reducer, block_key, check_block
 from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
 from agentsdir.formats.ids import short_hash
 from agentsdir.formats.rows import LINE_CAP, read_lines
@@ -178,26 +178,6 @@ def _place(provider: ProgramProvider, spec: SessionSpec, natives: Sequence[Nativ
 
 # What a session's transcripts show beside what its log has (decisions D7 and D20).
 
-# What makes two versions of a block different; their time, place and tokens do not (D21).
-_COMPARED = (
-    "type",
-    "content",
-    "summary",
-    "toolName",
-    "toolUseId",
-    "input",
-    "output",
-    "status",
-    "isError",
-    "subagentId",
-    "link",
-    "durationMs",
-    "name",
-    "subtype",
-    "message",
-    "superseded",
-)
-
 
 class LoggedBlocks:
     """The blocks that the log has: of one turn while it runs, or of all of them.
@@ -268,7 +248,10 @@ def _answered(block: Block) -> tuple[str, str]:
 
 
 def _digest(block: Block) -> str:
-    compared = {name: block[name] for name in _COMPARED if name in block}
+    row = BLOCKS.get(str(block.get("type")))
+    # A log may hold a type that this program does not know: no reader makes it.
+    names = row.compared if row is not None else block
+    compared = {name: block[name] for name in names if name in block}
     try:
         return short_hash(jsontext.encode(compared))
     except Invalid:

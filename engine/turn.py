@@ -29,7 +29,15 @@ from agentsdir.engine.sync import (
 )
 from agentsdir.engine.turn_lock import has_leftovers, this_process
 from agentsdir.formats import blocks, jsontext
-from agentsdir.formats.blocks import BELIEVABLE, MAIN, Reducer, as_usage, block_key, check_block
+from agentsdir.formats.blocks import (
+    BELIEVABLE,
+    BLOCKS,
+    MAIN,
+    Reducer,
+    as_usage,
+    block_key,
+    check_block,
+)
 from agentsdir.formats.errors import (
     AgentsdirError,
     HookFailed,
@@ -166,7 +174,7 @@ class TurnContext:
 # the stream did not is logged before the attempt is over.
 
 MAX_TICKS = "max_ticks"
-_NO_ANSWER = frozenset({"user_message", "system"})
+_NO_ANSWER = frozenset(kind for kind, row in BLOCKS.items() if row.speaker in ("user", "client"))
 
 
 class TurnProvider(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 from agentsdir.formats.errors import Invalid
 from agentsdir.schemas.rfc3339 import is_rfc3339
@@ -269,17 +269,6 @@ def no_usage() -> Usage:
 
 MAIN = "main"
 
-BLOCK_TYPES = (
-    "user_message",
-    "assistant_text",
-    "thinking",
-    "tool_use",
-    "tool_result",
-    "system",
-    "subagent",
-)
-
-
 ToolStatus = Literal["pending", "running", "success", "error"]
 SystemSubtype = Literal[
     "session_start", "session_end", "error", "status", "hook_response", "auth_status", "log"
@@ -313,7 +302,7 @@ class _Common(TypedDict):
 
 
 class UserMessageBlock(_Common):
-    """What a person (or whoever plays that part) said: a string, or text and image parts."""
+    """A prompt of a person or another agent: a string, or text and image parts."""
 
     type: Literal["user_message"]
     content: str | list[dict[str, Any]]
@@ -384,64 +373,58 @@ class SubagentBlock(_Common):
     durationMs: NotRequired[int]
     toolUseId: NotRequired[str]
     link: NotRequired[dict[str, str]]
+    description: NotRequired[str]
 
 
 # Built and passed around as a dict; one of the TypedDicts above in shape.
 Block: TypeAlias = dict[str, Any]
 
-_TEXT: tuple[type, ...] = (str,)
-# What a writer insists on, by type: field → the JSON types it may have.
-_REQUIRED: dict[str, dict[str, tuple[type, ...]]] = {
-    "user_message": {"content": (str, list)},
-    "assistant_text": {"content": _TEXT},
-    "thinking": {"content": _TEXT},
-    "tool_use": {"toolName": _TEXT, "toolUseId": _TEXT, "input": (object,), "status": _TEXT},
-    "tool_result": {"toolUseId": _TEXT, "output": (object,), "isError": (bool,)},
-    "system": {"subtype": _TEXT, "message": _TEXT},
-    "subagent": {"subagentId": (str, NoneType), "input": _TEXT, "status": _TEXT},
-}
-_COMMON = {"id": _TEXT, "conversationId": _TEXT, "sessionId": _TEXT, "timestamp": (str, NoneType)}
-_OPTIONAL: dict[str, tuple[type, ...]] = {
-    "source": (dict, NoneType),
-    "messageId": _TEXT,
-    "hidden": (bool,),
-    "superseded": (bool,),
-    "lossy": (list,),
-    "model": _TEXT,
-    "summary": _TEXT,
-    "signature": _TEXT,
-    "redacted": (bool,),
-    "displayName": _TEXT,
-    "description": _TEXT,
-    "durationMs": (int,),
-    "synthetic": (bool,),
-    "metadata": (dict,),
-    "name": _TEXT,
-    "output": (object,),
-    "link": (dict,),
-    "overflow": (dict,),
-}
+# The table of block types.
+
+TEXT: tuple[type, ...] = (str,)
+ANY: tuple[type, ...] = (object,)
+COMPARED, IGNORED = True, False
+_ABSENT: Any = object()
 
 
-def check_block(block: Block) -> None:
-    """Raise `Invalid` (kind ``bad-block``) unless `block` may be written into a log."""
-    kind = block.get("type")
-    if kind not in _REQUIRED:
-        raise Invalid(f"{kind!r} is no block type", kind="bad-block")
-    for fields, needed in ((_COMMON, True), (_REQUIRED[kind], True), (_OPTIONAL, False)):
-        for name, types in fields.items():
-            if name not in block:
-                if needed:
-                    raise Invalid(f"a {kind} block needs {name}", kind="bad-block")
-            elif not isinstance(block[name], types):
-                raise _bad_field(kind, name, block[name])
-    for name, is_good in _RULES.items():
-        if name in block and not is_good(block[name]):
-            raise _bad_field(kind, name, block[name])
+class Field(NamedTuple):
+    """One field of a block.
+
+    `types` are the JSON types it may have. A block whose value differs from the log in a `COMPARED`
+    field is another version of it, and is logged again; that of an `IGNORED` one never is. `nested`
+    values are foreign and may nest to any depth. `until_known` stands in a live block until a
+    reader knows the value. `is_good` checks what the type leaves open.
+    """
+
+    types: tuple[type, ...]
+    compared: bool
+    required: bool = False
+    nested: bool = False
+    until_known: Any = _ABSENT
+    is_good: Callable[[Any], bool] = lambda _value: True
 
 
-def _bad_field(kind: str, name: str, value: Any) -> Invalid:
-    return Invalid(f"{name} of a {kind} block is {value!r:.60}", kind="bad-block")
+class BlockType:
+    """One row of `BLOCKS`: the type's own fields, by name, and what is derived from them.
+
+    `speaker` is `user`, `model`, `tool`, `subagent` or `client`. `role` is what a block is called
+    in the context that a native session is handed (docs/behaviour.md, "Fallback"), with the text of
+    its field `text`; a type without a role is not handed over.
+    """
+
+    def __init__(
+        self, fields: dict[str, Field], *, speaker: str, role: str | None = None, text: str = ""
+    ) -> None:
+        self.speaker = speaker
+        self.role = role
+        self.text = text
+        self.own = fields
+        self.fields = {**COMMON, **fields}
+        self.compared = ("type", *(name for name, row in self.fields.items() if row.compared))
+        self.nested = tuple(name for name, row in fields.items() if row.nested)
+        self.until_known = {
+            name: row.until_known for name, row in fields.items() if row.until_known is not _ABSENT
+        }
 
 
 def _are_parts(content: Any) -> bool:
@@ -450,17 +433,130 @@ def _are_parts(content: Any) -> bool:
     )
 
 
-_RULES: dict[str, Callable[[Any], bool]] = {
-    "id": bool,
-    "conversationId": bool,
-    "timestamp": lambda value: value is None or is_rfc3339(value),
-    "content": _are_parts,
-    "status": lambda value: value in TOOL_STATUSES,
-    "subtype": lambda value: value in SYSTEM_SUBTYPES,
-    "durationMs": lambda value: type(value) is int and value >= 0,
-    "lossy": lambda value: all(isinstance(reason, str) for reason in value),
-    "usage": lambda value: as_usage(value) == value,
+def _is_duration(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+_STATUS = Field(
+    TEXT,
+    COMPARED,
+    required=True,
+    until_known="pending",
+    is_good=lambda value: value in TOOL_STATUSES,
+)
+_DURATION = Field((int,), COMPARED, is_good=_is_duration)
+
+# In every block, beside `type`.
+COMMON: dict[str, Field] = {
+    "id": Field(TEXT, IGNORED, required=True, is_good=bool),
+    "conversationId": Field(TEXT, IGNORED, required=True, is_good=bool),
+    "sessionId": Field(TEXT, IGNORED, required=True),
+    "timestamp": Field(
+        (str, NoneType),
+        IGNORED,
+        required=True,
+        is_good=lambda value: value is None or is_rfc3339(value),
+    ),
+    "source": Field((dict, NoneType), IGNORED),
+    "messageId": Field(TEXT, IGNORED),
+    "hidden": Field((bool,), IGNORED),
+    "superseded": Field((bool,), COMPARED),
+    "lossy": Field(
+        (list,), IGNORED, is_good=lambda value: all(isinstance(reason, str) for reason in value)
+    ),
+    "usage": Field((dict,), IGNORED, is_good=lambda value: as_usage(value) == value),
 }
+
+# Every block type, in the order of block.schema.json. The fields of `tool_use` are those of
+# block-tool-use.schema.json, and so on.
+BLOCKS: dict[str, BlockType] = {
+    "user_message": BlockType(
+        {"content": Field((str, list), COMPARED, required=True, nested=True, is_good=_are_parts)},
+        speaker="user",
+        role="user",
+        text="content",
+    ),
+    "assistant_text": BlockType(
+        {"content": Field(TEXT, COMPARED, required=True), "model": Field(TEXT, IGNORED)},
+        speaker="model",
+        role="assistant",
+        text="content",
+    ),
+    "thinking": BlockType(
+        {
+            "content": Field(TEXT, COMPARED, required=True),
+            "summary": Field(TEXT, COMPARED),
+            "signature": Field(TEXT, IGNORED),
+            "redacted": Field((bool,), IGNORED),
+        },
+        speaker="model",
+    ),
+    "tool_use": BlockType(
+        {
+            "toolName": Field(TEXT, COMPARED, required=True),
+            "toolUseId": Field(TEXT, COMPARED, required=True),
+            "input": Field(ANY, COMPARED, required=True, nested=True),
+            "status": _STATUS,
+            "displayName": Field(TEXT, IGNORED),
+            "description": Field(TEXT, IGNORED),
+        },
+        speaker="model",
+        role="tool_call",
+    ),
+    "tool_result": BlockType(
+        {
+            "toolUseId": Field(TEXT, COMPARED, required=True),
+            "output": Field(ANY, COMPARED, required=True, nested=True),
+            "isError": Field((bool,), COMPARED, required=True),
+            "durationMs": _DURATION,
+            "display": Field(ANY, IGNORED, nested=True),
+            "overflow": Field((dict,), IGNORED),
+            "synthetic": Field((bool,), IGNORED),
+        },
+        speaker="tool",
+        role="tool_result",
+        text="output",
+    ),
+    "system": BlockType(
+        {
+            "subtype": Field(
+                TEXT, COMPARED, required=True, is_good=lambda value: value in SYSTEM_SUBTYPES
+            ),
+            "message": Field(TEXT, COMPARED, required=True, until_known=""),
+            "metadata": Field((dict,), IGNORED, nested=True),
+        },
+        speaker="client",
+    ),
+    "subagent": BlockType(
+        {
+            "subagentId": Field((str, NoneType), COMPARED, required=True, until_known=None),
+            "name": Field(TEXT, COMPARED),
+            "input": Field(TEXT, COMPARED, required=True),
+            "status": _STATUS,
+            "output": Field(TEXT, COMPARED),
+            "display": Field(ANY, IGNORED, nested=True),
+            "durationMs": _DURATION,
+            "toolUseId": Field(TEXT, COMPARED),
+            "link": Field((dict,), COMPARED),
+            "description": Field(TEXT, IGNORED),
+        },
+        speaker="subagent",
+    ),
+}
+
+
+def check_block(block: Block) -> None:
+    """Raise `Invalid` (kind ``bad-block``) unless `block` may be written into a log."""
+    kind: Any = block.get("type")
+    if not isinstance(kind, str) or kind not in BLOCKS:
+        raise Invalid(f"{kind!r} is no block type", kind="bad-block")
+    for name, field in BLOCKS[kind].fields.items():
+        if name not in block:
+            if field.required:
+                raise Invalid(f"a {kind} block needs {name}", kind="bad-block")
+        elif not isinstance(block[name], field.types) or not field.is_good(block[name]):
+            message = f"{name} of a {kind} block is {block[name]!r:.60}"
+            raise Invalid(message, kind="bad-block")
 
 
 def block_key(block: Any) -> tuple[str, str]:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 import orjson
 
 from agentsdir.formats import blocks, jsontext
-from agentsdir.formats.blocks import MAIN, add_usage, is_beyond, larger_usage, less_usage, no_usage
+from agentsdir.formats.blocks import (
+    BLOCKS,
+    MAIN,
+    add_usage,
+    is_beyond,
+    larger_usage,
+    less_usage,
+    no_usage,
+)
 from agentsdir.formats.findings import Drifts
 from agentsdir.formats.jsontext import CONTAINERS, deeper_than
 from agentsdir.formats.rows import Tally
@@ -87,14 +95,10 @@ class BlockSink(Protocol):
 
 DROPPED = -1
 # Where foreign values of any depth can stand: by block type, and in what comes late.
-_NESTED = {
-    "user_message": ("content",),
-    "tool_use": ("input",),
-    "tool_result": ("output", "display"),
-    "subagent": ("display",),
-    "system": ("metadata",),
-}
-_LATE = frozenset({"output", "metadata"})
+_NESTED = {kind: row.nested for kind, row in BLOCKS.items() if row.nested}
+_LATE = frozenset(name for names in _NESTED.values() for name in names)
+# What a live block says from the start although a reader learns it later.
+_UNTIL_KNOWN = {kind: row.until_known for kind, row in BLOCKS.items()}
 _DEEPEST = jsontext.MAX_DEPTH - 1  # the block itself is a level
 
 
@@ -379,12 +383,6 @@ def _encode_lossy(block: Block) -> bytes:
 # The counterpart of `ParseSink`: nothing is kept but where each block stands and what was told of
 # it.
 
-# What a block must say from the start although a reader learns it later.
-_UNTIL_TOLD: dict[str, dict[str, Any]] = {
-    "tool_use": {"status": "pending"},
-    "subagent": {"subagentId": None, "status": "pending"},
-    "system": {"message": ""},
-}
 _NEVER = object()
 
 
@@ -444,7 +442,7 @@ class LiveSink:
             return DROPPED
         block = encodable(block)
         late: dict[str, Any] = {}
-        for name, value in _UNTIL_TOLD.get(block["type"], {}).items():
+        for name, value in _UNTIL_KNOWN.get(block["type"], {}).items():
             if name not in block:
                 block[name] = late[name] = value
         number = len(self._places)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from agentsdir.formats import jsontext
-from agentsdir.formats.blocks import BLOCK_TYPES, EVENT_TYPES
+from agentsdir.formats.blocks import BLOCKS, EVENT_TYPES
 from agentsdir.formats.errors import UnsafePath
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.rows import salvage
@@ -129,7 +129,7 @@ def kind_of_line(value: Any) -> str | None:
     if kind in ("start", "reset") and {"at", "seq"} & keys:
         return "history-entry"
     if {"id", "conversationId"} <= keys or (
-        kind in BLOCK_TYPES and {"id", "conversationId"} & keys and "parentAgentId" not in keys
+        kind in BLOCKS and {"id", "conversationId"} & keys and "parentAgentId" not in keys
     ):
         return "block"
     if kind in _MARKED and _MARKED[kind][0] in keys:

@@ -126,7 +126,7 @@ def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
 
 
 def _enqueued(state: AgentState, data: dict[str, Any], ts: str) -> None:
-    waiting = waiting_message(data, ts)
+    waiting = _waiting(data, ts)
     state.counters["messages"] += 1
     state.pending.append(waiting)
     if data.get("notice") is not True:
@@ -140,21 +140,27 @@ def waiting_message(data: dict[str, Any], ts: str) -> dict[str, Any]:
 
     Raises one of `BROKEN`.
     """
-    content = data["content"]
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+    _check_needs(data, EVENTS["message.enqueued"].needs)
+    return _waiting(data, ts)
+
+
+def _waiting(data: dict[str, Any], ts: str) -> dict[str, Any]:
+    if not all(isinstance(part, dict) for part in data["content"]):
         raise TypeError("content, which is no list of parts")
-    return {
-        "messageId": _text(data["message_id"]),
-        "sender": _text(data["sender"]),
-        "kind": _text(data["kind"]),
-        "content": content,
+    waiting = {
+        "messageId": data["message_id"],
+        "sender": data["sender"],
+        "kind": data["kind"],
+        "content": data["content"],
         "replyTo": data.get("reply_to"),
         "enqueuedAt": ts,
-        **{flag: True for flag in MESSAGE_FLAGS if data.get(flag) is True},
-        **(
-            {"permissionMode": mode} if isinstance(mode := data.get("permission_mode"), str) else {}
-        ),
     }
+    for flag in MESSAGE_FLAGS:
+        if data.get(flag) is True:
+            waiting[flag] = True
+    if isinstance(mode := data.get("permission_mode"), str):
+        waiting["permissionMode"] = mode
+    return waiting
 
 
 def title_of(content: list[dict[str, Any]]) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
 from types import NoneType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from agentsdir.formats.blocks import COUNTED, no_usage
 from agentsdir.formats.errors import SessionStateError
@@ -133,8 +133,12 @@ class AgentState:
 
     def to_json(self) -> dict[str, Any]:
         """Return state.json without its digest."""
-        values = ((saved, saved.read(self)) for saved in _SAVED)
-        return {saved.key: value for saved, value in values if value or not saved.only_if_true}
+        document = dict(zip(_KEYS, _read_all(self), strict=True))
+        document["state"] = self.session.state.value
+        for key in _ONLY_IF_TRUE:
+            if not document[key]:
+                del document[key]
+        return document
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
@@ -145,7 +149,7 @@ class AgentState:
         """
         parts: dict[str, dict[str, Any]] = {"": {}, "session": {}, "position": {}}
         for saved in _SAVED:
-            if saved.only_if_true and saved.key not in document:
+            if saved.key in _ONLY_IF_TRUE and saved.key not in document:
                 continue
             value = document[saved.key]
             if not _fits(value, saved.shape):
@@ -157,7 +161,7 @@ class AgentState:
         return cls(session=Session(**session), position=Position(**parts["position"]), **parts[""])
 
 
-class _Saved:
+class _Saved(NamedTuple):
     """One key of state.json: the attribute that it holds, and the shape of its value.
 
     A shape is a type (`int` is none below 0, and no bool), a tuple of shapes of which one must fit,
@@ -165,12 +169,9 @@ class _Saved:
     keys with their shapes.
     """
 
-    def __init__(self, key: str, attribute: str, shape: Any, *, only_if_true: bool = False) -> None:
-        self.key = key
-        self.attribute = attribute
-        self.shape = shape
-        self.only_if_true = only_if_true
-        self.read = attrgetter("session.state.value" if attribute == "session.state" else attribute)
+    key: str
+    attribute: str
+    shape: Any
 
 
 _TEXT_OR_NULL = (str, NoneType)
@@ -211,8 +212,8 @@ _SAVED = (
     _Saved("children", "children", {str: {"name": str, "status": str}}),
     _Saved("undelivered", "undelivered", [str]),
     _Saved("missed", "missed", bool),
-    _Saved("imported", "imported", bool, only_if_true=True),
-    _Saved("unsent", "unsent", {str: _UNSENT}, only_if_true=True),
+    _Saved("imported", "imported", bool),
+    _Saved("unsent", "unsent", {str: _UNSENT}),
     _Saved("transcripts", "transcripts", {str: {"role": str, "size": int}}),
     _Saved("historySize", "history_size", int),
     _Saved("logSize", "position.size", int),
@@ -223,11 +224,18 @@ _SAVED = (
 )
 
 
+_ONLY_IF_TRUE = ("imported", "unsent")
+_KEYS = tuple(saved.key for saved in _SAVED)
+_read_all = attrgetter(*(saved.attribute for saved in _SAVED))
+
+
 def _fits(value: Any, shape: Any) -> bool:
     """Tell whether a decoded JSON value has a shape (see `_Saved`)."""
+    if shape is int:
+        return type(value) is int and value >= 0
+    if type(value) is shape:
+        return True
     if isinstance(shape, type):
-        if shape is int:
-            return type(value) is int and value >= 0
         return isinstance(value, shape)
     if isinstance(shape, tuple):
         return any(_fits(value, one) for one in shape)

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 from jsonschema import Draft202012Validator
 
-from agentsdir.formats.blocks import BLOCK_TYPES, EVENT_TYPES
+from agentsdir.formats.blocks import BLOCKS, EVENT_TYPES
 from agentsdir.formats.store.events import EVENTS
 from agentsdir.schemas import catalogue, check
 from agentsdir.schemas.violations import Violation
@@ -75,7 +75,7 @@ def test_every_file_in_the_folder_is_a_kind() -> None:
     ("envelope", "field", "names"),
     [
         ("event", "event", EVENTS),
-        ("block", "type", BLOCK_TYPES),
+        ("block", "type", BLOCKS),
         ("stream-event", "type", EVENT_TYPES),
     ],
 )

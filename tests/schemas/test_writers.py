@@ -26,7 +26,7 @@ from agentsdir.engine.slots import resume, suspend
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats import times
 from agentsdir.formats.blocks import (
-    BLOCK_TYPES,
+    BLOCKS,
     add_usage,
     as_usage,
     block_complete,
@@ -146,7 +146,7 @@ PLACE = st.fixed_dictionaries(
 @st.composite
 def blocks(draw: st.DrawFn) -> dict[str, Any]:
     """Return a block of any type, made as adapters make them."""
-    kind = draw(st.sampled_from(BLOCK_TYPES))
+    kind = draw(st.sampled_from(tuple(BLOCKS)))
     required, optional = OWN[kind]
     fields = draw(st.fixed_dictionaries(required, optional={**optional, **COMMON}))
     return make_block(

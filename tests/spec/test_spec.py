@@ -11,7 +11,7 @@ import pytest
 from agentsdir import schemas
 from agentsdir.cli.command_line import COMMANDS
 from agentsdir.cli.exits import Exit
-from agentsdir.formats.blocks import BLOCK_TYPES, EVENT_TYPES
+from agentsdir.formats.blocks import BLOCKS, EVENT_TYPES
 from agentsdir.formats.findings import FINDINGS
 from agentsdir.formats.store.events import EVENTS
 from agentsdir.formats.store.layout import AgentPaths, Layout
@@ -116,7 +116,7 @@ def test_the_spec_is_short() -> None:
     assert len(SPEC.split()) <= 7000
 
 
-@pytest.mark.parametrize("block_type", BLOCK_TYPES)
+@pytest.mark.parametrize("block_type", BLOCKS)
 def test_every_block_type_has_an_example(block_type: str) -> None:
     """The seven blocks are shown."""
     shown = {orjson.loads(text)["type"] for kind, text in EXAMPLES if kind == "block"}

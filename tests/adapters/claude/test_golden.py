@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from claude_support import FIXTURES, SINGLE, balanced, reader
 
-from agentsdir.formats.blocks import BLOCK_TYPES
+from agentsdir.formats.blocks import BLOCKS
 from agentsdir.formats.sink import ParseSink
 from agentsdir.formats.source import Source
 
@@ -40,7 +40,7 @@ def test_the_fixtures_hold_all_seven_block_types() -> None:
     kinds = set()
     for path in FIXTURES.glob("*.blocks.jsonl"):
         kinds |= {json.loads(line)["type"] for line in path.read_bytes().split(b"\n") if line}
-    assert kinds == set(BLOCK_TYPES)
+    assert kinds == set(BLOCKS)
 
 
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.name)

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from gemini_reading import FIXTURES, expect_golden, read_fixture
 
-from agentsdir.formats.blocks import BLOCK_TYPES
+from agentsdir.formats.blocks import BLOCKS
 
 SCENARIOS = sorted(
     path.name
@@ -33,7 +33,7 @@ def test_the_fixtures_hold_all_seven_block_types():
     kinds = set()
     for path in FIXTURES.glob("*.blocks.jsonl"):
         kinds |= {orjson.loads(line)["type"] for line in path.read_bytes().split(b"\n") if line}
-    assert kinds == set(BLOCK_TYPES)
+    assert kinds == set(BLOCKS)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
