@@ -148,13 +148,12 @@ class AgentState:
         a digest can be made for any document.
         """
         parts: dict[str, dict[str, Any]] = {"": {}, "session": {}, "position": {}}
-        for saved in _SAVED:
-            if saved.key in _ONLY_IF_TRUE and saved.key not in document:
+        for key, owner, name, shape in _PLACES:
+            if key in _ONLY_IF_TRUE and key not in document:
                 continue
-            value = document[saved.key]
-            if not _fits(value, saved.shape):
-                raise TypeError(saved.key)
-            owner, _, name = saved.attribute.rpartition(".")
+            value = document[key]
+            if not _fits(value, shape):
+                raise TypeError(key)
             parts[owner][name] = value
         session = parts["session"]
         session["state"] = SessionState(session["state"])
@@ -226,6 +225,8 @@ _SAVED = (
 
 _ONLY_IF_TRUE = ("imported", "unsent")
 _KEYS = tuple(saved.key for saved in _SAVED)
+# Key, `session`, `position` or nothing, the attribute there, and the shape.
+_PLACES = tuple((key, *path.rpartition(".")[::2], shape) for key, path, shape in _SAVED)
 _read_all = attrgetter(*(saved.attribute for saved in _SAVED))
 
 
@@ -235,13 +236,13 @@ def _fits(value: Any, shape: Any) -> bool:
         return type(value) is int and value >= 0
     if type(value) is shape:
         return True
-    if isinstance(shape, type):
-        return isinstance(value, shape)
-    if isinstance(shape, tuple):
-        return any(_fits(value, one) for one in shape)
-    if isinstance(shape, list):
-        return isinstance(value, list) and all(_fits(item, shape[0]) for item in value)
-    if not isinstance(value, dict):
+    if type(shape) is type:
+        return shape is object
+    if type(shape) is tuple:
+        return type(value) in shape or any(_fits(value, one) for one in shape)
+    if type(shape) is list:
+        return type(value) is list and all(_fits(item, shape[0]) for item in value)
+    if type(value) is not dict:
         return False
     if str in shape:
         return all(_fits(item, shape[str]) for item in value.values())
