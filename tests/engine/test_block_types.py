@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.sync import Logged
+from agentsdir.engine.sync import LoggedBlocks
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import BLOCKS, COMMON, check_block
 from agentsdir.formats.errors import Invalid
@@ -120,7 +120,7 @@ def test_a_block_that_differs_in_a_compared_field_is_logged_again(kind: str, nam
     """And one that differs in any other is not."""
     if name in ("id", "conversationId"):
         return  # which make it another block
-    logged, block = Logged(), full(kind)
+    logged, block = LoggedBlocks(), full(kind)
     logged.add(block)
     other = {**block, name: OTHERS.get(name, "other")}
     assert other != block
