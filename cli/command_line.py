@@ -17,8 +17,6 @@ from agentsdir.formats.errors import AgentsdirError, Interruption, UsageError
 from agentsdir.formats.signals import undisturbed
 from agentsdir.formats.version import VERSION
 
-# The command line as typer reads it: the commands there are, and the options before them.
-
 # Each command is a module of its own, imported when it is called; the text is for --help.
 COMMANDS = {
     "new": "Create an agent and print its id",
@@ -56,11 +54,11 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class _Commands(TyperGroup):
-    """The command group; imports only the command that is asked for."""
+    """The group of all commands; it imports a command when that is called."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        # In the order of their use; `get_command` has what they are.
+        # The names, in the order of `--help`; `get_command` builds the commands.
         self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -139,7 +137,7 @@ def _group() -> Any:
 def invoke(arguments: list[str], env: Environment) -> int:
     """Run the command that a command line names; return its exit code.
 
-    Raises `UsageError` for a command line that names none as it should, and what commands raise.
+    Raises `UsageError` for a wrong command line, and what the command raises.
     """
     group = _group()
     try:
@@ -148,15 +146,15 @@ def invoke(arguments: list[str], env: Environment) -> int:
     except typer.Exit as done:
         return done.exit_code
     except typer.TyperException as error:
-        raise _as_ours(error) from error
+        raise _usage_error(error) from error
     return int(code or 0)
 
 
-def _as_ours(error: typer.TyperException) -> UsageError:
-    """Return typer's error as one of ours, with what may have been meant."""
+def _usage_error(error: typer.TyperException) -> UsageError:
+    """Return an error of typer as a `UsageError` with a hint."""
     at = getattr(error, "ctx", None)
     command = at.command_path if at else "agentsdir"
-    # Of an option that there is not, typer says what it may have been; of others it complains.
+    # typer lists possibilities for an unknown option only.
     option: str = getattr(error, "option_name", "") if hasattr(error, "possibilities") else ""
     if option == "--root":
         hint = "`agentsdir --root DIR` goes before the command"
@@ -167,11 +165,8 @@ def _as_ours(error: typer.TyperException) -> UsageError:
     return UsageError(error.format_message(), hint=hint)
 
 
-# One invocation of the command line, in this process: arguments and surroundings to exit code.
-
-
 def run(arguments: list[str], env: Environment) -> int:
-    """Run one command line and return its exit code; never raises for what a user can cause."""
+    """Run one command line and return its exit code; every error is printed, none is raised."""
     failure: AgentsdirError
     as_json = "--json" in arguments
     env.arguments = tuple(arguments)
@@ -206,8 +201,8 @@ def run(arguments: list[str], env: Environment) -> int:
 
 
 def _why_interrupted(stopped: KeyboardInterrupt, *, as_json: bool) -> AgentsdirError | None:
-    """Return what is said of an interruption; a person who pressed Ctrl-C knows."""
-    if stopped.args:  # another command asked for it
+    """Return the message of an interruption; None if the user pressed Ctrl-C, and knows."""
+    if stopped.args:  # another command asked for the end
         why = f"the turn was ended by another command ({stopped.args[0]})"
         return Interruption(why, kind="turn-aborted")
     return Interruption("interrupted", kind="interrupted") if as_json else None

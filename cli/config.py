@@ -1,9 +1,7 @@
-"""config.toml: how this user runs the programs behind providers.
+"""config.toml: how this user runs the programs behind providers (docs/configuration.md).
 
-See docs/configuration.md, "config.toml".
-
-It is the user's, stands beside the list of trusted roots, and only they may write it: a root can
-name no program, no argument and no permission (decision D33). Commands that start one read it.
+The file is the user's, and no other user may write it. A root names no program, no argument and no
+permission (decision D33).
 """
 
 from __future__ import annotations
@@ -21,15 +19,15 @@ if TYPE_CHECKING:
 
 CONFIG_VARIABLE = "XDG_CONFIG_HOME"
 MAX_SIZE = 64 * 1024
-"""Bytes that config.toml may have."""
+"""The most bytes that config.toml may have."""
 _HINT = "mend or remove it"
 
 
 class ProviderConfig(NamedTuple):
-    """What config.toml says of one provider; all of it may be left out.
+    """What config.toml says of one provider; each field may be left out.
 
-    `command` is the program with its first arguments, `()` for the provider's own name on the
-    search path. `environment` is added to the program's.
+    `command` is the program with its first arguments; `()` is the provider's name, looked up in
+    `$PATH`. `environment` is added to the program's environment.
     """
 
     command: tuple[str, ...] = ()
@@ -39,7 +37,7 @@ class ProviderConfig(NamedTuple):
 
 
 def config_home(env: Environment) -> Path:
-    """Return the folder of what the user tells agentsdir, which may not exist."""
+    """Return the folder of the user's configuration, which may not exist."""
     configured = Path(env.variables.get(CONFIG_VARIABLE, ""))
     home = configured if configured.is_absolute() else env.home / ".config"
     return home / "agentsdir"
@@ -48,8 +46,8 @@ def config_home(env: Environment) -> Path:
 def provider_config(env: Environment, provider: str) -> ProviderConfig:
     """Return what config.toml says of a provider.
 
-    Raises `Invalid` (kind ``bad-config``), naming file and reason, for a file that is damaged, says
-    what there is not, or could have been written by somebody else.
+    Raises `Invalid` (kind ``bad-config``) for a file that is damaged, has an unknown key or a value
+    of another type, or that another user could have written.
     """
     path = config_home(env) / "config.toml"
     try:
@@ -67,7 +65,7 @@ def provider_config(env: Environment, provider: str) -> ProviderConfig:
 
 
 def _read(path: Path, uid: int) -> bytes:
-    """Read what is this user's alone to write; links are followed, as dotfiles often are links."""
+    """Read a file that only this user can write. It may be a link, as dotfiles often are."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -75,13 +73,13 @@ def _read(path: Path, uid: int) -> bytes:
     except OSError as error:
         raise _refused(path, f"cannot be read: {error.strerror}") from error
     with os.fdopen(descriptor, "rb") as stream:
-        if flaw := foreign(os.fstat(descriptor), uid):
+        if flaw := ownership_flaw(os.fstat(descriptor), uid):
             raise _refused(path, flaw)
         return stream.read(MAX_SIZE + 1)
 
 
-def foreign(status: os.stat_result, uid: int) -> str:
-    """Say what keeps a file from being this user's own; empty for nothing."""
+def ownership_flaw(status: os.stat_result, uid: int) -> str:
+    """Return why a file is not this user's alone, or an empty text."""
     if not stat.S_ISREG(status.st_mode):
         return "is no regular file"
     if status.st_uid != uid:
@@ -133,7 +131,7 @@ def _table(path: Path, table: dict[str, Any], key: str, where: str) -> dict[str,
 def _check_keys(path: Path, table: dict[str, Any], known: tuple[str, ...], where: str) -> None:
     for key in table:
         if key not in known:
-            raise _refused(path, f"sets {where}{key}, which there is not: {', '.join(known)}")
+            raise _refused(path, f"sets an unknown key {where}{key} (known: {', '.join(known)})")
 
 
 def _refused(path: Path, reason: str) -> Invalid:

@@ -1,4 +1,4 @@
-"""Printing a conversation: as a page, while a turn runs, while a session grows."""
+"""Printing a conversation: a recorded one as text, a turn that runs, a session that grows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.output import inert, note, note_drifts, print_json, print_text
+from agentsdir.cli.output import escape_controls, note, note_drifts, print_json, print_text
 from agentsdir.formats.diff import BlockBook
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.diff import Key
     from agentsdir.formats.findings import Finding
 
-    class Watched(Protocol):
+    class Growing(Protocol):
         """A `Follower` or a `Translator`."""
 
         @property
@@ -27,14 +27,12 @@ if TYPE_CHECKING:
             """What was wrong so far."""
 
 
-# Blocks as a page for people.
-
 INDENT = "    "
 LONG = 2000
 
 
 def render_event(event: dict[str, Any]) -> str:
-    """Return what a replayed event says to a person: a block, or how a turn failed."""
+    """Return a replayed event as text: a block, or how a turn failed; empty for other events."""
     if event["type"] == "block_complete":
         return render(event["block"])
     metadata = event.get("metadata", {})
@@ -46,7 +44,7 @@ def render_event(event: dict[str, Any]) -> str:
 
 
 def render(block: dict[str, Any]) -> str:
-    """Return one block as a paragraph, or nothing for a block that people need not see."""
+    """Return a block as a paragraph; empty for a hidden or superseded one."""
     if not isinstance(block.get("type"), str):
         return ""
     if block.get("hidden") or block.get("superseded"):
@@ -120,17 +118,14 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONG else f"{text[:LONG]}… ({len(text)} characters)"
 
 
-# Printing a turn while it runs.
-
-
 class AnswerPrinter:
-    """Prints stream events, or the text of the main conversation's answer.
+    """Prints a turn while it runs: the text of the main conversation's answer, or all events.
 
-    A reader that goes away, or a full disk behind stdout, does not end the turn: it is recorded to
-    its end, and then the command says that its output failed.
+    A closed pipe or a full disk at stdout does not end the turn. It is recorded to its end, and
+    `finish` raises the error.
 
     Args:
-        events: print every event as a line of JSON.
+        events: print each event as a line of JSON.
         silent: print nothing.
     """
 
@@ -140,13 +135,13 @@ class AnswerPrinter:
         self._silent = silent
         self._written: dict[str, list[str]] = {}
         self._printed = False
-        # On a terminal, what is said on stderr meanwhile begins a line of its own.
+        # On a terminal, lines are ended so that a note on stderr begins a new one.
         self._ends_lines = env.stdout.isatty()
         self._in_line = False
         self._failure: OSError | None = None
 
     def take(self, event: StreamEvent) -> None:
-        """Print what one event adds."""
+        """Print what an event adds."""
         if self._silent or self._failure:
             return
         try:
@@ -168,7 +163,7 @@ class AnswerPrinter:
         if block.get("type") != "assistant_text":
             return
         written = "".join(self._written.setdefault(handle, []))
-        # What a client's deltas left out is still part of the answer.
+        # The client's deltas may lack a part of the block.
         if event["type"] == "block_complete" and block["content"].startswith(written):
             self._write(handle, block["content"][len(written) :])
             if self._ends_lines:
@@ -186,10 +181,10 @@ class AnswerPrinter:
     def _for_reader(self, text: str) -> str:
         if not self._env.stdout.isatty():
             return text
-        return inert(text)
+        return escape_controls(text)
 
     def break_off(self) -> None:
-        """End the line that a turn was cut off in."""
+        """End the line of an answer that was cut off."""
         if not self._failure:
             with suppress(OSError):
                 self._end_line()
@@ -201,47 +196,45 @@ class AnswerPrinter:
             self._in_line = False
 
     def finish(self, response: str) -> None:
-        """End the output. Raises the `OSError` that kept it from being written, if one did."""
+        """End the output. Raises the `OSError` of an earlier write, if there was one."""
         if self._failure is not None:
             raise self._failure
         if self._events:
             return
         if not self._printed:
-            # Another process may have run the turn: then the answer comes from the log.
+            # If another process ran the turn, the answer comes from the log.
             self._env.stdout.write(self._for_reader(response))
             self._in_line = True
         self._end_line()
 
 
-# Printing a session while it grows: blocks for programs, a page for people, or all events.
-
 _NOTHING: frozenset[str] = frozenset()
 _WHOLE = frozenset({"type"})
-# News that change nothing of what a block says: where it stands, and what its message took.
-_BESIDE = frozenset({"source", "usage"})
+# Changes of these fields alone are not printed: they say nothing of a block's content.
+_UNPRINTED = frozenset({"source", "usage"})
 
 
-class GrowthPrinter:
-    """Prints what each look at a session brought, each touched block once, as it then stands.
+class SessionPrinter:
+    """Prints a session while it grows: for each batch of events, every changed block once.
 
     Args:
-        events: print every event as a line of JSON, at once.
-        plain: print a page for people, else a line of JSON for each block.
+        events: print each event as a line of JSON instead, at once.
+        plain: print text for people, else a line of JSON for each block.
     """
 
-    def __init__(self, env: Environment, watched: Watched, *, events: bool, plain: bool) -> None:
+    def __init__(self, env: Environment, session: Growing, *, events: bool, plain: bool) -> None:
         self._env = env
-        self._watched = watched
+        self._session = session
         self._events = events
         self._plain = plain
         self._book = BlockBook()
-        # Blocks of this look, and which fields of them were told.
+        # The blocks of this batch, and which of their fields changed.
         self._touched: dict[Key, frozenset[str]] = {}
         self._printed: set[Key] = set()
         self._noted: set[str] = set()
 
     def run(self, events: Iterable[StreamEvent | None]) -> Exit:
-        """Print events until there are no more; return the exit code."""
+        """Print events, in which None ends a batch; return the exit code."""
         for event in events:
             if event is None:
                 self._flush()
@@ -249,9 +242,9 @@ class GrowthPrinter:
                 print_json(self._env, event)
             elif self._book.apply(event) is not None:
                 key = event["conversationId"], event["blockId"]
-                told = _WHOLE if event["type"] == "block_complete" else event["updates"].keys()
-                self._touched[key] = self._touched.get(key, _NOTHING) | told
-        note_drifts(self._env, self._watched.findings)
+                changed = _WHOLE if event["type"] == "block_complete" else event["updates"].keys()
+                self._touched[key] = self._touched.get(key, _NOTHING) | changed
+        note_drifts(self._env, self._session.findings)
         return Exit.PARTIAL if self._noted else Exit.OK
 
     def _flush(self) -> None:
@@ -265,21 +258,21 @@ class GrowthPrinter:
                     replaced += bool(known and block.get("superseded") and "superseded" in fields)
                     continue
                 print_text(self._env, page)
-            elif not fields <= _BESIDE or not known:
+            elif not fields <= _UNPRINTED or not known:
                 print_json(self._env, block)
             self._printed.add(key)
         if replaced:
             print_text(self._env, f"-- {replaced} of the blocks above were replaced\n\n")
         self._touched.clear()
-        for finding in self._watched.findings:
-            # A file that is read again gives the same findings again.
+        for finding in self._session.findings:
+            # A file that is read again has the same findings.
             if finding.is_damage and str(finding) not in self._noted:
                 self._noted.add(str(finding))
                 note(self._env, str(finding))
         self._env.stdout.flush()
 
     def _page(self, block: Block, fields: frozenset[str], *, known: bool) -> str:
-        """Return a block for people; of one that they have seen, only how a subagent ended."""
+        """Return a block as text; empty if it was printed before, unless it is a subagent's end."""
         if known and not (block["type"] == "subagent" and "status" in fields):
             return ""
         return render(block)

@@ -1,6 +1,6 @@
-"""What a command may touch of the world outside: streams, variables, folders, the clock, chance.
+"""What a command uses of its process: streams, environment variables, folders, the user.
 
-Everything below `cli` is handed what it needs from here; tests hand in their own.
+The layers below `cli` are passed what they need; tests pass their own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
 HOOK_OF = "AGENTSDIR_HOOK"
-"""The variable that names the agents whose turns wait for the hook of this process."""
+"""The variable with the ids of the agents whose turns wait for the hook of this process."""
 
 
 class FoundRoot(NamedTuple):
@@ -36,24 +36,24 @@ class FoundRoot(NamedTuple):
     searched: bool
 
 
-class TurnPlace(NamedTuple):
-    """The turn whose program this process is, or was started by."""
+class EnclosingTurn(NamedTuple):
+    """The turn in which this command runs, as a tool call of the turn's agent."""
 
     agent_id: str
     turn_id: str
 
 
 class Environment:
-    """One invocation's surroundings.
+    """Everything that one invocation takes from its process.
 
-    `root` is what `--root` said, or empty; `uid` is the user that files should belong to.
-    `terminal` is where questions are asked, `arguments` are the command line's words. `instead` has
-    fields of `Services` that take the place of the real ones: a clock, ids, how turns are started.
+    `root` is the value of `--root`, or empty; `uid` the user that files should belong to;
+    `terminal` where questions are asked; `arguments` the words of the command line. `overrides` has
+    fields of `Services` that replace the real ones: a clock, ids, how turns are started.
     """
 
     arguments: tuple[str, ...] = ()
     terminal = Path("/dev/tty")
-    instead: Mapping[str, Any] = MappingProxyType({})
+    overrides: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,
@@ -79,14 +79,14 @@ class Environment:
         self._waits: Waits | None = None
         self._found: FoundRoot | None = None
         self._layout: Layout | None = None
-        self.named_settings = False
+        self.warned_of_settings = False
 
     @classmethod
     def of_process(cls) -> Environment:
-        """Return this process's own."""
+        """Return the environment of this process."""
         variables = os.environ
         home = Path(variables.get("HOME") or "~")
-        with suppress(RuntimeError):  # nobody has that name; what needs no home still works
+        with suppress(RuntimeError):  # there is no such user; what needs no home still works
             home = home.expanduser()
         _open_closed_streams()
         if isinstance(sys.stdout.buffer, RawIOBase):
@@ -105,14 +105,14 @@ class Environment:
 
     @property
     def login(self) -> str:
-        """What the user is called on this machine."""
+        """The user's login name."""
         named = self._login or self.variables.get("USER") or self.variables.get("LOGNAME")
         return named or _login()
 
     def find_root(self) -> FoundRoot:
         """Return `--root`, `$AGENTSDIR_ROOT`, the nearest `.agentsdir` upwards, or that at home.
 
-        What was found first is kept: a root that is made meanwhile is not the one in force.
+        The first result is kept, so that a root which is made meanwhile does not replace it.
         """
         if self._found is None:
             self._found = self._find_root()
@@ -133,14 +133,14 @@ class Environment:
 
     @property
     def layout(self) -> Layout:
-        """The agents directory that `find_root` finds; the way to it may lead through links."""
+        """The agents directory that `find_root` finds, with links resolved."""
         if self._layout is None:
             self._layout = Layout(resolved(self.find_root().folder))
         return self._layout
 
     @property
-    def turn(self) -> TurnPlace | None:
-        """The turn of this root's that this process belongs to, as its marks say; None for none."""
+    def turn(self) -> EnclosingTurn | None:
+        """The turn of this root that the process belongs to, by its environment variables."""
         given = [self.variables.get(f"AGENTSDIR_{name}", "") for name in ("ROOT", "AGENT", "TURN")]
         if not all(given):
             return None
@@ -151,36 +151,36 @@ class Environment:
                     return None
             except (OSError, ValueError):
                 return None
-        return TurnPlace(given[1], given[2])
+        return EnclosingTurn(given[1], given[2])
 
     @property
     def hook_of(self) -> list[str]:
-        """The agents whose turns wait for the hook that this process was started by."""
+        """The ids of the agents whose turns wait for the hook that started this process."""
         return self.variables.get(HOOK_OF, "").split()
 
     def count_waits(self, limit: float | None = None) -> None:
-        """Count what this command waits for locks, and say on stderr when a wait gets long.
+        """Add up how long this command waits for locks, and note on stderr each wait of a second.
 
         Args:
-            limit: seconds that its waits may take together (`--wait`), if one was given.
+            limit: seconds that the waits may take together (`--wait`); None for the default.
         """
         if self._waits is None:
-            self._waits = locks.Waits(self.tell)
+            self._waits = locks.Waits(self.notify)
         if limit is not None:
             self._waits.limit = limit
         locks.count_on(self._waits)
 
-    def tell(self, text: str) -> None:
-        """Say something to the person at the terminal."""
+    def notify(self, text: str) -> None:
+        """Print a note on stderr."""
         note(self, text)
 
 
 def resolved(path: Path) -> Path:
-    """Return a path without links. Raises `UsageError` where they go round."""
+    """Return a path with its links resolved. Raises `UsageError` if they form a loop."""
     try:
         return path.resolve()
     except RuntimeError as error:  # until Python 3.13
-        raise UsageError(f"{path} leads nowhere: its links go round") from error
+        raise UsageError(f"{path} cannot be used: its links form a loop") from error
 
 
 def _login() -> str:
@@ -191,10 +191,10 @@ def _login() -> str:
 
 
 def _open_closed_streams() -> None:
-    """Put nothing in place of standard streams that the caller closed (``>&-``).
+    """Open /dev/null in place of standard streams that the caller closed (``>&-``).
 
     Otherwise the next file that is opened, a log perhaps, would become standard output.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115, lives with us
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115, open until the process ends

@@ -1,4 +1,8 @@
-"""Running the user's hooks: texts that go out, and questions whether a tool may run."""
+"""Running the user's hooks (decision D34): `outgoing` and `tool-confirmation`.
+
+A hook is an executable that reads one JSON document and may print one. Hooks are in the user's
+configuration and never in a root (decision D33).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ import orjson
 
 from agentsdir.adapters.processes import dying_with_parent
 from agentsdir.adapters.protocol import Decision
-from agentsdir.cli.asking import ask
-from agentsdir.cli.config import config_home, foreign
+from agentsdir.cli.config import config_home, ownership_flaw
+from agentsdir.cli.confirm import confirm
 from agentsdir.cli.environment import HOOK_OF
 from agentsdir.cli.output import note, one_line
 from agentsdir.engine.outbox import OUTGOING
@@ -29,25 +33,23 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# Running a user's hook: an executable of theirs, one JSON document in, one out (decision D34).
-#
-# Hooks stand in the user's configuration and never in a root (decision D33).
-
-_SHOWN = 2000
-_READ = 16 * 1024 * 1024
+_MAX_REASON = 2000
+"""Characters of a hook's standard error that are shown."""
+_MAX_OUTPUT = 16 * 1024 * 1024
+"""Bytes of a hook's output that are read."""
 
 
 def find_hook(env: Environment, name: str, agents: tuple[str, ...]) -> Path | None:
-    """Return the hook of that name: the first of one agent's own, else everybody's.
+    """Return the hook of a name: the first that is for one of `agents`, else that for all agents.
 
     Args:
-        agents: what the agent is called, its name before its id.
+        agents: the agent's name and id, in this order.
 
-    Raises `HookFailed` for a file in its place that is not this user's own executable: a hook that
-    was meant to be asked must not be passed over.
+    Raises `HookFailed` for a file in that place which is not an executable of this user: a hook
+    must not be skipped because its file is wrong.
     """
     folder = config_home(env) / "hooks"
-    own = [folder / "agents" / agent / name for agent in agents if _is_one_part(agent)]
+    own = [folder / "agents" / agent / name for agent in agents if _is_file_name(agent)]
     for path in (*own, folder / name):
         with suppress(FileNotFoundError, NotADirectoryError):
             _check(env, path, name)
@@ -55,47 +57,49 @@ def find_hook(env: Environment, name: str, agents: tuple[str, ...]) -> Path | No
     return None
 
 
-def _is_one_part(agent: str) -> bool:
-    # A name comes from the log, and may be anything.
+def _is_file_name(agent: str) -> bool:
+    # The name comes from the log, and may be a path.
     fits = len(agent.encode(errors="replace")) < 256
     return fits and agent not in ("", ".", "..") and "/" not in agent and "\0" not in agent
 
 
 def _check(env: Environment, path: Path, name: str) -> None:
     try:
-        flaw = foreign(path.stat(), env.uid)
+        flaw = ownership_flaw(path.stat(), env.uid)
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
-            raise HookFailed(f"{path} is a link that leads nowhere", hook=name) from None
+            raise HookFailed(f"{path} is a link to a file that does not exist", hook=name) from None
         raise
     except OSError as error:
-        raise HookFailed(f"{path} cannot be looked at: {error.strerror}", hook=name) from error
+        raise HookFailed(f"{path} cannot be examined: {error.strerror}", hook=name) from error
     if not flaw and not os.access(path, os.X_OK):
         flaw = "is not executable"
     if flaw:
         raise HookFailed(f"{path} {flaw}", hook=name)
 
 
-class HookAnswer:
-    """What a hook said: its exit status, standard output, and standard error made short."""
+class HookResult:
+    """How a hook ended: its exit status, its output, and its standard error as `reason`."""
 
     def __init__(self, status: int, out: bytes, err: bytes) -> None:
         self.status = status
         self.out = out
-        self.reason = err.decode(errors="replace").strip()[:_SHOWN]
+        self.reason = err.decode(errors="replace").strip()[:_MAX_REASON]
 
 
 def run_hook(
     env: Environment, path: Path, document: dict[str, Any], *, timeout: float | None = None
-) -> HookAnswer:
-    """Give a hook one JSON object on standard input, and wait for it; nothing of it lives on.
+) -> HookResult:
+    """Run a hook with one JSON object on standard input, and wait until it ends.
+
+    Processes that it started are killed.
 
     Args:
-        timeout: seconds that it may take; None for as long as it likes.
+        timeout: seconds that it may take; None for no limit.
 
-    Raises `HookFailed` when it cannot run, takes too long, or a signal ended it.
+    Raises `HookFailed` if it cannot run, takes too long, or is ended by a signal.
     """
-    # Files, not pipes: what a hook leaves running behind it would keep a pipe open.
+    # Files, not pipes: a process that the hook leaves behind would keep a pipe open.
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
         given.write(jsontext.encode_as_is(document) + b"\n")
         given.seek(0)
@@ -121,7 +125,7 @@ def run_hook(
                 with suppress(ProcessLookupError):
                     os.killpg(hook.pid, signal.SIGKILL)
                 hook.wait()
-            answer = HookAnswer(status, _beginning(out), _beginning(err))
+            answer = HookResult(status, _beginning(out), _beginning(err))
     if status < 0:
         raise HookFailed(f"{path} was ended by signal {-status}", hook=path.name)
     return answer
@@ -133,10 +137,8 @@ def _waiting(env: Environment, document: dict[str, Any]) -> str:
 
 def _beginning(stream: IO[bytes]) -> bytes:
     stream.seek(0)
-    return stream.read(_READ)
+    return stream.read(_MAX_OUTPUT)
 
-
-# Who answers when a client asks whether a tool may run: a hook, the terminal, or nobody (D34).
 
 CONFIRMATION = "tool-confirmation"
 _NAME = 100
@@ -144,13 +146,13 @@ _FOLDER = 300
 _HEAD, _TAIL = 3000, 1000
 
 
-class Confirmation:
-    """Answers one agent's requests: its hook, else everybody's, else the person at the terminal.
+class ToolConfirmation:
+    """Decides whether an agent may use a tool: by a hook, or else by a question at the terminal.
 
-    Each no is said on stderr, but the person's own.
+    Each denial is noted on stderr, except one that the user gave at the terminal.
 
     Args:
-        state: whose requests; its name comes from the log, and chooses among the user's own hooks.
+        state: the agent's. Its name comes from the log, and only chooses among the user's hooks.
     """
 
     def __init__(self, env: Environment, state: AgentState) -> None:
@@ -158,21 +160,21 @@ class Confirmation:
         self._state = state
 
     def __call__(self, request: ToolRequest) -> Decision:
-        """Return the answer. Raises `HookFailed`, having said why, for a hook that gave none."""
+        """Return the decision. Raises `HookFailed` if the hook gives none; that is noted, too."""
         names = (self._state.name or "", self._state.agent_id)
         try:
             hook = find_hook(self._env, CONFIRMATION, names)
             if hook is None:
-                return self._ask_person(request)
+                return self._ask_user(request)
             decision = self._ask_hook(hook, request)
         except HookFailed as failed:
-            self._tell_denied(request, failed.message)
+            self._note_denial(request, failed.message)
             raise
         if not decision.allowed:
-            self._tell_denied(request, decision.reason)
+            self._note_denial(request, decision.reason)
         return decision
 
-    def _tell_denied(self, request: ToolRequest, reason: str) -> None:
+    def _note_denial(self, request: ToolRequest, reason: str) -> None:
         note(self._env, f"{_cut(request.tool_name, _NAME)} is denied: {reason}")
 
     def _ask_hook(self, hook: Path, request: ToolRequest) -> Decision:
@@ -191,13 +193,13 @@ class Confirmation:
             return Decision(allowed=False, reason=answer.reason or f"{hook.name} said no")
         return _decision(hook, answer.out)
 
-    def _ask_person(self, request: ToolRequest) -> Decision:
+    def _ask_user(self, request: ToolRequest) -> Decision:
         if not self._env.stderr.isatty():
             reason = "there is neither a tool-confirmation hook nor a terminal to ask at"
-            self._tell_denied(request, reason)
+            self._note_denial(request, reason)
             return Decision(allowed=False, reason=reason)
         state = self._state
-        whose = (
+        asker = (
             f"agent {_cut(state.name, _NAME)} ({state.agent_id})"
             if state.name
             else (f"agent {state.agent_id}")
@@ -206,26 +208,26 @@ class Confirmation:
         within = "" if request.conversation == "main" else f", in its {request.conversation},"
         given = orjson.dumps(jsontext.clean(request.input, set())).decode()
         tool = _cut(request.tool_name, _NAME)
-        asks = f"{whose}{_cut(within, _NAME)} wants to use {tool} in {_cut(folder, _FOLDER)}:"
+        asks = f"{asker}{_cut(within, _NAME)} wants to use {tool} in {_cut(folder, _FOLDER)}:"
         lines = [asks, _middle_cut(given)]
         try:
-            allowed = ask(
-                self._env.terminal, lines, "Allow? [y/N] ", self._env.tell, whose=one_line(whose)
+            allowed = confirm(
+                self._env.terminal, lines, "Allow? [y/N] ", self._env.notify, asker=one_line(asker)
             )
         except OSError as error:
-            reason = f"the terminal cannot be asked at: {error.strerror}"
-            self._tell_denied(request, reason)
+            reason = f"cannot ask at the terminal: {error.strerror}"
+            self._note_denial(request, reason)
             return Decision(allowed=False, reason=reason)
         return Decision(allowed=allowed, reason="" if allowed else "the user said no")
 
 
 def _cut(text: str, length: int) -> str:
-    """Return text that a log or a model chose, made short enough to leave the question in sight."""
+    """Return a text from a log or a model, cut so that the question stays in sight."""
     return text if len(text) <= length else f"{text[:length]}…"
 
 
 def _middle_cut(text: str) -> str:
-    """Return text with its middle left out where it is long: both of its ends are shown."""
+    """Return a text without its middle if it is long."""
     left_out = len(text) - _HEAD - _TAIL
     if left_out <= 0:
         return text
@@ -233,41 +235,41 @@ def _middle_cut(text: str) -> str:
 
 
 def _decision(hook: Path, out: bytes) -> Decision:
-    """Return what a hook's output means; it must be exactly one of the documents of SPEC.md."""
+    """Return the decision that a hook printed (docs/configuration.md, "Tool confirmation")."""
     if not out.strip():
         return Decision(allowed=True)
-    said: Any = None
+    document: Any = None
     with suppress(orjson.JSONDecodeError):
-        said = orjson.loads(out)
-    behavior = said.get("behavior") if isinstance(said, dict) else None
-    message = said.get("message", "") if isinstance(said, dict) else None
+        document = orjson.loads(out)
+    behavior = document.get("behavior") if isinstance(document, dict) else None
+    message = document.get("message", "") if isinstance(document, dict) else None
     if behavior not in ("allow", "deny") or not isinstance(message, str):
-        raise HookFailed(f"{hook} answered no decision", hook=CONFIRMATION)
+        raise HookFailed(f"{hook} printed no valid decision", hook=CONFIRMATION)
     if behavior == "deny":
         return Decision(allowed=False, reason=message or f"{hook.name} said no")
-    changed = said.get("updatedInput")
+    changed = document.get("updatedInput")
     if changed is not None and not isinstance(changed, dict):
-        raise HookFailed(f"{hook} answered an updatedInput that is no object", hook=CONFIRMATION)
+        raise HookFailed(
+            f"{hook} printed an updatedInput that is no JSON object", hook=CONFIRMATION
+        )
     return Decision(allowed=True, reason=message, input=changed)
 
 
-# Handing texts to the user's `outgoing` hook (docs/behaviour.md, "The outbox"; decision D34).
-
-PATIENCE = 60.0
-"""Seconds that a connector may take for one text: the agent, and a restoration, wait for it."""
+OUTGOING_TIMEOUT = 60.0
+"""Seconds that the `outgoing` hook may take for one text: the agent, or `restore`, waits for it."""
 
 
 def hand_out(env: Environment, document: dict[str, Any]) -> bool:
-    """Give one text to the hook; exit 0 says that it was taken. False where there is no hook.
+    """Give one text to the `outgoing` hook (docs/behaviour.md, "The outbox").
 
-    Raises `HookFailed` for a hook that cannot run, is ended by a signal, or says no.
+    Returns False if there is no hook. Raises `HookFailed` unless it exits 0.
     """
     hook = find_hook(env, OUTGOING, (document["name"] or "", document["agent_id"]))
     if hook is None:
         return False
     try:
-        answer = run_hook(env, hook, jsontext.clean(document, set()), timeout=PATIENCE)
-    except OSError as error:  # there is no room for what it is given
+        answer = run_hook(env, hook, jsontext.clean(document, set()), timeout=OUTGOING_TIMEOUT)
+    except OSError as error:  # no space for its input
         raise HookFailed(f"{hook} cannot be asked: {error.strerror}", hook=OUTGOING) from error
     if answer.status:
         why = answer.reason or f"it exited {answer.status}"

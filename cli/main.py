@@ -1,4 +1,4 @@
-"""The entry point of a process: signals while it starts, the command line, the exit code."""
+"""The entry point: it handles signals while the program starts, and exits with the code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def main() -> NoReturn:
     """Run the command line of this process."""
-    # Importing makes tens of thousands of objects that live to the end: nothing to collect.
+    # Imports make tens of thousands of objects that are never freed, so collecting is wasted.
     gc.set_threshold(100_000)
     try:
         # A signal in the middle of an import can find a library half made, and crash in it.
@@ -40,35 +40,35 @@ def main() -> NoReturn:
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
-                signal.signal(number, _terminated)
+                signal.signal(number, _raise_terminated)
         environment = Environment.of_process()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         code = run(sys.argv[1:], environment)
-    except KeyboardInterrupt:  # before the command began, or after it was over
+    except KeyboardInterrupt:  # before the command starts, or after it has ended
         code = 128 + signal.SIGINT
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else 1
-    except (ImportError, MemoryError) as error:  # what the command line needs to say things itself
+    except (ImportError, MemoryError) as error:  # even the error output cannot be loaded
         why = str(error) or "there is not enough memory"
-        _say(f"agentsdir: a part of the program cannot be loaded: {why}\n")
+        _write_stderr(f"agentsdir: a part of the program cannot be loaded: {why}\n")
         code = 1
-    _leave(code)
+    _exit(code)
 
 
-def _say(text: str) -> None:
+def _write_stderr(text: str) -> None:
     try:
         os.write(2, text.encode(errors="replace"))
     except OSError:
-        return  # nobody listens
+        return  # stderr is closed
 
 
-def _terminated(number: int, _frame: Any) -> NoReturn:
+def _raise_terminated(number: int, _frame: Any) -> NoReturn:
     raise Terminated(128 + number)
 
 
-def _leave(code: int) -> NoReturn:
+def _exit(code: int) -> NoReturn:
     """Exit at once: tearing down the interpreter takes longer than most commands."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # it is over, and the code is known
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # the exit code is final
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""Results to stdout, words for people to stderr, safe for a terminal."""
+"""Results to stdout, notes and errors to stderr, all of it safe for a terminal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from agentsdir.cli.exits import code_of
 from agentsdir.formats import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.errors import AgentsdirError
     from agentsdir.formats.findings import Finding
 
-
-# Text made safe for a terminal: what an agent printed must not drive the reader's screen.
 
 # C0 but LF and TAB, DEL, C1, bidirectional controls, line and paragraph separators, tags.
 # Compiled when it is first used, which takes longer than any other pattern of a start.
@@ -29,14 +27,17 @@ _CONTROL = (
 )
 
 
-def inert(text: str) -> str:
-    """Return `text` with each control character shown as its escape, such as ``\\x1b``."""
+def escape_controls(text: str) -> str:
+    """Return `text` with each control character as its escape, such as ``\\x1b``.
+
+    The output of an agent must not control the reader's terminal.
+    """
     return re.sub(_CONTROL, _escape, text)
 
 
 def one_line(text: str) -> str:
-    """Return `text` as one inert line, so that no text can say what looks like a line of ours."""
-    return inert(text).replace("\n", " ")
+    """Return `text` on one line, so that no text can imitate a line of this program."""
+    return escape_controls(text).replace("\n", " ")
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -44,18 +45,16 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-# Results to stdout, words for people to stderr (design section 6).
-
 CHUNK = 256 * 1024
 
 
 def wants_json(environment: Environment, asked: bool) -> bool:
-    """Tell whether to print JSON: asked for, or no person is looking."""
+    """Tell whether to print JSON: on request, and where standard output is not a terminal."""
     return asked or not environment.stdout.isatty()
 
 
 def json_text(value: Any, stream: TextIO | None, option: int = 0) -> str:
-    """Return a value as JSON for `stream`, on a terminal without characters that drive it."""
+    """Return a value as JSON for `stream`; for a terminal, with control characters as escapes."""
     try:
         text = orjson.dumps(value, option=option).decode()
     except TypeError:  # half of a surrogate pair, in a delta that a client cut there
@@ -63,7 +62,7 @@ def json_text(value: Any, stream: TextIO | None, option: int = 0) -> str:
     if stream is None or not stream.isatty():
         return text
     # orjson leaves DEL, C1, bidirectional controls and tags as they are; JSON may escape them.
-    return "".join(_escaped(c) if inert(c) != c else c for c in text)
+    return "".join(_escaped(c) if escape_controls(c) != c else c for c in text)
 
 
 def _escaped(character: str) -> str:
@@ -83,7 +82,7 @@ def print_document(environment: Environment, value: Any) -> None:
 
 
 def print_lines(environment: Environment, pieces: Iterable[bytes]) -> None:
-    """Print lines of JSON that are encoded already; a piece is one or more of them."""
+    """Print encoded lines of JSON; each piece is one or more of them."""
     if environment.stdout.isatty():
         for piece in pieces:
             for line in piece.splitlines():
@@ -104,25 +103,47 @@ def print_lines(environment: Environment, pieces: Iterable[bytes]) -> None:
 
 
 def print_text(environment: Environment, text: str) -> None:
-    """Print text for people, made inert."""
-    environment.stdout.write(inert(text))
+    """Print text for people, with control characters as escapes."""
+    environment.stdout.write(escape_controls(text))
+
+
+CELL_WIDTH = 48
+
+
+def print_table(
+    environment: Environment, rows: list[dict[str, Any]], columns: Sequence[str]
+) -> None:
+    """Print rows for people, under the names of their columns."""
+    cells = [list(columns), *([_cell(row.get(name)) for name in columns] for row in rows)]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(columns))]
+    text = "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        + "\n"
+        for line in cells
+    )
+    print_text(environment, text)
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return text if len(text) <= CELL_WIDTH else text[: CELL_WIDTH - 1] + "…"
 
 
 def note(environment: Environment, text: str) -> None:
-    """Say something to the person at the terminal."""
-    with suppress(OSError):  # nobody hears it; the exit code says it too
+    """Print a note for people on stderr."""
+    with suppress(OSError):  # stderr is closed; the exit code says it, too
         environment.stderr.write(f"agentsdir: {one_line(text)}\n")
 
 
 def note_drifts(environment: Environment, findings: Iterable[Finding]) -> None:
-    """Say on one line which kinds of rows and parts no reader knows, if there are any."""
+    """Name on one line the kinds of rows and parts that no reader knows, if there are any."""
     kinds = [finding.message for finding in findings if finding.id == "drift"]
     if kinds:
         note(environment, f"{'; '.join(kinds)} (--hidden shows them)")
 
 
 def print_error(environment: Environment, error: AgentsdirError, *, as_json: bool) -> None:
-    """Say what went wrong: one line, or one JSON object for machines."""
+    """Print an error on stderr: one line, or one JSON object."""
     if as_json:
         document = {
             "type": "error",
@@ -131,12 +152,12 @@ def print_error(environment: Environment, error: AgentsdirError, *, as_json: boo
             "hint": error.hint,
             "exitCode": int(code_of(error)),
         }
-        _complain(environment, json_text(document, environment.stderr))
+        _write_error(environment, json_text(document, environment.stderr))
         return
     hint = f" ({error.hint})" if error.hint else ""
-    _complain(environment, f"agentsdir: {one_line(error.message + hint)}")
+    _write_error(environment, f"agentsdir: {one_line(error.message + hint)}")
 
 
-def _complain(environment: Environment, text: str) -> None:
-    with suppress(OSError):  # nobody hears it; the exit code says it too
+def _write_error(environment: Environment, text: str) -> None:
+    with suppress(OSError):  # stderr is closed; the exit code says it, too
         environment.stderr.write(text + "\n")

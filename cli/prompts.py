@@ -1,4 +1,4 @@
-"""Prompts from arguments, standard input and files."""
+"""The prompt, from arguments, standard input or a file (docs/behaviour.md, "The prompt")."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 
 PROMPT_LIMIT = 10 * 1024 * 1024
-"""Bytes of text on standard input: whatever its characters are, a line of a log has room for it."""
+"""Bytes of text on standard input. Escaped as JSON, they still fit into one record of a log."""
 MESSAGES_LIMIT = 64 * 1024 * 1024
-"""Bytes of a JSON prompt, which may have images in it."""
-FIRST_BYTE = 3.0
-"""Seconds to wait for the first byte of a pipe that may have nothing to say."""
+"""Bytes of a JSON prompt, which may hold images."""
+FIRST_BYTE_TIMEOUT = 3.0
+"""Seconds to wait for the first byte of a pipe, which may never come."""
 _PIECE = 64 * 1024
 
 
 def read_prompt(
     env: Environment, argument: str, *, no_stdin: bool = False, add_stdin: bool = False
 ) -> list[dict[str, Any]]:
-    """Return the prompt as content parts (docs/behaviour.md, "The prompt").
+    """Return the prompt as content parts.
 
     Args:
-        argument: the prompt, or `-` for what stands on standard input.
+        argument: the prompt, or `-` for standard input.
         no_stdin: never read standard input.
-        add_stdin: add what a pipe or a file on standard input brings to a prompt in words.
+        add_stdin: append what a pipe or a file on standard input holds to `argument`.
 
-    Raises `UsageError` for an empty prompt, one that is no text or over the limit, or a terminal
-    at `-`.
+    Raises `UsageError` for a prompt that is empty, not UTF-8 or over the limit, and where `-` would
+    read a terminal.
     """
     if argument == "-":
         if no_stdin:
-            raise UsageError("no prompt: none is given, and --no-stdin keeps from reading one")
+            raise UsageError("no prompt: none is given, and --no-stdin does not read one")
         if env.stdin.isatty():
             raise UsageError("no prompt: give one, or pipe it in")
         text = _text(_read(env.stdin, PROMPT_LIMIT))
@@ -55,38 +55,38 @@ def read_prompt(
 
 
 def with_stdin(env: Environment, text: str) -> str:
-    """Return a prompt in words with what was piped in: the words, a blank line, the rest.
+    """Return a prompt with standard input after it, separated by a blank line.
 
-    Raises `UsageError` for input that is no text or over the limit.
+    Raises `UsageError` for input that is not UTF-8 or over the limit.
     """
     piped = _piped(env)
     return f"{text}\n\n{piped}" if piped.strip() else text
 
 
 def _piped(env: Environment) -> str:
-    """Return what a pipe or a file on standard input brings; empty where there is neither.
+    """Return what a pipe or a file on standard input holds; empty if it is neither.
 
-    Left alone is the input of a hook, and a file that another program has begun to read, as the
-    shell has in `while read line; do ...; done < list`.
+    The input of a hook is not read, nor is a file that another program has begun to read, as in
+    `while read line; do ...; done < list`.
     """
     if env.hook_of:
         return ""
     try:
         descriptor = env.stdin.fileno()
         mode = os.fstat(descriptor).st_mode
-    except (OSError, ValueError):  # no stream of the system
+    except (OSError, ValueError):  # not a file descriptor
         return ""
     if stat.S_ISREG(mode):
         if os.lseek(descriptor, 0, os.SEEK_CUR):
-            env.tell(
-                "standard input is a file that another program has begun to read: it is left to it"
-                " (--no-stdin says nothing of it)"
+            env.notify(
+                "standard input is a file that another program has begun to read, so it is not"
+                " added to the prompt (--no-stdin avoids this note)"
             )
             return ""
     elif stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):  # Node.js gives its children sockets
-        if not _comes(descriptor, FIRST_BYTE):
-            env.tell(
-                f"nothing came on standard input for {FIRST_BYTE:g} s: going on without it"
+        if not _wait_for_input(descriptor, FIRST_BYTE_TIMEOUT):
+            env.notify(
+                f"nothing came on standard input for {FIRST_BYTE_TIMEOUT:g} s: going on without it"
                 " (--no-stdin does not wait)"
             )
             return ""
@@ -95,7 +95,7 @@ def _piped(env: Environment) -> str:
     return _text(_read(env.stdin, PROMPT_LIMIT))
 
 
-def _comes(descriptor: int, wait: float | None) -> bool:
+def _wait_for_input(descriptor: int, wait: float | None) -> bool:
     """Wait until there is something to read, or the end of input."""
     return bool(select.select([descriptor], [], [], wait)[0])
 
@@ -111,7 +111,7 @@ def _text(data: bytes) -> str:
 
 
 def _read(stream: BinaryIO, limit: int, what: str = "standard input") -> bytes:
-    """Return all that a stream has, if it is not over `limit` bytes."""
+    """Return a stream's content. Raises `UsageError` if it has more than `limit` bytes."""
     pieces: list[bytes] = []
     size = 0
     try:
@@ -136,12 +136,12 @@ def _read_piece(stream: BinaryIO) -> bytes:
     while True:
         try:
             return os.read(descriptor, _PIECE)
-        except BlockingIOError:  # whoever shares the pipe made it so
-            _comes(descriptor, None)
+        except BlockingIOError:  # another process made the shared pipe non-blocking
+            _wait_for_input(descriptor, None)
 
 
 def check_text(text: str, what: str = "prompt") -> None:
-    """Raise `UsageError` for an argument that is no text."""
+    """Raise `UsageError` for an argument that is not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -152,7 +152,7 @@ def read_messages(env: Environment, path: Path) -> list[dict[str, Any]]:
     """Return the content parts of a JSON prompt; the file `-` is standard input.
 
     It is a string, a list of text and image parts, or `{"content": …}` of either.
-    Raises `UsageError` naming the file and what is wrong.
+    Raises `UsageError` for any other content, and for a file that cannot be read.
     """
     if str(path) == "-":
         data = _read(env.stdin, MESSAGES_LIMIT)

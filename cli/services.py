@@ -1,4 +1,7 @@
-"""The services that this program gives the engine: clock, ids, disk, the user's programs."""
+"""The services that the command line passes to the engine: clock, ids, disk, hooks, trust.
+
+They are not in `environment`, so that a command that only reads does not load what runs a turn.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from agentsdir.adapters.protocol import Host
 from agentsdir.cli.config import provider_config
-from agentsdir.cli.hooks import Confirmation, hand_out
+from agentsdir.cli.hooks import ToolConfirmation, hand_out
 from agentsdir.cli.trust import check_trust, is_private, trust_made
 from agentsdir.engine.services import ClientConfig, Services
 from agentsdir.formats.store.files import Disk
@@ -31,20 +34,20 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# Running an agent's message in a process of its own: this program again (decision D19).
-
-# What a turn's program is told of the turn: what is started here belongs to none.
-MARKS = ("AGENTSDIR_AGENT", "AGENTSDIR_TURN")
+TURN_VARIABLES = ("AGENTSDIR_AGENT", "AGENTSDIR_TURN")
+"""Variables that make a process part of a turn. A process that runs another turn has none."""
 
 
 def start_turn(
     env: Environment, paths: AgentPaths, message_id: str, *, alone: bool
 ) -> StartedProcess:
-    """Start a process of this program that runs an agent's message. Raises `OSError`.
+    """Start a process of this program that runs an agent's message (decision D19).
 
     Args:
-        alone: the caller waits for it, and looks after what follows; else it outlives this process,
-            its terminal, and whatever is said to both.
+        alone: the caller waits for it, and runs what follows from the turn. Otherwise the process
+            is independent of this one and of its terminal.
+
+    Raises `OSError` if it cannot be started.
     """
     program = "from agentsdir.cli.main import main; main()"
     root = paths.folder.parent.parent
@@ -55,32 +58,28 @@ def start_turn(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=None if alone else subprocess.DEVNULL,
-        env={k: v for k, v in env.variables.items() if k not in MARKS},
+        env={k: v for k, v in env.variables.items() if k not in TURN_VARIABLES},
         start_new_session=not alone,
     )
     return StartedProcess(process)
 
 
 class StartedProcess:
-    """One process that was started."""
+    """A process that `start_turn` started."""
 
     def __init__(self, process: Popen[bytes]) -> None:
         self._process = process
 
     def wait(self) -> int:
-        """Wait for its end; return its exit code."""
+        """Wait until it ends; return its exit code."""
         return self._process.wait()
 
     def interrupt(self) -> None:
-        """Have it end its turn."""
+        """Ask it to end its turn."""
         with suppress(ProcessLookupError):
-            # Not SIGINT: what a shell runs in the background, and all it starts, has that ignored.
+            # Not SIGINT, which a shell has ignored by all that it runs in the background.
             self._process.send_signal(signal.SIGTERM)
 
-
-# What the engine is handed by this program: the clock, fresh ids, a disk, the user's own programs.
-#
-# Apart from `environment`, so that a command that only reads does not load what runs a turn.
 
 _LETTERS = string.ascii_lowercase
 _CHARACTERS = _LETTERS + string.digits
@@ -105,16 +104,16 @@ def now() -> str:
 
 
 def services_of(env: Environment) -> Services:
-    """Return the engine's surroundings, with the real clock and real fresh ids.
+    """Return the services of this process: the real clock, random ids, the user's hooks.
 
-    Names settings that this program does not know on stderr, once. Raises `Invalid` (kind
-    ``bad-settings``), and `UsageError` for a root whose links go round.
+    Unknown keys of settings.toml are noted on stderr, once. Raises `Invalid` (kind
+    ``bad-settings``), and `UsageError` for a root whose links form a loop.
     """
     layout = env.layout
     settings = read_settings(layout)
-    if settings.unknown and not env.named_settings:
-        env.named_settings = True
-        env.tell(f"{layout.settings} {settings.says_unknown}")
+    if settings.unknown and not env.warned_of_settings:
+        env.warned_of_settings = True
+        env.notify(f"{layout.settings} {settings.says_unknown}")
     env.count_waits()
     services = Services(
         layout,
@@ -124,14 +123,14 @@ def services_of(env: Environment) -> Services:
         Disk(settings.durability),
         partial(check_trust, env),
         partial(_client, env),
-        env.tell,
+        env.notify,
         settings,
         partial(start_turn, env),
         partial(hand_out, env),
         partial(is_private, env),
         partial(trust_made, env),
     )
-    return services._replace(**env.instead)
+    return services._replace(**env.overrides)
 
 
 def _client(env: Environment, state: AgentState) -> ClientConfig:
@@ -143,6 +142,6 @@ def _client(env: Environment, state: AgentState) -> ClientConfig:
         command=said.command,
         environment=said.environment,
         permission_mode=said.permission_mode,
-        confirm=Confirmation(env, state),
+        confirm=ToolConfirmation(env, state),
     )
     return ClientConfig(host, said.model)

@@ -1,4 +1,4 @@
-"""Whom a message is for, as a command line says it (docs/behaviour.md, "Routing"; decision D27)."""
+"""Which agent a command line sends a message to (docs/behaviour.md, "Routing"; decision D27)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class TargetOptions(NamedTuple):
-    """What a command line says about whom it means; `words` are its positional arguments.
+    """The options that name an agent or describe a new one; `words` are the positional arguments.
 
-    `promptless` is whether the prompt stands elsewhere, so that a single word is the agent; `file`
-    is the file that `--messages` names.
+    `promptless` is whether no argument is the prompt, so that a single one is the agent. `file` is
+    the value of `--messages`.
     """
 
     words: tuple[str, ...] = ()
@@ -40,70 +40,69 @@ class TargetOptions(NamedTuple):
     file: str = ""
 
     @property
-    def makes(self) -> bool:
-        """Whether the agent is made if it is not there."""
-        return bool(self.foreign or self.cron or self.heartbeat or self.create or self.ephemeral)
+    def may_create(self) -> bool:
+        """Whether the agent is made if there is none."""
+        return bool(
+            self.from_connector or self.cron or self.heartbeat or self.create or self.ephemeral
+        )
 
     @property
-    def foreign(self) -> bool:
-        """Whether the words are those of a person behind a connector."""
+    def from_connector(self) -> bool:
+        """Whether the prompt comes from a person behind a connector."""
         return bool(self.connector or self.user or self.channel)
 
     @property
-    def _named(self) -> bool:
-        """Whether an option says whom it is for, so that no AGENT does."""
-        return bool(self.to) or (self.makes and not self.create)
+    def _named_by_option(self) -> bool:
+        """Whether an option names the agent, in place of the argument AGENT."""
+        return bool(self.to) or (self.may_create and not self.create)
 
     def agent_and_prompt(self, env: Environment) -> tuple[str, str]:
-        """Return AGENT, empty where none is named, and PROMPT, `-` where none is given.
+        """Return the argument AGENT, or an empty text, and the argument PROMPT, or `-`.
 
-        Raises `UsageError` for too many words, and where nobody at all is named.
+        Raises `UsageError` for too many arguments, and if no agent is named at all.
         """
         from_agent = bool(self.sender) or env.turn is not None
         only_prompt = len(self.words) < 2 and not (self.create or (self.promptless and self.words))
-        without = self._named or (from_agent and only_prompt)
+        without = self._named_by_option or (from_agent and only_prompt)
         if len(self.words) > (1 if without else 2):
             raise UsageError(f"there is one prompt, and this is another: {self.words[-1]!r}")
         if not (without or self.words or self.create):
-            raise _nobody()
-        self._check_foreign(env)
+            raise _no_target()
+        self._check_connector(env)
         agent, *rest = ("", *self.words) if without else (self.words or ("",))
         return agent, (rest or ["-"])[0]
 
-    def _check_foreign(self, env: Environment) -> None:
-        """Refuse a stranger's words where they could be taken for options.
-
-        See docs/behaviour.md, "Routing".
-        """
+    def _check_connector(self, env: Environment) -> None:
+        """Raise `UsageError` where a stranger's words could be taken for options or for a file."""
         dashed = env.arguments[-len(self.words) - 1 :] == ("--", *self.words)
-        if self.foreign and self.words and not dashed:
+        if self.from_connector and self.words and not dashed:
             raise UsageError(
                 "with --connector the prompt comes after -- or on standard input",
                 hint="a stranger's words that begin with a dash would be options",
             )
-        if self.foreign and self.file not in ("", "-"):
+        if self.from_connector and self.file not in ("", "-"):
             raise UsageError("with --connector, --messages reads standard input only: give -")
 
 
 def find_target(env: Environment, services: Services, options: TargetOptions) -> AgentPaths:
-    """Return the agent that is meant; it is made if it has to be and may be.
+    """Return the agent that gets the message; make it if the options allow that.
 
-    Raises `UsageError` where nobody is named, or in two ways; else what `find_agent`,
+    Raises `UsageError` if no agent is named, or one in two ways, and what `find_agent`,
     `find_or_create` and `default_target` raise.
     """
     agent, _ = options.agent_and_prompt(env)
     _check_ways(options, agent)
-    if options.makes:
+    if options.may_create:
         return _find_or_create(env, services, options, agent)
     if options.to or agent:
         return find_agent(services.layout, options.to or agent)
     sender = options.sender or (env.turn.agent_id if env.turn else "")
     if not sender:
-        raise _nobody()
+        raise _no_target()
     return default_target(services, find_agent(services.layout, sender))
 
 
-def _nobody() -> UsageError:
+def _no_target() -> UsageError:
     return UsageError("no agent is named", hint="give AGENT, or --to, --connector, --cron, …")
 
 
@@ -122,7 +121,7 @@ def _check_ways(options: TargetOptions, agent: str) -> None:
     if options.create and not agent:
         raise UsageError("--create needs the AGENT's name")
     settings = (options.provider, options.model, options.system, options.option)
-    if any(settings) and not options.makes:
+    if any(settings) and not options.may_create:
         raise UsageError(
             "--provider, --model, --system and --option are for an agent that may be made here",
             hint="--create, --connector, --cron, --heartbeat and --ephemeral make one",

@@ -1,8 +1,8 @@
 """Which agents directories may start providers (decision D33).
 
-Nothing that executes comes from a root. One that was found by search may have come with somebody
-else's project, and one of another user's was written by that user: neither starts a provider
-before the person at the keyboard has listed it. The list is the person's, and in no root.
+Nothing that executes comes from a root. A root that was found by search may have come with a cloned
+project, and the root of another user was written by that user. Neither starts a provider before the
+user has put it on the list of trusted roots, which is in the user's configuration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def check_trust(env: Environment) -> None:
-    """Raise `ProviderError` where the root in force may start no provider (decision D33)."""
+    """Raise `ProviderError` (kind ``untrusted-root``) if the root in use may start no provider."""
     found = env.find_root()
     reason = ""
     if found.searched:
@@ -41,12 +41,12 @@ def check_trust(env: Environment) -> None:
 
 
 def _check_listed(env: Environment, reason: str) -> None:
-    """Raise `ProviderError` (kind ``untrusted-root``) unless the root in force is listed.
+    """Raise `ProviderError` (kind ``untrusted-root``) unless the root in use is on the list.
 
-    A damaged list trusts nothing, which the message says.
+    A damaged list trusts nothing, and the message says so.
 
     Args:
-        reason: why it has to be.
+        reason: why the root has to be on the list.
     """
     root = real_path(env.find_root().folder)
     damage = ""
@@ -54,16 +54,16 @@ def _check_listed(env: Environment, reason: str) -> None:
         if root in trusted_roots(env):
             return
     except Invalid as error:
-        damage = f"; and {error.message}, so it trusts nothing"
+        damage = f"; and {error.message}, so no root is trusted"
     raise ProviderError(
         f"{root} starts no provider: it {reason}{damage}",
-        hint=f"`agentsdir trust {shlex.quote(root)}` allows it, if you know who made it",
+        hint=f"if you know where it comes from: `agentsdir trust {shlex.quote(root)}`",
         kind="untrusted-root",
     )
 
 
-_MOST = 1024 * 1024
-"""Bytes that the list may have."""
+_MAX_SIZE = 1024 * 1024
+"""The most bytes that the list may have."""
 _SETTINGS_FOLDERS = (
     "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME"
 )  # fmt: skip
@@ -87,22 +87,22 @@ def is_private(env: Environment, path: Path) -> bool:
 
 
 def real_path(folder: Path) -> str:
-    """Return the path under which a folder is listed. Raises `UsageError` for no UTF-8."""
+    """Return the path under which a root is listed. Raises `UsageError` if it is not UTF-8."""
     try:
         path = str(folder.resolve())
         path.encode()
-    except (ValueError, RuntimeError) as error:  # a NUL, half a character, links in a circle
+    except (ValueError, RuntimeError) as error:  # a NUL, half a character, a loop of links
         raise UsageError(f"{str(folder)!r} cannot be listed: {error}") from error
     return path
 
 
 def list_path(env: Environment) -> Path:
-    """Return where the list stands."""
+    """Return the path of the list."""
     return config_home(env) / "trusted.json"
 
 
 def trusted_roots(env: Environment) -> list[str]:
-    """Return the roots on the list, in the order of their listing. Raises `Invalid`."""
+    """Return the trusted roots in the order in which they were added. Raises `Invalid`."""
     roots: list[str] = _read(env)["roots"]
     return roots
 
@@ -110,7 +110,7 @@ def trusted_roots(env: Environment) -> list[str]:
 def _read(env: Environment) -> dict[str, Any]:
     path = list_path(env)
     try:
-        document = read_json(path, _MOST)
+        document = read_json(path, _MAX_SIZE)
     except FileNotFoundError:
         return {"roots": []}
     roots = document.get("roots")
@@ -126,17 +126,17 @@ def _read(env: Environment) -> dict[str, Any]:
 
 
 def trust(env: Environment, root: str) -> None:
-    """Put a root on the list, where it may stand already.
+    """Put a root at the end of the list.
 
-    Raises `Invalid` for a damaged list, which is left as it is, `NotRecorded` and `Uncertain`.
+    Raises `Invalid` for a damaged list, which is left as it is; `NotRecorded` and `Uncertain`.
     """
     _change(env, root, listed=True)
 
 
 def trust_made(env: Environment) -> None:
-    """List the root in force, because this command has made it.
+    """Put the root in use on the list, because this command has made it.
 
-    The one at home needs no list, and a list that cannot be written is a note.
+    ~/.agentsdir is trusted without. If the list cannot be written, that is noted on stderr.
     """
     root = env.find_root().folder
     own = env.home / ROOT_NAME
@@ -149,7 +149,7 @@ def trust_made(env: Environment) -> None:
 
 
 def distrust(env: Environment, root: str) -> None:
-    """Take a root off the list. Raises `AgentsdirError` when it is not on it, and as `trust`."""
+    """Take a root off the list. Raises `AgentsdirError` if it is not there, and as `trust`."""
     _change(env, root, listed=False)
 
 

@@ -39,7 +39,7 @@ def run(
     env.layout.check_version(writing=True)
     services = services_of(env)
     done = close(services, paths)
-    ours = env.turn  # what closes its own agent is ended with its turn
+    ours = env.turn  # a command in a turn ends with that turn, so it does not wait for it
     turns = [one.turn for one in done.closed if one.turn is not None]
     if not no_wait:
         end_closed_turns(

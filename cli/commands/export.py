@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentsdir.cli import options
-from agentsdir.cli.agents import capture_now
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note
 from agentsdir.cli.services import services_of
+from agentsdir.cli.workspaces import capture_and_note
 from agentsdir.engine.bundle import export_bundle, export_transcripts
 from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import UsageError
@@ -62,7 +62,7 @@ def run(
         raise UsageError(f"{dest} is there already", hint="name a new file, or an empty folder")
     if workspace:
         env.layout.check_version(writing=True)
-        capture_now(env, services_of(env), paths)
+        capture_and_note(env, services_of(env), paths)
     exported = export_bundle(paths) if bundle or workspace else export_transcripts(paths)
     _write(env, exported, dest)
     damage = [finding for finding in exported.findings if finding.is_damage]

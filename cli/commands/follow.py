@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli import options
-from agentsdir.cli.conversation import GrowthPrinter
+from agentsdir.cli.conversation import SessionPrinter
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.options import check_seconds
 from agentsdir.cli.output import note, wants_json
@@ -63,7 +63,7 @@ def run(
         if hidden or until_idle >= 0:
             raise UsageError("--hidden and --until-idle are about files, and - is none")
         translator = live_translator()
-        printer = GrowthPrinter(env, translator, events=events, plain=plain)
+        printer = SessionPrinter(env, translator, events=events, plain=plain)
         return printer.run(translate(translator, env.stdin))
     followed = find_target(
         session,
@@ -77,6 +77,6 @@ def run(
     if not followed.place.exists():
         note(env, f"{session} is not there yet; waiting for {followed.place}")
     follower = followed.follower(hidden=hidden)
-    printer = GrowthPrinter(env, follower, events=events, plain=plain)
+    printer = SessionPrinter(env, follower, events=events, plain=plain)
     until = until_idle if until_idle >= 0 else None
     return printer.run(follow(follower, time.sleep, until_idle=until))

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli import options
-from agentsdir.cli.agents import note_put_back, print_made
+from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import note
 from agentsdir.cli.services import services_of
+from agentsdir.cli.workspaces import note_written_files
 from agentsdir.engine.bundle import import_agent, unpacked
 from agentsdir.engine.parse import stores_of
 from agentsdir.formats.errors import UsageError
@@ -71,7 +72,7 @@ def run(
         )
     code = print_made(env, services, done.made, as_json=as_json)
     if done.put_back is not None:
-        note_put_back(env, done.put_back)
+        note_written_files(env, done.put_back)
     here = str(env.cwd.resolve())
     if not (cwd or workspace) and done.former_cwd != here:
         note(

@@ -49,7 +49,7 @@ def run(
         reading = read_agent(paths)
         print_document(env, (saved_session if saved else runtime_session)(paths, reading.state))
         return Exit.OK
-    # All of the log, so that what is damaged in its middle is named.
+    # The whole log, so that damage in its middle is found.
     seen = inspection(paths, read_agent(paths, whole=True))
     if wants_json(env, as_json):
         print_document(env, seen)
@@ -57,7 +57,7 @@ def run(
         print_text(env, _page(seen))
     for finding in seen["findings"]:
         if finding["severity"] == "info":
-            continue  # a stub that was set apart, which nothing is to be done about
+            continue  # a stub that was set apart needs no action
         note(env, f"{finding['file']}:{finding['line']}: {finding['id']}: {finding['message']}")
     return Exit.PARTIAL if any(f["severity"] != "info" for f in seen["findings"]) else Exit.OK
 

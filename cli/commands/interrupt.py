@@ -51,7 +51,7 @@ def run(
     with services.disk.settled():
         sender = env.turn.agent_id if env.turn else "cli"
         done = interrupt(services, paths, reason, content, sender)
-    ours = env.turn  # what asks for its own end is ended with it
+    ours = env.turn  # a command in a turn ends with that turn, so it does not wait for it
     waited = [one for one in done.asked if ours is None or one.turn_id != ours.turn_id]
     died = [] if no_wait else wait_for_turns(services, waited)
     if as_json:

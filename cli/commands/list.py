@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agentsdir.cli import options
-from agentsdir.cli.agents import print_agents, print_native
+from agentsdir.cli.agents import print_agents
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.exits import Exit
+from agentsdir.cli.output import note, print_json, print_table, wants_json
 from agentsdir.engine.lookup import each_agent
-from agentsdir.engine.parse import stores_at, stores_of
+from agentsdir.engine.parse import list_native, native_row, stores_at, stores_of
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agentsdir.engine.lookup import ListedAgent
     from agentsdir.engine.parse import ClientStore
+
+NATIVE_COLUMNS = ("id", "adapter", "modifiedAt", "branch", "cwd", "title")
 
 
 def run(
@@ -53,7 +59,7 @@ def run(
     """
     env: Environment = ctx.obj
     if native:
-        return print_native(env, _stores(env, folder), as_json=as_json)
+        return _print_native(env, _stores(env, folder), as_json=as_json)
     if folder:
         raise UsageError("a DIR goes with --native", hint="--root DIR names an agents directory")
     env.layout.check_version(writing=False)
@@ -71,3 +77,24 @@ def _stores(env: Environment, folder: str) -> list[ClientStore]:
     if not (env.cwd / folder).is_dir():
         raise UsageError(f"{folder} is no folder")
     return stores_at(env.cwd / folder)
+
+
+def _print_native(env: Environment, stores: Iterable[ClientStore], *, as_json: bool) -> Exit:
+    """Print a row for each session in the clients' stores; return the exit code."""
+    refused: list[OSError] = []
+
+    def refuse(error: OSError) -> None:
+        refused.append(error)
+        note(env, f"cannot read {error.filename}: {error.strerror}")
+
+    rows: list[dict[str, Any]] = []
+    plain = not wants_json(env, as_json)
+    for architecture, session in list_native(stores, refuse):
+        row = native_row(architecture, session)
+        if plain:
+            rows.append(row)
+        else:
+            print_json(env, row)
+    if plain:
+        print_table(env, rows, NATIVE_COLUMNS)
+    return Exit.PARTIAL if refused else Exit.OK

@@ -110,7 +110,7 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
                 count += mark_all_delivered(services, listed.paths)
         except (NotRecorded, Uncertain):
             raise
-        except AgentsdirError as error:  # one agent's trouble is no other's
+        except AgentsdirError as error:  # the other agents go on
             note(env, error.message)
             code = Exit.PARTIAL
     note(env, f"recorded as taken: {count}" if count else "nothing waits")
@@ -118,27 +118,27 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
 
 
 def _deliver(env: Environment, agent: str) -> Exit:
-    services, code, nobody = services_of(env), Exit.OK, False
-    services.check_trust()  # whoever brought the root along would speak as the user's connectors
+    services, code, has_no_hook = services_of(env), Exit.OK, False
+    services.check_trust()  # an untrusted root must not use the user's connectors
     for listed in _chosen(env, agent):
         if listed.reading is None or not listed.reading.state.undelivered:
             continue
         try:
             handed = deliver(services, listed.paths)
         except Busy:
-            note(env, f"agent {listed.paths.id} is at work, and hands out at the end of its turn")
+            note(env, f"a turn of agent {listed.paths.id} runs, and hands them out at its end")
             code = code or Exit.LOCKED
             continue
         except (NotRecorded, Uncertain):
             raise
-        except AgentsdirError as error:  # one agent's trouble is no other's
+        except AgentsdirError as error:  # the other agents go on
             note(env, error.message)
             code = code or Exit.PARTIAL
             continue
-        nobody = nobody or handed.no_hook
+        has_no_hook = has_no_hook or handed.no_hook
         if handed.failed is not None:
             code = Exit.FAILED
-    if nobody:
+    if has_no_hook:
         note(env, "there is no outgoing hook to take them")
     return code
 

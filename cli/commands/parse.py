@@ -35,11 +35,8 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import View
 
 
-# What `parse` does once its command line is read.
-
-
-class Manner(NamedTuple):
-    """How transcripts are parsed; the fields are the options of `parse`."""
+class ParseOptions(NamedTuple):
+    """The options of `parse`."""
 
     adapter: str = "auto"
     view: View = "live"
@@ -47,18 +44,18 @@ class Manner(NamedTuple):
     report: str = ""
 
 
-def parse(env: Environment, paths: Sequence[str], manner: Manner) -> int:
+def parse(env: Environment, paths: Sequence[str], options: ParseOptions) -> int:
     """Print the blocks of transcripts, files, folders or native sessions; return the exit code.
 
-    Raises `UsageError` for a path that is nothing, and `NotATranscript` where there is none.
+    Raises `UsageError` for a path that does not exist, and `NotATranscript` if there is none.
     """
-    summary = ParseReport(manner.view)
-    found, failed = _find(env, paths, manner.adapter, summary)
-    print_lines(env, parse_all(found, summary, hidden=manner.hidden))
+    summary = ParseReport(options.view)
+    found, failed = _find(env, paths, options.adapter, summary)
+    print_lines(env, parse_all(found, summary, hidden=options.hidden))
     env.stdout.flush()
-    if manner.adapter != "auto" and not (summary.has_blocks or summary.damaged):
-        _check_adapter(found, manner.adapter)
-    _finish(env, manner.report, summary)
+    if options.adapter != "auto" and not (summary.has_blocks or summary.damaged):
+        _check_adapter(found, options.adapter)
+    _finish(env, options.report, summary)
     return Exit.PARTIAL if failed or summary.damaged else Exit.OK
 
 
@@ -105,7 +102,7 @@ def _find(
 
 
 def _native(env: Environment, operand: str) -> FoundSession:
-    """Return the session that an operand names which is no path: by its id, or by its agent."""
+    """Return the session that an operand names by its id, or by an agent that goes on with it."""
     stores = stores_of(env.home, env.cwd, env.variables)
     missing: AgentsdirError | None = None
     if is_native_reference(operand):
@@ -134,16 +131,18 @@ def _native(env: Environment, operand: str) -> FoundSession:
 
 
 def _check_adapter(found: list[FoundSession], adapter: str) -> None:
-    """Refuse an adapter that was forced on files it does not know, and found nothing in them."""
+    """Raise `NotATranscript` if `--adapter` names one that does not recognise the files."""
     for one in found:
         source = one.files.transcripts[0].source
         if not recognises(adapter, source):
             message = f"{source.name} holds nothing that the adapter {adapter!r} can read"
-            raise NotATranscript(message, file=source.name, hint="without --adapter, content tells")
+            raise NotATranscript(
+                message, file=source.name, hint="without --adapter, the content decides"
+            )
 
 
 def _finish(env: Environment, path: str, summary: ParseReport) -> None:
-    """Write the report where it was asked for, and name damage on stderr otherwise."""
+    """Write the report to `path`, or without one name damage on stderr."""
     if path == "-":
         env.stderr.write(json_text(summary.as_json(), env.stderr, orjson.OPT_INDENT_2) + "\n")
         return
@@ -214,4 +213,4 @@ def run(
     if view not in ("live", "all"):
         raise UsageError(f"there is no view {view!r}", hint="live or all")
     chosen: View = "all" if view == "all" else "live"
-    return parse(ctx.obj, paths, Manner(adapter, chosen, hidden, report))
+    return parse(ctx.obj, paths, ParseOptions(adapter, chosen, hidden, report))

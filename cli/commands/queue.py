@@ -9,8 +9,9 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.prompts import read_messages, read_prompt
-from agentsdir.cli.sending import print_message, queue_in_turn
 from agentsdir.cli.services import services_of
+from agentsdir.cli.turn_printer import print_message
+from agentsdir.engine.in_turn import queue_from_turn
 from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import UsageError
@@ -52,5 +53,7 @@ def run(
         if env.turn is None:
             there = enqueue(services, paths, message)
         else:
-            there = queue_in_turn(env, services, paths, message)
+            sender = services.layout.agent(env.turn.agent_id)
+            message = message._replace(sender=sender.id)
+            there = queue_from_turn(services, sender, env.turn.turn_id, paths, message)
     print_message(env, services, paths, there, as_json=as_json)

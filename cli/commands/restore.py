@@ -56,7 +56,7 @@ def run(
     else:
         chosen = [layout.agent(agent_id) for agent_id in layout.agent_ids()]
         for path in sweep_root(services, dry_run=dry_run):
-            note(env, f"{'would have ' if dry_run else ''}removed {path}, which a dead writer left")
+            note(env, f"{'would have ' if dry_run else ''}removed {path}, left by a dead process")
     lossy = refused = False
     for restored in restore_all(services, chosen, dry_run=dry_run):
         lossy = lossy or restored.lossy

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli import options
-from agentsdir.cli.agents import note_put_back
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document
 from agentsdir.cli.services import services_of
+from agentsdir.cli.workspaces import note_written_files
 from agentsdir.engine.bundle import put_back_workspace
 from agentsdir.engine.lookup import find_agent, list_row
 from agentsdir.engine.slots import resume
@@ -61,7 +61,7 @@ def run(
     if workspace:
         services.check_trust()
         folder = _folder(env, read_agent(paths).state.cwd, into)
-        note_put_back(env, put_back_workspace(services, paths, folder))
+        note_written_files(env, put_back_workspace(services, paths, folder))
     env.count_waits(wait or None)
     state = resume(services, paths, wait=wait)
     if as_json:
@@ -70,9 +70,9 @@ def run(
 
 
 def _folder(env: Environment, own: str, into: str) -> Path:
-    """Return where files are put back: a folder that was named, or the one the command runs in.
+    """Return the folder of --into, or else this folder.
 
-    Raises `UsageError` (kind ``another-folder``) when that is not the agent's own.
+    Raises `UsageError` (kind ``another-folder``) if this is not the agent's working directory.
     """
     here = env.cwd.resolve()
     if into:

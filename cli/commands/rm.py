@@ -8,7 +8,7 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.agents import Refusals
-from agentsdir.cli.asking import ask
+from agentsdir.cli.confirm import confirm
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_json
 from agentsdir.cli.services import services_of
@@ -46,7 +46,7 @@ def run(
     """
     env: Environment = ctx.obj
     if not yes and not env.stdin.isatty():
-        raise UsageError("nobody is at the terminal to be asked", hint="--yes removes unasked")
+        raise UsageError("there is no terminal to ask at", hint="--yes removes without asking")
     chosen = find_agents(env.layout, agents)
     env.layout.check_version(writing=True)
     services = services_of(env)
@@ -67,10 +67,10 @@ def _confirmed(env: Environment, chosen: list[AgentPaths]) -> bool:
     lines = [_line(paths) for paths in chosen]
     prompt = f"Remove {what} for good? [y/N] "
     try:
-        return ask(env.terminal, lines, prompt, env.tell, whose="agentsdir rm")
+        return confirm(env.terminal, lines, prompt, env.notify, asker="agentsdir rm")
     except OSError as error:
         raise UsageError(
-            f"the terminal cannot be asked at: {error.strerror}", hint="--yes removes unasked"
+            f"cannot ask at the terminal: {error.strerror}", hint="--yes removes without asking"
         ) from error
 
 

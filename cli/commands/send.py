@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from agentsdir.adapters.protocol import RECORDABLE_MODES
 from agentsdir.cli import options
 from agentsdir.cli.options import MESSAGE, OUTPUT, TURN, WAITING, GroupedCommand
-from agentsdir.cli.sending import Manner, Sending, send
-from agentsdir.cli.targets import TargetOptions
+from agentsdir.cli.output import note
+from agentsdir.cli.prompts import read_messages, read_prompt
+from agentsdir.cli.services import services_of
+from agentsdir.cli.targets import TargetOptions, find_target
+from agentsdir.cli.turn_printer import RunOptions, TurnPrinter, print_message
+from agentsdir.engine.dispatcher import run_inbox, run_until, send_message
+from agentsdir.engine.in_turn import send_from_turn
+from agentsdir.engine.inbox import Message, enqueue, retry_message
+from agentsdir.engine.lookup import find_agent
+from agentsdir.formats.errors import Busy, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agentsdir.cli.environment import Environment
+    from agentsdir.engine.services import Services
+    from agentsdir.formats.store.layout import AgentPaths
 
 Command = GroupedCommand
 
@@ -151,8 +167,157 @@ def run(
         provider=provider, model=model, system=system, option=tuple(option or ()),
         promptless=no_message or bool(retry) or messages is not None, file=str(messages or ""),
     )  # fmt: skip
-    manner = Manner(events, record, permission_mode, timeout, wait, alone, as_json)
-    asked = Sending(
-        target, messages, no_wait, no_message, message_id, retry, sync, no_stdin, manner
+    how = RunOptions(events, record, permission_mode, timeout, wait, alone, as_json)
+    given = SendOptions(
+        target, messages, no_wait, no_message, message_id, retry, sync, no_stdin, how
     )
-    send(ctx.obj, asked)
+    _send(ctx.obj, given)
+
+
+class SendOptions(NamedTuple):
+    """The options of `send`; `messages` is the file of a prompt, `retry` the id of a message."""
+
+    target: TargetOptions
+    messages: Path | None = None
+    no_wait: bool = False
+    no_message: bool = False
+    message_id: str = ""
+    retry: str = ""
+    sync: bool = False
+    no_stdin: bool = False
+    how: RunOptions = RunOptions()
+
+
+def _send(env: Environment, given: SendOptions) -> None:
+    """Send the message, or run those that wait, as the options say.
+
+    Raises `UsageError` for options that do not go together, and what `find_target` and the engine's
+    functions raise.
+    """
+    target, retry, turn = given.target, given.retry, env.turn
+    if given.no_message and turn is not None:
+        raise UsageError("--no-message runs turns, and a command within a turn cannot do so")
+    prompt = target.agent_and_prompt(env)[1]
+    if (given.messages is not None or given.no_message or retry) and prompt != "-":
+        raise UsageError("give one of: a prompt, --messages, --retry, --no-message")
+    if given.no_message and (given.sync or given.no_wait or given.messages is not None or retry):
+        raise UsageError(
+            "--no-message sends no message, so no other option of a message goes with it"
+        )
+    if given.no_wait or turn is not None:
+        _check_unwatched(given.how)
+    # Bad input is refused before an agent is made.
+    content = None if given.no_message or retry else _content(env, prompt, given)
+    if given.sync and not (target.sender or retry or turn):
+        raise UsageError("--sync needs --from AGENT, the agent that gets the answer")
+    from_agent = find_agent(env.layout, target.sender).id if target.sender else ""
+    if turn is not None and from_agent not in ("", turn.agent_id):
+        raise UsageError(
+            f"a command in a turn of agent {turn.agent_id} sends in the name of that agent"
+        )
+    services = services_of(env)
+    env.count_waits(given.how.wait)
+    paths = find_target(env, services, target)
+    services.layout.check_version(writing=True)
+    if turn is None and not given.no_wait and paths.id in env.hook_of:
+        raise Busy(
+            f"agent {paths.id} waits for the hook that runs this, so its turn cannot be waited for",
+            hint="`agentsdir queue` leaves it a message",
+        )
+    if given.no_message:
+        _run_waiting(env, services, paths, given.message_id, given.how)
+        return
+    message = retry_message(paths, retry) if content is None else Message(content)
+    message = message._replace(sync=given.sync or message.sync, id=given.message_id)
+    if given.how.permission_mode in RECORDABLE_MODES:
+        # Any other mode holds for the turn that this command runs, and is not recorded.
+        message = message._replace(permission_mode=given.how.permission_mode)
+    if from_agent:
+        message = message._replace(sender=from_agent)
+    if given.sync and message.sender == "cli" and turn is None:
+        raise UsageError("--sync needs --from AGENT, the agent that gets the answer")
+    if turn is None and not given.no_wait:
+        _send_and_wait(env, services, paths, message, given.how)
+        return
+    give = _send_in_turn if turn is not None else _send_in_background
+    message_id = give(env, services, paths, message)
+    print_message(env, services, paths, message_id, as_json=given.how.as_json)
+
+
+def _content(env: Environment, prompt: str, given: SendOptions) -> list[dict[str, Any]]:
+    if given.messages is not None:
+        return read_messages(env, given.messages)
+    by_program = given.target.from_connector or given.target.cron or given.target.heartbeat
+    return read_prompt(env, prompt, no_stdin=given.no_stdin, add_stdin=not by_program)
+
+
+def _check_unwatched(how: RunOptions) -> None:
+    """Raise `UsageError` for options that have no effect on a turn that another process runs."""
+    watched = {
+        "--timeout": how.timeout,
+        "--events": how.events,
+        "--record": how.record,
+        "--wait": how.wait is not None,
+        "--permission-mode": how.permission_mode not in ("", *RECORDABLE_MODES),
+    }
+    for name in (name for name, is_given in watched.items() if is_given):
+        raise UsageError(
+            f"{name} is for a turn that this command runs; another process runs this one",
+            hint="leave out --no-wait; within a turn, leave out the option",
+        )
+
+
+def _send_in_turn(env: Environment, services: Services, paths: AgentPaths, message: Message) -> str:
+    """Send from the turn that this command runs in; return the message's id."""
+    assert env.turn is not None
+    sender = services.layout.agent(env.turn.agent_id)
+    return send_from_turn(
+        services, sender, env.turn.turn_id, paths, message._replace(sender=sender.id)
+    )
+
+
+def _send_in_background(
+    env: Environment, services: Services, paths: AgentPaths, message: Message
+) -> str:
+    """Queue a message, start a process that runs it, and return the message's id."""
+    services.check_trust()
+    with services.disk.settled():
+        message_id = enqueue(services, paths, message)
+    assert services.start_turn is not None
+    services.start_turn(paths, message_id, alone=False)
+    return message_id
+
+
+def _send_and_wait(
+    env: Environment, services: Services, paths: AgentPaths, message: Message, how: RunOptions
+) -> None:
+    """Run a message's turn and print its answer, and those of the agent's turns that follow."""
+    with TurnPrinter(env, how) as answer:
+        result = send_message(
+            services, paths, message, answer.turn_options, how.wait_limits(env), alone=how.alone
+        )
+        answer.finish([result], services)
+    if how.record and not result.recorded:
+        note(env, "another process ran the turn, and kept no stream of it")
+
+
+def _run_waiting(
+    env: Environment, services: Services, paths: AgentPaths, message_id: str, how: RunOptions
+) -> None:
+    """Run what waits in an inbox, up to a message if one is named, and print the answers."""
+    with TurnPrinter(env, how) as answer:
+        if message_id:
+            one = run_until(
+                services,
+                paths,
+                message_id,
+                answer.turn_options,
+                how.wait_limits(env),
+                alone=how.alone,
+            )
+            done = [one]
+        else:
+            done = run_inbox(
+                services, paths, answer.turn_options, how.wait_limits(env), alone=how.alone
+            )
+        answer.finish(done, services)

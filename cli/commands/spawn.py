@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from agentsdir.cli import options, sending
+from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.options import WAITING, GroupedCommand, read_pairs
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
 from agentsdir.cli.services import services_of
+from agentsdir.cli.turn_printer import RunOptions, TurnPrinter
 from agentsdir.engine.dispatcher import run_child
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.spawn import BASE_NAME, AgentFile, SpawnRequest, create_child, read_agent_file
@@ -30,8 +31,8 @@ AGENT_FILE = "Agent file"
 Command = GroupedCommand
 
 
-class Asked(NamedTuple):
-    """The arguments of `spawn`, as they were given."""
+class SpawnOptions(NamedTuple):
+    """The options of `spawn`."""
 
     prompt: str | None
     parent: str
@@ -54,17 +55,18 @@ class Asked(NamedTuple):
     as_json: bool
 
 
-def spawn(env: Environment, asked: Asked) -> None:
-    """Make a subagent, and have it run: after the turn that asks, in the background, or now.
+def spawn(env: Environment, given: SpawnOptions) -> None:
+    """Make a subagent, and run it now, in the background, or after the turn that asks for it.
 
-    Raises `UsageError` for what cannot be meant, and what `create_child` and `run_child` raise.
+    Raises `UsageError` for options that do not go together, and what `create_child` and `run_child`
+    raise.
     """
     turn = env.turn
-    later = "in a turn" if turn else "with --detach" if asked.detach else ""
-    awaited = {"--events": asked.events, "--wait": asked.wait, "--timeout": asked.timeout}
-    if later and (option := next((name for name, given in awaited.items() if given), "")):
+    later = "in a turn" if turn else "with --detach" if given.detach else ""
+    awaited = {"--events": given.events, "--wait": given.wait, "--timeout": given.timeout}
+    if later and (option := next((name for name, is_given in awaited.items() if is_given), "")):
         raise UsageError(f"{option} is for a subagent that is waited for, and not {later}")
-    whose = asked.parent or (turn.agent_id if turn else "")
+    whose = given.parent or (turn.agent_id if turn else "")
     if not whose:
         raise UsageError("--parent AGENT says whose subagent it is")
     parent = find_agent(env.layout, whose)
@@ -72,11 +74,11 @@ def spawn(env: Environment, asked: Asked) -> None:
         raise UsageError(
             f"a turn of agent {turn.agent_id} spawns subagents of its own, and none of {parent.id}"
         )
-    wanted = wanted_of(env, asked)
+    wanted = wanted_of(env, given)
     services = services_of(env)
     services.check_trust()
     if not later:
-        _run(env, services, parent, wanted, asked)
+        _run(env, services, parent, wanted, given)
         return
     with services.disk.settled():
         child = create_child(
@@ -85,23 +87,25 @@ def spawn(env: Environment, asked: Asked) -> None:
     if turn is None:
         assert services.start_turn is not None
         services.start_turn(child.paths, child.message_id, alone=False)
-    if asked.as_json:
+    if given.as_json:
         _print(env, services, child, "pending" if turn else "running", None)
     else:
         print_text(env, child.paths.id + "\n")
 
 
 def _run(
-    env: Environment, services: Services, parent: AgentPaths, wanted: SpawnRequest, asked: Asked
+    env: Environment,
+    services: Services,
+    parent: AgentPaths,
+    wanted: SpawnRequest,
+    given: SpawnOptions,
 ) -> None:
-    manner = sending.Manner(
-        asked.events, timeout=asked.timeout, wait=asked.wait, as_json=asked.as_json
-    )
-    env.count_waits(manner.wait)
-    with sending.Answer(env, manner) as answer, services.disk.settled():
+    how = RunOptions(given.events, timeout=given.timeout, wait=given.wait, as_json=given.as_json)
+    env.count_waits(how.wait)
+    with TurnPrinter(env, how) as answer, services.disk.settled():
         child = create_child(services, parent, wanted, turn_id=None, sync=False)
-        result = run_child(services, child, answer.sender, manner.waiting_in(env))
-    if asked.as_json:
+        result = run_child(services, child, answer.turn_options, how.wait_limits(env))
+    if given.as_json:
         _print(env, services, child, "success", result)
     else:
         answer.finish([result], services)
@@ -127,46 +131,46 @@ def _print(
     print_document(env, document)
 
 
-def wanted_of(env: Environment, asked: Asked) -> SpawnRequest:
-    """Return what the arguments and the agent file say that the subagent is to be.
+def wanted_of(env: Environment, given: SpawnOptions) -> SpawnRequest:
+    """Return the subagent that the options and the agent file describe.
 
-    Raises `UsageError` for what cannot be meant, and what `read_agent_file` raises.
+    Raises `UsageError` for bad options, and what `read_agent_file` raises.
     """
     for option in ("name", "model", "system", "profile"):
-        check_text(getattr(asked, option), option)
-    props = read_pairs("--prop", asked.props)
+        check_text(getattr(given, option), option)
+    props = read_pairs("--prop", given.props)
     for name, value in props.items():
         check_text(name + value, "prop")
-    if props and asked.file is None:
+    if props and given.file is None:
         raise UsageError("--prop fills in an agent file; give one by --file")
     said = AgentFile()
-    if asked.file is not None:
-        said = read_agent_file(env.cwd / asked.file, props)
-    folder = env.cwd / asked.cwd
-    if asked.cwd and not folder.is_dir():
+    if given.file is not None:
+        said = read_agent_file(env.cwd / given.file, props)
+    folder = env.cwd / given.cwd
+    if given.cwd and not folder.is_dir():
         raise UsageError(f"--cwd {folder} is no folder")
-    profile = asked.profile or said.profile
+    profile = given.profile or said.profile
     return SpawnRequest(
-        content=_task(env, asked, said),
-        name=asked.name,
-        base=(asked.file.stem if asked.file else profile) or BASE_NAME,
-        provider=asked.provider or said.provider,
-        model=asked.model or said.model,
-        system_prompt=asked.system or said.system,
+        content=_task(env, given, said),
+        name=given.name,
+        base=(given.file.stem if given.file else profile) or BASE_NAME,
+        provider=given.provider or said.provider,
+        model=given.model or said.model,
+        system_prompt=given.system or said.system,
         profile=profile,
-        cwd=str(folder.resolve()) if asked.cwd else "",
-        options=read_pairs("--option", asked.options),
-        max_ticks=asked.max_ticks or said.max_ticks,
-        ephemeral=asked.ephemeral,
+        cwd=str(folder.resolve()) if given.cwd else "",
+        options=read_pairs("--option", given.options),
+        max_ticks=given.max_ticks or said.max_ticks,
+        ephemeral=given.ephemeral,
     )
 
 
-def _task(env: Environment, asked: Asked, said: AgentFile) -> list[dict[str, Any]]:
-    if asked.prompt is None and said.prompt.strip():
-        text = said.prompt if asked.no_stdin else with_stdin(env, said.prompt)
+def _task(env: Environment, given: SpawnOptions, said: AgentFile) -> list[dict[str, Any]]:
+    if given.prompt is None and said.prompt.strip():
+        text = said.prompt if given.no_stdin else with_stdin(env, said.prompt)
         return [{"type": "text", "text": text}]
-    prompt = "-" if asked.prompt is None else asked.prompt
-    return read_prompt(env, prompt, no_stdin=asked.no_stdin, add_stdin=True)
+    prompt = "-" if given.prompt is None else given.prompt
+    return read_prompt(env, prompt, no_stdin=given.no_stdin, add_stdin=True)
 
 
 def run(
@@ -322,7 +326,7 @@ def run(
     with the texts that replace {{NAME}} in the others.
     """
     env: Environment = ctx.obj
-    asked = Asked(
+    given = SpawnOptions(
         prompt=prompt,
         parent=parent,
         name=name,
@@ -343,4 +347,4 @@ def run(
         timeout=timeout,
         as_json=as_json,
     )
-    spawn(env, asked)
+    spawn(env, given)

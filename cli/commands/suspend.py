@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli import options
-from agentsdir.cli.agents import capture_now
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import print_document, print_json
 from agentsdir.cli.services import services_of
+from agentsdir.cli.workspaces import capture_and_note
 from agentsdir.engine.lookup import find_agent, list_row
 from agentsdir.engine.slots import SessionMultiplexer, suspend
 from agentsdir.formats.errors import UsageError
@@ -65,7 +65,7 @@ def run(
     env.count_waits(wait or None)
     state = suspend(services, paths, wait=wait)
     if capture:
-        capture_now(env, services, paths, wait=wait)
+        capture_and_note(env, services, paths, wait=wait)
     if as_json:
         durability = services.disk.durability
         print_document(env, {**list_row(paths, state), "durability": durability})

@@ -15,12 +15,12 @@ from agentsdir.engine.lookup import find_agent, list_row
 from agentsdir.engine.settings import tag
 from agentsdir.formats.store.agent import read_agent
 
-# A tag to remove begins as an option does, and one such as -hot with -h.
+# A tag to remove looks like an option: -hot would be taken for -h.
 CONTEXT = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
 
 
 class Command(TyperCommand):
-    """Takes -h for --help where the agent should stand, and nowhere else."""
+    """A command that takes -h for --help only in place of the agent."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Return what is left of the arguments."""

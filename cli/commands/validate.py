@@ -97,7 +97,7 @@ def _findings(
     if operand == "-":
         return validate_source(Source.from_stream("-", env.stdin), tally, kind=kind)
     path = env.cwd / operand
-    # Findings are named as the person named the path.
+    # Findings show the path as it was given.
     name = str(Path(operand))
     return validate_path(path, name, tally, kind=kind, modes=modes)
 

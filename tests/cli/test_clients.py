@@ -19,7 +19,7 @@ from typist import Typist
 from agentsdir.adapters import processes
 from agentsdir.adapters.protocol import Decision, ToolRequest
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.hooks import Confirmation
+from agentsdir.cli.hooks import ToolConfirmation
 from agentsdir.formats.errors import HookFailed
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import write_agent
@@ -189,7 +189,7 @@ def test_a_command_may_be_left_out(telling: Any, said: str, command: list[str]) 
 BAD = {
     "no TOML": ("providers = [", "is not TOML"),
     "no UTF-8": ("# \udcff", "is not TOML"),
-    "an unknown table": ("[hooks]\n", "sets hooks, which there is not"),
+    "an unknown table": ("[hooks]\n", "an unknown key hooks"),
     "an unknown key": ("[providers.telling]\ncomand = 'x'", "sets providers.telling.comand"),
     "an unknown key of another": ("[providers.x]\ny = 1", "sets providers.x.y"),
     "no table": ("providers = 3", "which is no table"),
@@ -421,7 +421,7 @@ def test_nobody_is_asked_for_a_background_agent(telling: Any) -> None:
     assert told(telling, *child)["decision"][0] is False
 
 
-def confirmation(shell: Any, *, tty: bool, terminal: Path) -> Confirmation:
+def confirmation(shell: Any, *, tty: bool, terminal: Path) -> ToolConfirmation:
     """Return what answers for an agent, with a terminal of the test's own."""
     from agentsdir.engine.lookup import find_agent
     from agentsdir.formats.store.agent import read_agent
@@ -431,7 +431,7 @@ def confirmation(shell: Any, *, tty: bool, terminal: Path) -> Confirmation:
     env = Environment(io.BytesIO(), sys.stdout, err, {}, shell.cwd, shell.home)
     env.terminal = terminal
     state = read_agent(find_agent(Layout(shell.root), shell.new())).state
-    return Confirmation(env, state)
+    return ToolConfirmation(env, state)
 
 
 class Terminal:

@@ -129,7 +129,7 @@ def test_a_pipe_that_says_nothing_is_waited_for_and_named(
     shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pipe that nobody closes, as over ssh, holds no prompt up for long."""
-    monkeypatch.setattr(prompts, "FIRST_BYTE", 0.05)
+    monkeypatch.setattr(prompts, "FIRST_BYTE_TIMEOUT", 0.05)
     with piped(b"", still_open=True) as stdin:
         done = shell("send", shell.new(), "hi", stdin=stdin)
     assert (done.code, done.out) == (0, "hi\n")

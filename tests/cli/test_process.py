@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # What a process needs before it can read its arguments, and what a command needs.
 ENTRY = ("environment", "command_line", "output")
-COMMAND = ("commands.send", "sending")
+COMMAND = ("commands.send", "turn_printer")
 
 
 def test_a_root_whose_links_go_round_and_a_home_of_no_user_are_named(tmp_path: Path) -> None:

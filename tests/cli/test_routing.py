@@ -398,7 +398,7 @@ def test_in_a_turn_no_turn_is_run(shell: Any) -> None:
     shell.variables = {"AGENTSDIR_AGENT": agent, "AGENTSDIR_TURN": "t" * 24}
     with locks.hold(AgentPaths(shell.folder(agent), agent).turn):
         done = shell("send", "--no-message", "--to", agent, "--wait", "0.1", "--json")
-    assert (done.code, "within a turn none is" in done.error["message"]) == (2, True)
+    assert (done.code, "within a turn cannot" in done.error["message"]) == (2, True)
 
 
 def test_what_is_said_beside_an_answer_at_a_terminal_begins_a_line_of_its_own(shell: Any) -> None:

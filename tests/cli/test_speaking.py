@@ -143,7 +143,7 @@ def test_a_connector_that_takes_too_long_has_not_taken(
     pids = Path(shell.cwd) / "pids"
     hook.write_text(f"#!/bin/sh\nsleep 600 & echo $! $$ > {pids}\nwait\n")
     hook.chmod(0o700)
-    monkeypatch.setattr("agentsdir.cli.hooks.PATIENCE", 1.0)
+    monkeypatch.setattr("agentsdir.cli.hooks.OUTGOING_TIMEOUT", 1.0)
 
     done = shell("send", "--connector", "tg", "--user", "1", "--channel", "2", "--", "hi")
 

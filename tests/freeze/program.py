@@ -95,7 +95,7 @@ class _Starting:
         own = Environment(
             io.BytesIO(), _Stream(tty=False), stderr, variables, env.cwd, env.home, login="me"
         )
-        own.instead = env.instead
+        own.overrides = env.overrides
         started = _Started(lambda: int(run(arguments, own)))
         self.begun.append(started)
         return started
@@ -139,7 +139,7 @@ def command(
     env = Environment(source, out, err, variables, cwd, home, login="me")
     env.terminal = Path("/nowhere/tty")
     clock, starting = Clock(number), _Starting(env)
-    env.instead = {"now": clock.now, "ids": clock, "start_turn": starting}
+    env.overrides = {"now": clock.now, "ids": clock, "start_turn": starting}
     before = {name: os.environ.get(name) for name in WIDTH}
     os.environ.update(WIDTH)
     try:

@@ -255,8 +255,8 @@ def calls(arena: Arena, *arguments: str) -> int:
 
         import agentsdir.cli.main as program
 
-        real = program._leave
-        program._leave = lambda code: (leave(), real(code))
+        real = program._exit
+        program._exit = lambda code: (leave(), real(code))
         sys.setprofile(note)
 
     arena.run(*arguments, before=count).tidy()

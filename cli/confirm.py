@@ -1,9 +1,7 @@
-"""Asking the person at the terminal a yes-or-no question.
+"""A yes-or-no question at the terminal (docs/configuration.md, "Questions at the terminal").
 
-See docs/configuration.md, "Questions at the terminal".
-
-Input that was typed before a question could be read must not answer it: a terminal keeps such
-input, and hands it to the next reader.
+Input that was typed before the question could be read must not answer it. A terminal keeps such
+input and gives it to the next reader, so it is thrown away first.
 """
 
 from __future__ import annotations
@@ -23,16 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-UNREAD = 0.5
-"""Seconds in which a person cannot have read a question: input from then is thrown away."""
-_TOGETHER = 0.05
-"""Seconds between two lines that a paste brings, but no person types."""
-_LOOK_EVERY = 0.1
-_SAY_AFTER = 1.0
+READING_TIME = 0.5
+"""Seconds in which a person cannot have read a question: input of that time is thrown away."""
+_PASTE_GAP = 0.05
+"""Seconds: two lines that come within this time were pasted, not typed."""
+_POLL_INTERVAL = 0.1
+_NOTIFY_AFTER = 1.0
+"""Seconds of waiting for another question before the user is notified."""
 
 
-def ask(
-    terminal: Path, lines: list[str], prompt: str, tell: Callable[[str], None], *, whose: str = ""
+def confirm(
+    terminal: Path, lines: list[str], prompt: str, notify: Callable[[str], None], *, asker: str
 ) -> bool:
     """Show a question at a terminal, and return whether the answer is yes.
 
@@ -41,19 +40,19 @@ def ask(
 
     Args:
         lines: the question. Each is shown as one line, with control characters as escapes.
-        prompt: what stands before the answer.
-        tell: is given a sentence when this has to wait.
-        whose: who asks, for that sentence.
+        prompt: the text in front of the answer.
+        notify: called with a sentence when the question has to wait.
+        asker: the subject of that sentence.
 
-    Raises `OSError` where the terminal cannot be opened, is closed, or cannot be read from because
-    no shell can bring this job to the foreground.
+    Raises `OSError` if the terminal cannot be opened, is closed, or cannot be read from because no
+    shell can bring this job to the foreground.
     """
     descriptor = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        with _without_stopping():
+        with _no_stop_signals():
             while True:
-                _wait_for_foreground(descriptor, tell, whose)
-                with _alone(descriptor, tell, whose):
+                _wait_for_foreground(descriptor, notify, asker)
+                with _terminal_lock(descriptor, notify, asker):
                     answer = _answer(descriptor, lines, prompt)
                 if answer is not None:
                     return answer
@@ -62,8 +61,8 @@ def ask(
 
 
 @contextmanager
-def _without_stopping() -> Iterator[None]:
-    """Have reading in the background fail, instead of stopping this process with its locks."""
+def _no_stop_signals() -> Iterator[None]:
+    """Make a read in the background fail: a stopped process would keep its locks."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTIN, signal.SIGTTOU))
     try:
         yield
@@ -78,32 +77,32 @@ def _in_foreground(descriptor: int) -> bool:
         return True
 
 
-def _wait_for_foreground(descriptor: int, tell: Callable[[str], None], whose: str) -> None:
-    said = False
+def _wait_for_foreground(descriptor: int, notify: Callable[[str], None], asker: str) -> None:
+    notified = False
     while not _in_foreground(descriptor):
         if os.getsid(os.getppid()) != os.getsid(0):
             raise OSError(0, "this job is in the background, and no shell can bring it back")
-        if not said:
-            tell(f"{whose} has a question: bring this job to the foreground (`fg`)")
-            said = True
-        time.sleep(_LOOK_EVERY)
+        if not notified:
+            notify(f"{asker} has a question: bring this job to the foreground (`fg`)")
+            notified = True
+        time.sleep(_POLL_INTERVAL)
 
 
 @contextmanager
-def _alone(descriptor: int, tell: Callable[[str], None], whose: str) -> Iterator[None]:
-    """Hold the lock of the terminal's device, so that no other process asks meanwhile."""
+def _terminal_lock(descriptor: int, notify: Callable[[str], None], asker: str) -> Iterator[None]:
+    """Lock the terminal's device, so that no other process asks meanwhile."""
     try:
         lock = os.open(_device(descriptor), os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:  # another user's terminal, as after `su`: nothing there can be locked
         yield
         return
     try:
-        said_at = time.monotonic() + _SAY_AFTER
+        notify_at = time.monotonic() + _NOTIFY_AFTER
         while not _try_lock(lock):
-            if time.monotonic() >= said_at:
-                tell(f"{whose} waits with a question: another one is open at this terminal")
-                said_at = float("inf")
-            time.sleep(_LOOK_EVERY)
+            if time.monotonic() >= notify_at:
+                notify(f"{asker} waits with a question: another one is open at this terminal")
+                notify_at = float("inf")
+            time.sleep(_POLL_INTERVAL)
         yield
     finally:
         os.close(lock)
@@ -118,7 +117,7 @@ def _try_lock(lock: int) -> bool:
 
 
 def _device(descriptor: int) -> str:
-    """Return the path of the terminal itself; `/dev/tty` is another one in each session."""
+    """Return the terminal's own path, since `/dev/tty` names another terminal in each session."""
     for one in (descriptor, 2, 1, 0):
         try:
             name = os.ttyname(one)
@@ -130,9 +129,9 @@ def _device(descriptor: int) -> str:
 
 
 def _answer(descriptor: int, lines: list[str], prompt: str) -> bool | None:
-    """Ask once; None when this job is not in the foreground any more."""
+    """Ask once, and return the answer; None if this job is no longer in the foreground."""
     _write(descriptor, "\n" + "".join(one_line(line) + "\n" for line in lines))
-    time.sleep(UNREAD)
+    time.sleep(READING_TIME)
     while True:
         # Also half a line that has no Enter yet, which the terminal keeps as well.
         termios.tcflush(descriptor, termios.TCIFLUSH)
@@ -140,24 +139,24 @@ def _answer(descriptor: int, lines: list[str], prompt: str) -> bool | None:
         line = _read_line(descriptor)
         if line is None:
             return None
-        if not select.select([descriptor], [], [], _TOGETHER)[0]:
+        if not select.select([descriptor], [], [], _PASTE_GAP)[0]:
             return line.strip().lower() in (b"y", b"yes")
         _write(descriptor, "Several lines came at once, which is no answer.\n")
 
 
 def _read_line(descriptor: int) -> bytes | None:
-    """Return the next line, or what stands before the end of input; None in the background."""
-    said = b""
-    while not said.endswith((b"\n", b"\r")):
-        ready = select.select([descriptor], [], [], _LOOK_EVERY)[0]
+    """Return the next line, or the rest before the end of input; None in the background."""
+    line = b""
+    while not line.endswith((b"\n", b"\r")):
+        ready = select.select([descriptor], [], [], _POLL_INTERVAL)[0]
         if not _in_foreground(descriptor):
             return None
         if ready:
             piece = os.read(descriptor, 4096)
             if not piece:
-                return said
-            said += piece
-    return said
+                return line
+            line += piece
+    return line
 
 
 def _write(descriptor: int, text: str) -> None:
