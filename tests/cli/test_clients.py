@@ -190,8 +190,11 @@ BAD = {
     "no TOML": ("providers = [", "is not TOML"),
     "no UTF-8": ("# \udcff", "is not TOML"),
     "an unknown table": ("[hooks]\n", "an unknown key hooks"),
-    "an unknown key": ("[providers.telling]\ncomand = 'x'", "sets providers.telling.comand"),
-    "an unknown key of another": ("[providers.x]\ny = 1", "sets providers.x.y"),
+    "an unknown key": (
+        "[providers.telling]\ncomand = 'x'",
+        "an unknown key providers.telling.comand",
+    ),
+    "an unknown key of another": ("[providers.x]\ny = 1", "an unknown key providers.x.y"),
     "no table": ("providers = 3", "which is no table"),
     "a command of numbers": ("[providers.telling]\ncommand = [1]", "no list of strings"),
     "a NUL": ('[providers.telling]\ncommand = "a\\u0000b"', "no list of strings"),
