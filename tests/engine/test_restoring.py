@@ -181,9 +181,9 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
         taken += 1
         if taken > killed_after:
             raise KeyboardInterrupt
-        return take_step(*arguments)
+        return apply_step(*arguments)
 
-    take_step = restore.take_step
+    apply_step = restore.apply_step
     monkeypatch.setattr(restore, "apply_step", dying)
     with pytest.raises(KeyboardInterrupt):
         restore_agent(stage.services, paths)
