@@ -21,6 +21,7 @@ from agentsdir.engine.lookup import each_agent, list_row
 from agentsdir.engine.parse import FoundSession, main_in, parse_session
 from agentsdir.engine.providers import find_provider, forked_files
 from agentsdir.engine.turn_lock import hold_turn
+from agentsdir.engine.validate.files import AgentCheck, CheckCounts
 from agentsdir.formats import ids
 from agentsdir.formats.blocks import MAIN
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
@@ -367,8 +368,6 @@ def _check_sizes(folder: Path, *names: str) -> None:
 
 def _checked_agent(paths: AgentPaths) -> Reading:
     """Return a bundle's agent when all of it is what this format says. Raises `Invalid`."""
-    from agentsdir.engine.validate.files import AgentCheck, CheckCounts
-
     for problem in AgentCheck(paths, f"agents/{paths.id}", CheckCounts(), modes=False).run():
         if problem.severity == "error":
             raise _bad(str(problem))

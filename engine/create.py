@@ -13,7 +13,7 @@ from agentsdir.engine import lookup
 from agentsdir.engine.follow import session_of_agent
 from agentsdir.engine.lookup import FOREGROUND, ancestors, each_agent, find_agent, resolve
 from agentsdir.engine.parse import FoundSession, find_native, find_sessions, parse_session, walk
-from agentsdir.engine.providers import check_imported, find_provider, forked_files
+from agentsdir.engine.providers import check_imported, find_provider, forked_files, load_profile
 from agentsdir.engine.sync import log_block
 from agentsdir.formats import ids, jsontext
 from agentsdir.formats.errors import (
@@ -176,8 +176,6 @@ def check_options(layout: Layout, architecture: Architecture, wanted: NewAgent) 
         raise UsageError("--max-ticks is a number above 0")
     # Where no workspace is written, a profile is but a word that is remembered.
     if wanted.profile and isinstance(architecture.provider, ProgramProvider):
-        from agentsdir.engine.providers import load_profile
-
         load_profile(layout, wanted.profile)
 
 

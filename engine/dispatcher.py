@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.cancel import TurnCancelled
+from agentsdir.engine.close import remove_if_finished
 from agentsdir.engine.inbox import Message, enqueue_and_read
 from agentsdir.engine.notices import pending_children, subagent_blocks
 from agentsdir.engine.outbox import deliver_waiting
@@ -328,8 +329,6 @@ class Dispatcher:
 
     def _remove_if_finished(self, paths: AgentPaths, state: AgentState) -> None:
         if state.ephemeral:
-            from agentsdir.engine.close import remove_if_finished
-
             remove_if_finished(self._services, paths)
 
     def _run_deferred(self) -> None:

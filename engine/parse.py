@@ -156,7 +156,6 @@ def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> I
         name: how the folder was named; the sources are named accordingly.
         reject: is told of each folder that cannot be read.
     """
-    from agentsdir.adapters.protocol import StoreReader
 
     def refuse(error: OSError) -> None:
         message = f"cannot read {error.filename}: {error.strerror}"

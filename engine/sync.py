@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import program_of
+from agentsdir.engine.parse import FoundSession, parse_session
 from agentsdir.engine.providers import provider_errors
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import BLOCKS, EVENT_TYPES, Reducer, block_key, check_block
@@ -279,8 +280,6 @@ def unlogged_blocks(
     with registry.adapter_errors(architecture):
         sessions = reader.discover(sources)
     for files in sessions:
-        from agentsdir.engine.parse import FoundSession, parse_session
-
         sink = parse_session(FoundSession(architecture, files), hidden=False)
         for block in sink.blocks("all"):
             place = block.get("source") or {}
@@ -334,8 +333,6 @@ class StreamRecording:
         self._file.write(line)
 
     def _begin(self, state: AgentState) -> transcripts.StreamFile:
-        from agentsdir.formats.store import transcripts
-
         disk, turn = self._services.disk, state.counters["turns"]
         if not self.wanted:
             disk = Disk(Durability.NEVER)
@@ -429,8 +426,6 @@ def load_recorded(paths: AgentPaths, entry: dict[str, Any]) -> RecordedTurn:
 
     Raises `Invalid` with the reason when it is missing, or not to the byte what was recorded.
     """
-    from agentsdir.formats.store import transcripts
-
     opened = transcripts.open_stream(paths, entry)
     blocks: set[tuple[str, str]] = set()
     try:

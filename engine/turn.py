@@ -7,20 +7,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, program_of
-from agentsdir.engine.cancel import CancelToken, DeadlineExceeded, TurnCancelled
+from agentsdir.engine import handoff
+from agentsdir.engine.cancel import CancelToken, DeadlineExceeded, TurnCancelled, cancel_below
+from agentsdir.engine.handoff import with_handoff
 from agentsdir.engine.inbox import as_prompt
 from agentsdir.engine.limits import TickCounter, limit_of
+from agentsdir.engine.notices import apply_step, child_started_steps, completion_steps, queued_by
 from agentsdir.engine.providers import (
     TurnHost,
+    apply_profile,
+    change_native,
     crashed,
     find_provider,
     open_provider,
     provider_errors,
     provider_of,
+    return_to_primary,
     session_spec,
 )
+from agentsdir.engine.recovery import open_call_steps
 from agentsdir.engine.result import Denial, Ending, TurnResult
 from agentsdir.engine.sync import (
+    LoggedBlocks,
+    StreamRecording,
     log_block,
     log_transcripts,
     new_blocks,
@@ -49,7 +58,9 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.signals import undisturbed
 from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.locks import Started, TurnNote, clear_note, write_note
 from agentsdir.formats.store.state import SessionState, check_transition
+from agentsdir.engine.sync import LoggedBlocks, StreamRecording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +77,6 @@ if TYPE_CHECKING:
     from agentsdir.engine.notices import Step
     from agentsdir.engine.result import QueuedMessage
     from agentsdir.engine.services import Services
-    from agentsdir.engine.sync import LoggedBlocks, StreamRecording
     from agentsdir.formats.blocks import Block, StreamEvent
     from agentsdir.formats.store import locks
     from agentsdir.formats.store.agent import AgentWriter
@@ -134,23 +144,17 @@ class TurnContext:
 
     def _began(self, process: Process) -> None:
         """Note whose program runs now, for whoever finds this process dead (decision D14)."""
-        from agentsdir.formats.store.locks import Started, TurnNote, write_note
-
         write_note(self._held, TurnNote(self.id, this_process(), Started(*process)))
         self._process = process
 
     def clear_note(self) -> None:
         """Empty `.turn`, unless something still runs that the next holder has to end."""
         if self._process is not None and not has_leftovers(self.paths):
-            from agentsdir.formats.store.locks import clear_note
-
             clear_note(self._held)
 
     def _named(self, native_id: str) -> None:
         """Log at once under which id the client's session is: nothing else would find it again."""
         if native_id != self.state.native["id"]:
-            from agentsdir.engine.providers import change_native
-
             with self.writer() as writer:
                 change_native(writer, native_id, "named", self.services.now())
 
@@ -241,15 +245,11 @@ class Attempt:
         """
         program = turn_provider.provider.runs_program
         if self._record or program:
-            from agentsdir.engine.sync import StreamRecording
-
             self._recording = StreamRecording(
                 self._turn.services, self._turn.paths, wanted=self._record
             )
             self._recording.provisional = program
         if program:
-            from agentsdir.engine.sync import LoggedBlocks
-
             self._logged = LoggedBlocks()
         self._ticks = TickCounter(limit_of(self._turn.state.limits, runs_program=program))
         with open_provider(
@@ -536,8 +536,6 @@ class Turn:
             self._end("turn.aborted", aborted, "aborted", Ending(aborted=reason))
             if isinstance(error, TurnCancelled):  # the turn was, and not what its process does next
                 return self._result("aborted")._replace(error=error)
-            from agentsdir.engine.cancel import cancel_below
-
             cancel_below(self._turn.services, self._turn.paths)
             if not isinstance(error, DeadlineExceeded):
                 raise
@@ -566,8 +564,6 @@ class Turn:
             except (NotRecorded, Uncertain):
                 raise
             except Exception as error:
-                from agentsdir.engine import handoff
-
                 errors.append(_as_agentsdir_error(error))
                 if attempt.has_answered or not handoff.may_fall_back(errors[-1]):
                     raise
@@ -588,8 +584,6 @@ class Turn:
     def _content_with_handoff(self) -> Content:
         if not self._turn.state.missed:
             return self._content
-        from agentsdir.engine.handoff import with_handoff
-
         return with_handoff(self._turn, self._content)
 
     def _primary_provider(self) -> TurnProvider:
@@ -624,16 +618,12 @@ class Turn:
             }
             writer.append("turn.start", start, turn.services.now())
         if self._message is not None and self._message.get("spawn"):
-            from agentsdir.engine.notices import child_started_steps
-
             self._take(
                 child_started_steps(turn.services.layout, turn.state, self._message["content"])
             )
 
     def _fallback_provider(self, name: str) -> TurnProvider:
         """Return who runs the turn in place of the agent's own provider."""
-        from agentsdir.engine import handoff
-
         turn = self._turn
         architecture, provider = provider_of(name)
         state = handoff.as_fallback_state(turn.state, architecture, provider)
@@ -645,14 +635,10 @@ class Turn:
     def _apply_profile(self, provider: Provider, *, anew: bool = False) -> None:
         turn = self._turn
         if turn.state.profile:
-            from agentsdir.engine.providers import apply_profile
-
             apply_profile(turn.services, turn.paths, turn.state, provider, anew=anew)
 
     def _close_calls(self) -> None:
         """Answer the calls that will not return any more."""
-        from agentsdir.engine.recovery import open_call_steps
-
         turn = self._turn
         with turn.writer():
             pass  # the turn knows what others have logged
@@ -707,8 +693,6 @@ class Turn:
 
     def _return_to_primary(self) -> None:
         """Have the agent go on in the native session of its own provider."""
-        from agentsdir.engine.providers import return_to_primary
-
         turn = self._turn
         if (back := return_to_primary(turn.paths, turn.state)) is not None:
             with turn.writer() as writer:
@@ -734,8 +718,6 @@ class Turn:
     def _completion_steps(self, state: AgentState, ending: Ending) -> list[Step]:
         if ending.needs_no_notice(state, self._message):
             return []
-        from agentsdir.engine.notices import completion_steps, queued_by
-
         turn = self._turn
         steps = completion_steps(turn.services.layout, state, turn.id, self._message, ending)
         self._notices = tuple(queued_by(steps))
@@ -743,8 +725,6 @@ class Turn:
 
     def _take(self, steps: list[Step]) -> None:
         """Append what some steps are to append, here or in other logs."""
-        from agentsdir.engine.notices import apply_step
-
         turn = self._turn
         for step in steps:
             turn.state = apply_step(turn.services, turn.paths, turn.state, step)
