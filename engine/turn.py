@@ -1,4 +1,8 @@
-"""One turn: from the sync before it to its end in the log (decisions D13, D20, D24)."""
+"""One turn: from the sync before it to its end in the log (decisions D10, D13, D14, D16, D20, D24).
+
+`Turn` runs one message. It owns a `TurnContext`, which writes the log while `.turn` is held, and
+one `Attempt` for each provider that is tried.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +64,6 @@ from agentsdir.formats.signals import undisturbed
 from agentsdir.formats.store.agent import write_agent
 from agentsdir.formats.store.locks import Started, TurnNote, clear_note, write_note
 from agentsdir.formats.store.state import SessionState, check_transition
-from agentsdir.engine.sync import LoggedBlocks, StreamRecording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,13 +88,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.transcripts import Synced
 
 
-# An open turn as its holder knows it: its log, and the note in `.turn` (decisions D10 and D14).
-
-
 class TurnContext:
-    """One turn, from before its `turn.start` on, while `.turn` is held.
+    """The log and the lock of one turn, from before its `turn.start` on.
 
-    `state` is the agent's as of the last record that was read or appended here.
+    `state` is the agent's state after the last record that this object read or appended.
     """
 
     def __init__(
@@ -107,15 +107,15 @@ class TurnContext:
 
     @property
     def has_started(self) -> bool:
-        """Whether this turn has its turn.start in the log."""
+        """Whether the log has the `turn.start` of this turn."""
         turn = self.state.open_turn
         return turn is not None and turn["turnId"] == self.id
 
     @contextmanager
     def writer(self) -> Iterator[AgentWriter]:
-        """Write on from the state this turn already knows, as long as the turn is ours."""
+        """Open the log after the last known record. Raises if `.turn` is lost."""
         self._held.check()
-        # What was said in a turn is not given up because another process is stopped.
+        # A turn that has started waits for `.lock` without a limit: no block may be lost.
         patient = self.has_started
         with write_agent(
             self.paths, disk=self.services.disk, known=self.state, patient=patient
@@ -135,54 +135,49 @@ class TurnContext:
             return log_block(writer, self.id, block, self.services.now())
 
     def host(self, permission_mode: str) -> TurnHost:
-        """Return what this turn adds to the user's client.
+        """Return what this turn adds to the user's client configuration.
 
         Args:
-            permission_mode: what goes before all that was recorded or configured; empty for none.
+            permission_mode: overrides the recorded and the configured mode; empty does not.
         """
         return TurnHost(self.id, permission_mode, self._confirm, self._began, self._named)
 
     def _began(self, process: Process) -> None:
-        """Note whose program runs now, for whoever finds this process dead (decision D14)."""
+        """Write the program's process to `.turn`; the next holder ends it after a crash (D14)."""
         write_note(self._held, TurnNote(self.id, this_process(), Started(*process)))
         self._process = process
 
     def clear_note(self) -> None:
-        """Empty `.turn`, unless something still runs that the next holder has to end."""
+        """Empty `.turn`, unless a process of the turn still runs: the next holder ends that one."""
         if self._process is not None and not has_leftovers(self.paths):
             clear_note(self._held)
 
     def _named(self, native_id: str) -> None:
-        """Log at once under which id the client's session is: nothing else would find it again."""
+        """Log the id of the client's session at once: after a crash nothing else has it."""
         if native_id != self.state.native["id"]:
             with self.writer() as writer:
                 change_native(writer, native_id, "named", self.services.now())
 
     def _confirm(self, ask: Callable[[ToolRequest], Decision], request: ToolRequest) -> Decision:
-        """Have a tool call confirmed; a hook that fails denies it, and the log has why."""
+        """Ask for a tool call. A hook that fails denies it, and its failure is logged."""
         try:
             decision = ask(request)
         except HookFailed as failed:
             with self.writer() as writer:
-                said = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
-                writer.append("hook.failed", said, self.services.now())
+                failure = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
+                writer.append("hook.failed", failure, self.services.now())
             decision = Decision(allowed=False, reason=failed.message)
         if not decision.allowed:
             self.denials.append(Denial.of(request, decision))
         return decision
 
 
-# One provider's attempt at a turn, from its first event to what it leaves (decisions D20, D24).
-#
-# Each block is durable before the next one is asked for. What the transcripts show at the end and
-# the stream did not is logged before the attempt is over.
-
 MAX_TICKS = "max_ticks"
 _NO_ANSWER = frozenset(kind for kind, row in BLOCKS.items() if row.speaker in ("user", "client"))
 
 
 class TurnProvider(NamedTuple):
-    """Who runs a turn, and what it is told of the session."""
+    """A provider that can run the turn, and the session that it opens."""
 
     architecture: Architecture
     provider: Provider
@@ -190,7 +185,7 @@ class TurnProvider(NamedTuple):
 
 
 class TurnOutput(NamedTuple):
-    """What came of an attempt that ended well; `cost` is in US dollars."""
+    """The answer of a provider; `cost` is in US dollars, None if it is not known."""
 
     response: str
     stop_reason: str
@@ -199,7 +194,7 @@ class TurnOutput(NamedTuple):
 
 
 def _events(session: ProviderSession, content: Content) -> Iterator[StreamEvent]:
-    """Yield a turn's events; an exit that a provider asks for fails the turn, a signal passes."""
+    """Yield the events of a turn. `SystemExit` from a provider is an error, `Terminated` passes."""
     try:
         yield from session.send(content)
     except Terminated:
@@ -209,12 +204,15 @@ def _events(session: ProviderSession, content: Content) -> Iterator[StreamEvent]
 
 
 class Attempt:
-    """One provider at work on one turn.
+    """One provider's attempt at a turn, from its first event to its transcripts (D20, D24).
+
+    Each block is durable before the next event is requested. Blocks that only the transcripts have
+    are logged before the attempt ends.
 
     Args:
-        turn: has its turn.start in the log.
+        turn: its `turn.start` is in the log.
         on_event: called with each stream event.
-        record: keep these events; that ends with `end`, or when the attempt is given up.
+        record: store these events, until `end` or `supersede`.
     """
 
     def __init__(
@@ -234,14 +232,14 @@ class Attempt:
     def run(
         self, turn_provider: TurnProvider, content: Content, blob: bytes, cancel: CancelToken
     ) -> TurnOutput:
-        """Have the provider answer.
+        """Send the prompt to the provider, log what it answers, and return the answer.
 
         Args:
-            blob: what it gave at the suspension that the turn ends; empty for none.
-            cancel: hears when the turn is to end.
+            blob: the state that the provider returned when it was suspended; empty for none.
+            cancel: raises when the turn is cancelled or its time is over.
 
-        Raises `ProviderError` when it does not, kind ``max-ticks`` where it only called tools, and
-        what the provider's own metadata says of a failure (docs/behaviour.md, "Failure").
+        Raises `ProviderError` when the provider fails or reports a failure (docs/behaviour.md,
+        "Failure"), kind ``max-ticks`` if it reached the limit of calls without a text.
         """
         program = turn_provider.provider.runs_program
         if self._record or program:
@@ -275,25 +273,25 @@ class Attempt:
         content: Content,
         cancel: CancelToken,
     ) -> None:
-        """Take the provider's events to their end, or to the limit of model calls."""
+        """Process the provider's events to their end, or to the limit of model calls."""
         for event in _events(session, content):
             if self._ticks.is_beyond(event):
                 self._limited = self._text()
                 if turn_provider.provider.runs_program:
-                    self._take(event)  # its transcript may have what began
+                    self._take(event)  # its transcript may have this block
                 self._interrupt(session, cancel)
                 return
             self._take(event)
 
     def _interrupt(self, session: ProviderSession, cancel: CancelToken) -> None:
-        """Have a provider end in its own way; a second interrupt stops it at once."""
+        """Interrupt the provider and take its last events; a second interrupt stops it at once."""
         try:
             with cancel.watching(), provider_errors():
                 for event in session.interrupt():
                     self._take(event)
         except (NotRecorded, Uncertain):
             raise
-        except BaseException:  # noqa: BLE001, what ended the turn is raised after this
+        except BaseException:  # noqa: BLE001, the caller raises what ended the turn
             with suppress(Exception):
                 session.stop()
 
@@ -321,7 +319,7 @@ class Attempt:
         self._on_event(event)
 
     def _save(self, session: ProviderSession, turn_provider: TurnProvider) -> None:
-        """Keep what the provider left: its transcripts, what they show, the stream."""
+        """Store the transcripts and the recorded stream, and log the blocks that only they have."""
         turn, provider = self._turn, turn_provider.provider
         with provider_errors():
             natives = session.transcripts()
@@ -333,7 +331,7 @@ class Attempt:
             else:
                 changed = store_transcripts(writer, natives)
             if self._logged is None and not self._reducer.open_blocks:
-                self._name(writer, changed)  # nothing more is to come before that
+                self._name(writer, changed)  # no more blocks come before that
                 return
         added = []
         if self._logged is not None:
@@ -349,7 +347,7 @@ class Attempt:
             self._name(writer, changed)
 
     def _name(self, writer: AgentWriter, changed: list[Synced]) -> None:
-        """Have the log name what was kept."""
+        """Log the names and digests of what was stored."""
         if self._recording is not None:
             self._recording.sync(writer)
         log_transcripts(writer, changed, self._turn.services.now())
@@ -357,20 +355,20 @@ class Attempt:
             self._recording.is_redundant = True
 
     def end(self) -> None:
-        """Close what was recorded, and remove it if nothing needs it."""
+        """Close the recorded stream, and remove it if the log has all of it."""
         if self._recording is not None:
             self._recording.end()
 
     def supersede(self) -> None:
-        """Log the blocks again as superseded: another provider answers in this one's place."""
+        """Log the blocks again as superseded: a fallback answers in place of this provider."""
         for block in list(self._blocks.values()):
             given_up = self._turn.log({**block, "superseded": True})
             self._on_event(blocks.block_complete(given_up["id"], given_up))
         self.end()
 
     def _text(self) -> str:
-        said = [b for b in self._reducer.blocks(MAIN) if not b.get("superseded")]
-        texts = [b["content"] for b in said if b["type"] == "assistant_text"]
+        current = [b for b in self._reducer.blocks(MAIN) if not b.get("superseded")]
+        texts = [b["content"] for b in current if b["type"] == "assistant_text"]
         text: str = jsontext.clean("\n\n".join(texts), set())
         return text
 
@@ -392,7 +390,7 @@ class Attempt:
 
     @property
     def spent(self) -> tuple[dict[str, Any] | None, float | None]:
-        """The tokens, and what the client says that they cost; None for what nobody said."""
+        """Tokens, and their cost in US dollars; None for what the provider does not report."""
         cost = self._metadata.get("costUSD")
         believed = cost if isinstance(cost, int | float) and 0 <= cost <= BELIEVABLE else None
         return self._metadata.get("usage"), believed
@@ -403,7 +401,7 @@ class Attempt:
 
 
 def _normalized(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return metadata with its usage as ours, and its cost under the name that events have."""
+    """Return metadata with usage in our form, and the cost under its present name."""
     made = {**metadata}
     if "usage" in made:
         made["usage"] = as_usage(made["usage"])
@@ -414,7 +412,7 @@ def _normalized(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reported_failure(metadata: dict[str, Any]) -> ProviderError | None:
-    """Return the failure that a provider reports as an event, and does not raise; None for none."""
+    """Return a failure that a provider reports in its metadata without raising; None for none."""
     reason, error = metadata.get("stopReason"), metadata.get("error")
     if reason == "aborted":
         return ProviderError("the provider aborted the turn", kind="aborted")
@@ -427,21 +425,20 @@ def _reported_failure(metadata: dict[str, Any]) -> ProviderError | None:
 
 
 def _completes(shown: Block, block: Block) -> bool:
-    """Tell whether a block of the transcript is what the stream only began."""
+    """Return whether a block of the transcript completes a block that the stream began."""
     same = all(shown.get(name) == block.get(name) for name in ("type", "conversationId"))
     text, begun = shown.get("content"), block.get("content")
     return same and isinstance(text, str) and isinstance(begun, str) and text.startswith(begun)
 
 
-# One turn, from the sync before it to its end in the log (decisions D13, D16, D24 and D25).
-
 UNFINISHED_CALL = "The turn ended before this call returned."
 
 
 class SlotLease(NamedTuple):
-    """What a session has while it works: the blob of the suspension that ended, and a way back.
+    """The slot of a session that runs a turn.
 
-    `release` is called when the provider is not needed any more, however the turn goes.
+    `blob` is the provider's state from the suspension that the turn ends. `release` is called when
+    the provider is not needed any more, whatever the outcome.
     """
 
     blob: bytes = b""
@@ -449,11 +446,13 @@ class SlotLease(NamedTuple):
 
 
 class TurnOptions(NamedTuple):
-    """What the sender of a message wants of its turn.
+    """Options of one turn.
 
-    `on_event` is called with each stream event; `record` keeps them; `permission_mode` goes before
-    what the agent or the user's configuration say. After `timeout` seconds the turn is ended; 0
-    sets no limit.
+    Attributes:
+        on_event: called with each stream event.
+        record: store the stream events.
+        permission_mode: overrides the mode of the agent and of the user's configuration.
+        timeout: seconds after which the turn is ended; 0 sets no limit.
     """
 
     on_event: Callable[[StreamEvent], None]
@@ -463,17 +462,16 @@ class TurnOptions(NamedTuple):
 
 
 def check_can_run(state: AgentState) -> None:
-    """Raise `SessionStateError` for a session that takes no turns any more."""
+    """Raise `SessionStateError` for a session that is terminated."""
     if state.session.state is not SessionState.ACTIVE:
         check_transition(state.session.state, SessionState.ACTIVE, state.agent_id)
 
 
 class Turn:
-    """One message being worked on, or none, while `.turn` is held.
+    """One turn of an agent, while `.turn` is held.
 
     Args:
-        message: as it waits in the inbox; None to have the agent go on by itself.
-        slot: what the session has while it works.
+        message: as it stands in the inbox; None for a turn without a message.
     """
 
     def __init__(
@@ -492,22 +490,22 @@ class Turn:
         self._options = options
         self._slot = slot
         self._attempt: Attempt | None = None
-        self._away_from_primary = True  # for all that is known: perhaps its provider is missing
+        self._away_from_primary = True  # until the primary provider is found
         self._attempts = ExitStack()
         self._deferred: tuple[dict[str, Any], ...] = ()
         self._notices: tuple[QueuedMessage, ...] = ()
 
     @property
     def state(self) -> AgentState:
-        """The agent's, as of the last record that was read or appended here."""
+        """The agent's state after the last record that the turn read or appended."""
         return self._turn.state
 
     def run(self) -> TurnResult:
-        """Run the turn and record its end, whatever it is; a failure is in the result.
+        """Run the turn, record its end, and return the result; a failure is in `error`.
 
-        So is what was raised because its log asked the turn to end. Raises `NotRecorded` and
-        `Uncertain`, `SessionStateError` when the agent was closed before the turn began, and the
-        exception of whoever interrupts this process.
+        So is `TurnCancelled`, which a request in the log causes. Raises `NotRecorded` and
+        `Uncertain`, `SessionStateError` if the agent was closed before the turn began, and
+        `KeyboardInterrupt` or `Terminated` if a signal interrupted this process.
         """
         with self._attempts:
             return self._run()
@@ -515,11 +513,11 @@ class Turn:
     def _run(self) -> TurnResult:
         try:
             try:
-                said = self._run_attempts()
+                output = self._run_attempts()
             finally:
                 self._slot.release()
         except (NotRecorded, Uncertain):
-            raise  # the disk refuses, so nothing more is written; `restore` ends the turn
+            raise  # the disk refuses writes; `restore` ends the turn
         except Exception as error:
             if not self._turn.has_started:
                 raise
@@ -534,7 +532,7 @@ class Turn:
             self._close_calls()
             aborted = {"reason": reason, **self._spent()}
             self._end("turn.aborted", aborted, "aborted", Ending(aborted=reason))
-            if isinstance(error, TurnCancelled):  # the turn was, and not what its process does next
+            if isinstance(error, TurnCancelled):  # only the turn is cancelled, not this process
                 return self._result("aborted")._replace(error=error)
             cancel_below(self._turn.services, self._turn.paths)
             if not isinstance(error, DeadlineExceeded):
@@ -543,10 +541,10 @@ class Turn:
             late = TurnTimeout(limit)
             late.__cause__ = error
             return self._result("aborted")._replace(error=late)
-        return self._complete(said)
+        return self._complete(output)
 
     def _run_attempts(self) -> TurnOutput:
-        """Have the agent's provider answer, else one that stands in for it (decision D24)."""
+        """Run the primary provider, then the fallbacks, until one answers (decision D24)."""
         turn, options = self._turn, self._options
         begun, blob = _or_error(self._primary_provider), self._slot.blob
         self._start()
@@ -587,10 +585,10 @@ class Turn:
         return with_handoff(self._turn, self._content)
 
     def _primary_provider(self) -> TurnProvider:
-        """Return the agent's own provider, its session brought level with the log."""
+        """Return the agent's own provider, after its session and the log are in sync."""
         turn = self._turn
         architecture, provider = find_provider(turn.state)
-        # So it is where a process died before it was back.
+        # Also true if a process died during a fallback.
         self._away_from_primary = turn.state.native["architecture"] != architecture.architecture
         host = turn.host(self._mode)
         spec = session_spec(turn.services, turn.paths, turn.state, provider, host)
@@ -602,14 +600,14 @@ class Turn:
 
     @property
     def _mode(self) -> str:
-        """What goes before the agent's own mode; no log can grant more than a client's default."""
+        """The mode that overrides the agent's. A message cannot grant more than the default."""
         asked = self._message.get("permissionMode") if self._message else None
         return self._options.permission_mode or (asked if asked in RECORDABLE_MODES else "")
 
     def _start(self) -> None:
         turn = self._turn
         with turn.writer() as writer:
-            check_can_run(writer.state)  # somebody may have closed it
+            check_can_run(writer.state)  # it may have been closed meanwhile
             start = {
                 "turn_id": turn.id,
                 "message_ids": [self._message["messageId"]] if self._message else [],
@@ -618,12 +616,12 @@ class Turn:
             }
             writer.append("turn.start", start, turn.services.now())
         if self._message is not None and self._message.get("spawn"):
-            self._take(
+            self._apply(
                 child_started_steps(turn.services.layout, turn.state, self._message["content"])
             )
 
     def _fallback_provider(self, name: str) -> TurnProvider:
-        """Return who runs the turn in place of the agent's own provider."""
+        """Return a fallback provider with a session for this turn."""
         turn = self._turn
         architecture, provider = provider_of(name)
         state = handoff.as_fallback_state(turn.state, architecture, provider)
@@ -638,11 +636,11 @@ class Turn:
             apply_profile(turn.services, turn.paths, turn.state, provider, anew=anew)
 
     def _close_calls(self) -> None:
-        """Answer the calls that will not return any more."""
+        """Log a result for each open tool call: no result will come."""
         turn = self._turn
         with turn.writer():
-            pass  # the turn knows what others have logged
-        self._take(open_call_steps(turn.paths, turn.id, UNFINISHED_CALL))
+            pass  # reads the records of other processes
+        self._apply(open_call_steps(turn.paths, turn.id, UNFINISHED_CALL))
 
     def _fail(self, failed: AgentsdirError) -> TurnResult:
         kind = jsontext.clean(failed.kind, set()) or ProviderError.kind
@@ -652,13 +650,13 @@ class Turn:
         self._end("turn.error", failure, "failed", Ending(kind, message))
         return self._result("failed")._replace(error=failed)
 
-    def _complete(self, said: TurnOutput) -> TurnResult:
-        done: dict[str, Any] = said._asdict()
+    def _complete(self, output: TurnOutput) -> TurnResult:
+        done: dict[str, Any] = output._asdict()
         cost = done.pop("cost")
         if cost is not None:
             done["cost_usd"] = cost
-        self._end("turn.complete", done, "completed", Ending(text=said.response))
-        return self._result("completed")._replace(**said._asdict(), deferred=self._deferred)
+        self._end("turn.complete", done, "completed", Ending(text=output.response))
+        return self._result("completed")._replace(**output._asdict(), deferred=self._deferred)
 
     def _result(self, outcome: str) -> TurnResult:
         message_id = self._message["messageId"] if self._message else None
@@ -676,23 +674,23 @@ class Turn:
         )
 
     def _spent(self) -> dict[str, Any]:
-        """Return what a turn that came to nothing cost, as far as anybody said."""
+        """Return the usage and the cost of a turn without an answer, as far as they are known."""
         usage, cost = self._attempt.spent if self._attempt else (None, None)
-        said = {"usage": usage, "cost_usd": cost}
-        return {name: value for name, value in said.items() if value is not None}
+        known = {"usage": usage, "cost_usd": cost}
+        return {name: value for name, value in known.items() if value is not None}
 
     def _end(self, event: str, data: dict[str, Any], outcome: str, ending: Ending) -> None:
-        """Record the end, tell whoever waits for it, and settle the message, in this order.
+        """Record the end, queue the notices, and mark the message as delivered, in this order.
 
-        Signals wait until that is done: all of it is short, and belongs together.
+        Signals are blocked meanwhile; all of it is short.
         """
         with undisturbed():
             self._record_end(event, data, outcome, ending)
-        # What could not be ended, or was left by one who was in a hurry, the next holder ends.
+        # Processes that still run are ended by the next holder.
         self._turn.clear_note()
 
     def _return_to_primary(self) -> None:
-        """Have the agent go on in the native session of its own provider."""
+        """Log the change back to the native session of the primary provider."""
         turn = self._turn
         if (back := return_to_primary(turn.paths, turn.state)) is not None:
             with turn.writer() as writer:
@@ -701,7 +699,7 @@ class Turn:
     def _record_end(self, event: str, data: dict[str, Any], outcome: str, ending: Ending) -> None:
         turn, services = self._turn, self._turn.services
         with turn.writer() as writer:
-            # Until the end is in the log its program may ask for more, and not afterwards.
+            # The program may defer more work until the end is in the log, but not afterwards.
             found = writer.state.open_turn
             self._deferred = tuple(found["deferred"]) if found else ()
             steps = self._completion_steps(writer.state, ending)
@@ -711,7 +709,7 @@ class Turn:
                 return
         if self._away_from_primary:
             self._return_to_primary()
-        self._take(steps)
+        self._apply(steps)
         with turn.writer() as writer:
             self._deliver(writer, outcome)
 
@@ -723,8 +721,8 @@ class Turn:
         self._notices = tuple(queued_by(steps))
         return steps
 
-    def _take(self, steps: list[Step]) -> None:
-        """Append what some steps are to append, here or in other logs."""
+    def _apply(self, steps: list[Step]) -> None:
+        """Apply steps, to this log or to those of other agents."""
         turn = self._turn
         for step in steps:
             turn.state = apply_step(turn.services, turn.paths, turn.state, step)
@@ -736,9 +734,9 @@ class Turn:
 
 
 def _or_error(make: Callable[[], TurnProvider]) -> TurnProvider | AgentsdirError:
-    """Return a turn_provider, or why there is none: the turn fails of that, and is over.
+    """Return a provider, or the error with which the turn then fails.
 
-    A session that cannot go on would refuse the same message again and again.
+    If the error were raised before the turn starts, the message would stay queued and fail again.
     """
     try:
         return make()
@@ -753,14 +751,14 @@ def _as_agentsdir_error(error: Exception) -> AgentsdirError:
 
 
 def _abort_reason(error: BaseException) -> str:
-    """Return why a turn was aborted, for the record."""
+    """Return the `reason` of a `turn.aborted`."""
     if isinstance(error, DeadlineExceeded):
         return "timeout"
     return error.reason if isinstance(error, TurnCancelled) else "interrupt"
 
 
 def _as_content(content: list[dict[str, Any]]) -> Content:
-    """Return a prompt of one text part as that text."""
+    """Return a prompt; one that is a single text part as a plain string."""
     if len(content) == 1 and content[0].get("type") == "text" and "text" in content[0]:
         return str(content[0]["text"])
     return content
