@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     Content = Sequence[dict[str, Any]]
 
 
-# Records that are planned first and added later, one at a time (decision D3).
-
-
 class Step(NamedTuple):
-    """One record to add, and what a report says of it.
+    """One record that is planned first and appended later (decision D3).
 
-    `to` is the agent it is for when that is another one; a step without an event only says
-    something. `is_warning` is whether it says that somebody was not told, which a person sees at
-    once. `settles` is the id of a `message.unsent` that is settled when the step is taken.
+    Attributes:
+        summary: what a report says of the step.
+        event: empty for a step that only reports something.
+        to: the agent whose log gets the record; None for the agent that the steps belong to.
+        is_warning: show `summary` to the user at once: an agent could not be notified.
+        resends: the id of a `message.unsent` that this step settles.
     """
 
     summary: str
@@ -51,22 +51,21 @@ class Step(NamedTuple):
 
 
 def unsent_step(agent_id: str, message: dict[str, Any], whom: str) -> Step:
-    """Return what remembers that an agent could not be told something.
+    """Return the step that records a message which another agent's log did not take.
 
     Args:
-        message: the data of the `message.enqueued` that its log should have.
-        whom: what the agent is to the one who tells.
+        message: the data of the `message.enqueued` that belongs into that log.
+        whom: the role of the other agent, for the report.
     """
     summary = f"{whom} {agent_id} cannot be told now; `agentsdir restore {agent_id}` does it later"
     return Step(summary, "message.unsent", {"to": agent_id, "message": message}, is_warning=True)
 
 
 def apply_step(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
-    """Add one record, each under the lock of its own agent alone; return the agent's new state.
+    """Append the record of a step under the lock of its agent; return this agent's new state.
 
-    One that somebody else has added since it was planned is left out, and so is one that the agent,
-    which was closed since then, takes no more. What cannot be added to another agent's log is
-    remembered in that of the agent which tells it.
+    Nothing is appended if the record is there already, or if the agent was closed since. A message
+    that another agent's log does not take is recorded as `message.unsent`.
     """
     if step.is_warning:
         services.notify_user(step.summary)
@@ -81,7 +80,7 @@ def apply_step(services: Services, paths: AgentPaths, state: AgentState, step: S
 
 
 def resent_step(message_id: str, outcome: str, to: AgentPaths | None = None) -> Step:
-    """Return what says that a `message.unsent` is no more."""
+    """Return the step that settles a `message.unsent`."""
     data = {"message_id": message_id, "outcome": outcome}
     return Step(f"settled what could not be told: {outcome}", "message.resent", data, to)
 
@@ -93,10 +92,10 @@ def _apply_here(services: Services, paths: AgentPaths, state: AgentState, step: 
 
 
 def _log_unsent(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:
-    """Keep a message that another agent's log did not take in the log of its sender."""
+    """Record a message that another agent's log did not take in the log of its sender."""
     data = step.data or {}
     if step.event != "message.enqueued" or step.to is None or step.resends:
-        return state  # the rest follows from the logs, and `restore` finds it there
+        return state  # `restore` derives the other steps from the logs
     unsent = unsent_step(step.to.id, data, "agent")
     own = data["sender"] == state.agent_id
     return apply_step(
@@ -108,9 +107,9 @@ def _log_unsent(services: Services, paths: AgentPaths, state: AgentState, step: 
 
 
 def _apply_to_other(services: Services, paths: AgentPaths, step: Step) -> bool:
-    """Add a record to another agent's log; what that one has lost is said first, as ever.
+    """Append a record to another agent's log, after records of what that log has lost.
 
-    Returns whether that log could be written to, which is its own trouble and nobody else's.
+    Returns whether the log could be written.
     """
     try:
         with write_agent(paths, disk=services.disk) as writer:
@@ -137,7 +136,7 @@ def _append_once(services: Services, writer: AgentWriter, step: Step) -> None:
 
 
 def _is_logged(state: AgentState, event: str, data: dict[str, Any]) -> bool:
-    """Tell whether a message that is to be settled is, or one that is to be left waits."""
+    """Return whether the state shows that a record is there already."""
     if event == "message.unsent":
         return data["message"]["message_id"] in state.unsent
     message_id = data.get("message_id")
@@ -151,7 +150,7 @@ def _is_logged(state: AgentState, event: str, data: dict[str, Any]) -> bool:
 
 
 def loss_steps(reading: Reading) -> list[Step]:
-    """Put into the log what only other files still know: that it was longer, how it began."""
+    """Return the records of what only other files show: a lost end or a lost first record."""
     steps = []
     if reading.rebuilt is not None:
         steps.append(Step("rebuilt the first record", "restore", _creation(reading.rebuilt)))
@@ -165,16 +164,12 @@ def _creation(record: Record) -> dict[str, Any]:
     return {"notice": notice, "created": {"created_at": record.ts, "data": record.data}}
 
 
-# Who is told how a turn ended.
-#
-# See decisions D18, D19, D25 and D28; docs/behaviour.md, "After a turn".
-#
-# Used by the turn itself, and by whoever finds it open: every record has an id that follows from
-# the turn or the message, so that what was done once can be left out the second time.
+# Notices. A turn makes them at its end, and recovery after a crash. Their ids are derived from the
+# turn or the message, so that the second attempt finds the records of the first.
 
 
 def failure_text(state: AgentState, reason: str) -> str:
-    """Return what is said of a failure to whoever waits for an agent."""
+    """Return the text of a notice about an agent that failed."""
     what = "Subagent" if state.descriptor.get("type") == "subagent" else "Agent"
     name = state.name or state.descriptor.get("name") or state.descriptor.get("type")
     return f"{what} {name} ({state.agent_id}) failed: {reason}."
@@ -189,19 +184,19 @@ def completion_steps(
     *,
     again: bool = False,
 ) -> list[Step]:
-    """Return the records that tell of a turn's end, in order; they come before its delivery.
+    """Return the steps after a turn's end and before its `message.delivered`, in order.
 
     Args:
-        message: what the turn was about, as the inbox had it; None for a turn without one.
-        again: some of it may have been done already, by somebody who died.
+        message: the turn's message as it stood in the inbox; None for a turn without one.
+        again: a process that died may have applied some of the steps.
     """
     steps = _outgoing(state, turn_id, message, ending)
     steps += _dropped(layout, state, ending)
     notices = _NoticeBuilder(layout, again=again)
     if message is not None and message.get("spawn"):
-        said = ending.text if ending.is_success else failure_text(state, ending.failure_reason)
+        output = ending.text if ending.is_success else failure_text(state, ending.failure_reason)
         why = "" if ending.is_success else ending.failure_reason
-        steps += child_ended_steps(layout, state, message["content"], said, failure=why)
+        steps += child_ended_steps(layout, state, message["content"], output, failure=why)
     notified = ""
     if state.descriptor.get("type") == "subagent" and _is_notable(ending):
         notified = state.parent or ""
@@ -212,7 +207,7 @@ def completion_steps(
 
 
 def queued_by(steps: list[Step]) -> list[QueuedMessage]:
-    """Return the messages that some steps put into other agents' inboxes."""
+    """Return the messages that steps put into the inboxes of other agents."""
     return [
         QueuedMessage(step.to, step.data["message_id"])
         for step in steps
@@ -221,16 +216,16 @@ def queued_by(steps: list[Step]) -> list[QueuedMessage]:
 
 
 def _is_notable(ending: Ending) -> bool:
-    # Where an agent was closed together with its parent, that one is not told either: it is closed.
+    # No notice if the agent was closed together with its parent.
     return not ending.is_success and ending.aborted != "parent"
 
 
 def _outgoing(
     state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
 ) -> list[Step]:
-    """A person at the other end of a connector gets the answer, or that there is none.
+    """Return the outgoing text for the user behind a connector: the answer, or a failure.
 
-    An agent at a terminal has no connector: what it would be told would wait for ever.
+    A terminal has no connector: a text for it would wait for ever.
     """
     descriptor = state.descriptor
     text = ending.text_for_user
@@ -238,7 +233,7 @@ def _outgoing(
     if descriptor.get("type") != "user" or at_terminal or not text:
         return []
     if state.session.state is SessionState.TERMINATED:
-        return []  # nobody speaks for it any more
+        return []  # a closed agent sends nothing
     outgoing = derived_id(turn_id, "outgoing")
     data = {
         "message_id": outgoing,
@@ -250,7 +245,7 @@ def _outgoing(
 
 
 def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
-    """A turn that was not completed starts nothing: its children end before they began (D19)."""
+    """Return the steps that drop the children of a turn that was not completed (D19)."""
     turn = state.open_turn
     if ending.is_success or turn is None:
         return []
@@ -260,7 +255,7 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
         (one["child"], one["name"]) for one in turn["deferred"] if "child" in one
     ]:
         if state.children.get(child_id, {}).get("status") != "pending":
-            continue  # somebody has run it by hand, or it was dropped before
+            continue  # it was run by hand, or dropped before
         why = "the turn that asked for it was not completed"
         one = Subagent(child_id, name)
         found = find_child(layout, state, child_id)
@@ -276,7 +271,7 @@ def _dropped(layout: Layout, state: AgentState, ending: Ending) -> list[Step]:
 
 
 def _close_unstarted(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Close a child that will not be run, its messages with it; or go on with that."""
+    """Return the steps that close a child which is not run, and abort its messages."""
     current = state.session.state
     end = {"from": current.value, "to": "terminated", "reason": "close"}
     closing = Step(f"closed {paths.id}", "session.state", end, paths)
@@ -287,24 +282,26 @@ def _close_unstarted(layout: Layout, paths: AgentPaths, state: AgentState) -> li
 def abort_pending_steps(
     layout: Layout, state: AgentState, *, dropped: AgentPaths | None = None
 ) -> list[Step]:
-    """Return what ends the messages that wait for a closed agent, and tells who waits for it.
+    """Return the steps that abort the messages of a closed agent and notify their senders.
 
     Args:
-        dropped: where the agent is, when the steps are its parent's, which drops it: that one
-            needs no other word of the task that it gave.
+        dropped: the agent, if the steps are its parent's, which drops it. The parent then gets no
+            notice about its own task.
     """
     notices, ending = _NoticeBuilder(layout, again=True), Ending(aborted="close")
     steps: list[Step] = []
     for message in state.pending:
         is_dropped = dropped is not None and message.get("spawn")
         if message.get("spawn") and not is_dropped:
-            said = failure_text(state, ending.failure_reason)
+            output = failure_text(state, ending.failure_reason)
             steps += child_ended_steps(
-                layout, state, message["content"], said, failure=ending.failure_reason
+                layout, state, message["content"], output, failure=ending.failure_reason
             )
         if message.get("sync") and not is_dropped:
-            told = notices.for_sender(state, message, ending)
-            steps += [one if one.to or not one.event else one._replace(to=dropped) for one in told]
+            replies = notices.for_sender(state, message, ending)
+            steps += [
+                one if one.to or not one.event else one._replace(to=dropped) for one in replies
+            ]
         settled = {"message_id": message["messageId"], "outcome": "aborted"}
         summary = f"settled message {message['messageId']}: aborted"
         steps.append(Step(summary, "message.delivered", settled, dropped))
@@ -313,7 +310,7 @@ def abort_pending_steps(
 
 def _has_parent_cycle(layout: Layout, state: AgentState) -> bool:
     if state.parent == state.agent_id:
-        return False  # nobody is told by themselves
+        return False  # an agent does not notify itself
 
     try:
         ancestors(layout, state)
@@ -323,7 +320,7 @@ def _has_parent_cycle(layout: Layout, state: AgentState) -> bool:
 
 
 class _NoticeBuilder:
-    """Puts together what other agents' logs are told."""
+    """Builds the steps that notify other agents."""
 
     def __init__(self, layout: Layout, *, again: bool) -> None:
         self._layout = layout
@@ -332,9 +329,9 @@ class _NoticeBuilder:
     def for_parent(
         self, state: AgentState, turn_id: str, message: dict[str, Any] | None, ending: Ending
     ) -> list[Step]:
-        """Tell the parent that its subagent failed, once; nobody where the parents go round."""
+        """Return the notice of a failure for the parent; none if the parents form a cycle."""
         if _has_parent_cycle(self._layout, state):
-            # Each failure would cause the next one, for ever.
+            # Each failure would cause the next one.
             summary = f"its parents go round, and {state.parent} was not told"
             return [Step(summary, is_warning=True)]
         answers = message is not None and message["sender"] == state.parent
@@ -349,24 +346,24 @@ class _NoticeBuilder:
         return self._notice(state.parent or "", "its parent", state.agent_id, notice)
 
     def for_sender(self, state: AgentState, message: dict[str, Any], ending: Ending) -> list[Step]:
-        """Give the sender of a message the answer that it waits for."""
+        """Return the reply for the sender of a message that waits for it."""
         failed = not ending.is_success
         if ending.aborted == "parent" and message.get("spawn"):
-            return []  # it was ended together with the one who waits
+            return []  # the parent was interrupted as well
         reply = Message(
             text_message(failure_text(state, ending.failure_reason) if failed else ending.text),
             state.agent_id,
             notice=failed,
-            # Two agents may have been sent messages of one id.
+            # Messages to two agents may have the same id.
             id=derived_id(f"{state.agent_id}:{message['messageId']}", "reply"),
             reply_to=message["messageId"],
         )
         return self._notice(message["sender"], "the sender", state.agent_id, reply)
 
-    def _notice(self, agent_id: str, whom: str, teller: str, message: Message) -> list[Step]:
-        found = find_readable(self._layout, agent_id) if agent_id != teller else None
-        if found is None and agent_id != teller and self._layout.is_taken(agent_id):
-            # Archived or damaged: once it is neither, `restore` tells it.
+    def _notice(self, agent_id: str, whom: str, own_id: str, message: Message) -> list[Step]:
+        found = find_readable(self._layout, agent_id) if agent_id != own_id else None
+        if found is None and agent_id != own_id and self._layout.is_taken(agent_id):
+            # Archived or damaged. `restore` resends the message afterwards.
             return [unsent_step(agent_id, message.as_data(message.id), whom)]
         if found is None or found[1].session.state is SessionState.TERMINATED:
             summary = f"{whom} {agent_id or '(none)'} is gone, and was not told"
@@ -379,18 +376,16 @@ class _NoticeBuilder:
         ]
 
 
-# What a parent's log says of a subagent: its block, and that it began or ended.
-#
-# The block goes pending → running → success or error under one id. All of it follows from the
-# subagent alone, so that it can be planned, done half and done again. A parent that is gone, closed
-# or unreadable is told nothing.
+# A subagent in its parent's log: a block that goes pending → running → success or error under one
+# id, and `agent.spawned` events. Both are derived from the subagent alone, so the steps can be
+# repeated. A parent that is removed, closed or unreadable gets none.
 
 SPAWNED = "spawn:"
-"""What the id of the block begins with; the rest is the subagent's."""
+"""Prefix of the block id; the rest is the id of the subagent."""
 
 
 class Subagent(NamedTuple):
-    """A subagent as its block has it; `created_at` is None where nobody knows."""
+    """A subagent as its block shows it; `created_at` is None if it is not known."""
 
     id: str
     name: str
@@ -431,18 +426,18 @@ def _text_of(part: dict[str, Any]) -> str:
 def find_child(
     layout: Layout, parent: AgentState, child_id: str
 ) -> tuple[AgentPaths, AgentState] | None:
-    """Return a subagent that its parent's log names; None for one that is gone, or not its own.
+    """Return a subagent that its parent's log names; None if it is removed, or not its own.
 
-    A log may have come with a bundle, and name any agent. The child's descriptor says whose it is.
+    A log from a bundle may name any agent. The descriptor of the child has its real parent.
     """
     found = find_readable(layout, child_id)
     return found if found is not None and found[1].parent == parent.agent_id else None
 
 
 def pending_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPaths, str]]:
-    """Return the subagents that nobody has begun to run, each with its first prompt's id.
+    """Return the subagents whose first turn has not started, each with its prompt's id.
 
-    They stand in the order of the asking; who is gone, cannot be read, or is another's is left out.
+    In the order in which they were requested, without those that `find_child` does not return.
     """
     found = []
     for child_id in parent.children:
@@ -453,12 +448,12 @@ def pending_children(layout: Layout, parent: AgentState) -> list[tuple[AgentPath
 
 
 def is_spawned_block(block: dict[str, Any]) -> bool:
-    """Tell whether a block stands for an agent of ours: it ends by itself, whatever turn asked."""
+    """Return whether a block is of a spawned agent: it does not end with the turn that asked."""
     return str(block.get("id")).startswith(SPAWNED)
 
 
 def subagent_blocks(paths: AgentPaths, children: Collection[str]) -> dict[str, Block]:
-    """Return the block of each of some subagents as their parent's log has it last."""
+    """Return the last block of each subagent in its parent's log, by agent id."""
     found: dict[str, Block] = {}
     wanted = {SPAWNED + child: child for child in children}
     for record in read_records(paths.log) if wanted else ():
@@ -469,7 +464,7 @@ def subagent_blocks(paths: AgentPaths, children: Collection[str]) -> dict[str, B
 
 
 def child_started_steps(layout: Layout, child: AgentState, content: Content) -> list[Step]:
-    """Return what tells the parent that the first turn begins; nothing if it knows.
+    """Return the steps that log in the parent that the first turn begins, if they are missing.
 
     Args:
         content: the subagent's first prompt.
@@ -481,20 +476,20 @@ def child_started_steps(layout: Layout, child: AgentState, content: Content) -> 
     one = Subagent.of(child, content)
     steps = [_block_step(paths, one.block(state, "running"))]
     if state.children.get(one.id, {}).get("status") != "running":
-        said = {"child": one.id, "name": one.name, "status": "running"}
-        steps.append(Step(f"subagent {one.id} runs", "agent.spawned", said, paths))
+        data = {"child": one.id, "name": one.name, "status": "running"}
+        steps.append(Step(f"subagent {one.id} runs", "agent.spawned", data, paths))
     return steps
 
 
 def child_ended_steps(
     layout: Layout, child: AgentState, content: Content, output: str, *, failure: str = ""
 ) -> list[Step]:
-    """Return what tells the parent how the first prompt ended; nothing if it knows.
+    """Return the steps that log in the parent how the first turn ended, if they are missing.
 
     Args:
         content: the subagent's first prompt.
-        output: its answer, or what is said of its failure.
-        failure: why it failed; empty where it did not.
+        output: its answer, or the text about its failure.
+        failure: the reason of a failure; empty for none.
     """
     parent = _parent_to_notify(layout, child)
     if parent is None:
@@ -502,24 +497,24 @@ def child_ended_steps(
     paths, state = parent
     one = Subagent.of(child, content)
     status = "error" if failure else "success"
-    said = {"child": one.id, "name": one.name, "status": status}
+    data = {"child": one.id, "name": one.name, "status": status}
     if failure:
-        said["detail"] = failure
+        data["detail"] = failure
     return [
-        # The event comes last: it is what says that the parent knows.
+        # The event comes last: it marks the steps as done.
         _block_step(paths, one.block(state, status, output)),
-        Step(f"its parent {paths.id} knows how it ended", "agent.spawned", said, paths),
+        Step(f"its parent {paths.id} knows how it ended", "agent.spawned", data, paths),
     ]
 
 
 def _block_step(paths: AgentPaths, block: Block) -> Step:
     summary = f"marked subagent {block['subagentId']} there: {block['status']}"
-    # No turn of the parent's made this: the one that asked is over.
+    # The turn of the parent that requested the subagent is over.
     return Step(summary, "block", {"turn_id": None, "block": block}, paths)
 
 
 def _parent_to_notify(layout: Layout, child: AgentState) -> tuple[AgentPaths, AgentState] | None:
-    """Return the parent if it can be told, and does not know yet how the subagent ended."""
+    """Return the parent, unless its log cannot be written or has the end already."""
     if child.parent is None or child.parent == child.agent_id:
         return None
     found = find_readable(layout, child.parent)
@@ -533,7 +528,7 @@ def _parent_to_notify(layout: Layout, child: AgentState) -> tuple[AgentPaths, Ag
 
 
 def _has_child_end(paths: AgentPaths, child_id: str) -> bool:
-    """Tell whether a log says how a subagent ended; it need not say that it began."""
+    """Return whether a log has the end of a subagent; it may lack the beginning."""
     return any(
         record.event == "spawn.dropped"
         or (record.event == "agent.spawned" and record.data.get("status") != "running")

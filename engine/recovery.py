@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# What a turn leaves open when its process dies, and how it is closed (decisions D3, D16).
-#
-# Every record added here has an id derived from the turn, and is left out when it is there already:
-# closing can be killed anywhere and done again.
+# Turns whose process died. The ids of the records are derived from the turn, and a record that is
+# there already is left out: recovery can be killed at any point and repeated.
 
 INTERRUPTED = "The process died before this call returned."
-# What a call says that can be answered; another program may have written one that does not.
+# The fields that a call needs to be answered; a log of another program may lack some.
 _CALLS = {
     "tool_use": {"id", "conversationId", "sessionId", "toolUseId"},
     "subagent": {"id", "conversationId"},
@@ -51,7 +49,7 @@ _CALLS = {
 def close_crashed_turn(
     services: Services, paths: AgentPaths, known: AgentState | None = None
 ) -> AgentState:
-    """Return an agent's state, once a turn whose holder died is ended, with its notices.
+    """End a turn that a dead holder left open, with its notices; return the agent's state.
 
     The caller holds `.turn`. Raises what `write_agent` raises (`known` is its argument).
     """
@@ -63,7 +61,7 @@ def close_crashed_turn(
 
 
 def end_crashed_turn(services: Services, paths: AgentPaths, state: AgentState) -> AgentState:
-    """End a turn that is open though nobody runs it, with its notices, and what waits if closed.
+    """End an open turn without a holder, and the messages of a closed agent, with all notices.
 
     The caller holds `.turn`. Raises what `write_agent` raises.
     """
@@ -81,7 +79,7 @@ def end_crashed_turn(services: Services, paths: AgentPaths, state: AgentState) -
 
 
 def redundant_streams(paths: AgentPaths, state: AgentState) -> list[Path]:
-    """Return the streams of the open turn that nothing needs once `crash_steps` are taken."""
+    """Return the streams of the open turn that the log has in full after `crash_steps`."""
     turn = state.open_turn
     if turn is None:
         return []
@@ -90,7 +88,7 @@ def redundant_streams(paths: AgentPaths, state: AgentState) -> list[Path]:
 
 
 def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Return what closing the open turn takes, in order; nothing without one. Writes nothing."""
+    """Return the steps that end the open turn, in order. Writes nothing."""
     turn = state.open_turn
     if turn is None:
         return _pending_steps_if_closed(layout, state)
@@ -125,24 +123,24 @@ def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[St
 
 
 def _pending_steps_if_closed(layout: Layout, state: AgentState) -> list[Step]:
-    """Settle what waits for an agent that was closed by somebody who died over it."""
+    """Return the steps that abort the messages of a closed agent, after a crash of `close`."""
     is_closed = state.session.state is SessionState.TERMINATED
     return abort_pending_steps(layout, state) if is_closed else []
 
 
 def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:
-    """Return what answers the calls of a turn that is about to end without their results.
+    """Return the steps that answer the open calls of a turn that is about to end.
 
     Args:
-        why: what the results that are made up say.
+        why: the text of the synthetic results.
     """
     return _close_calls(turn_id, _read_turn(paths, turn_id), why)
 
 
 class _TurnRecords(NamedTuple):
-    """What the log has of one turn. `results` maps each answered call to its tool_result.
+    """The records of one turn. `results` maps each answered call to its tool_result.
 
-    `messages` are all of the agent's, as the inbox had them.
+    `messages` are all messages of the agent, as they stood in the inbox.
     """
 
     ending: Ending
@@ -187,7 +185,7 @@ def _key(block: dict[str, Any]) -> tuple[str, str]:
 
 
 def _is_open(call: dict[str, Any], results: dict[tuple[str, str], dict[str, Any]]) -> bool:
-    # A result that we made up, but whose call does not say so yet, is half of our own work.
+    # A synthetic result without the end of its call: recovery was killed between the two.
     answered = results.get(_key(call), {"synthetic": True})
     return call.get("status") in ("pending", "running") and bool(answered.get("synthetic"))
 
@@ -200,7 +198,7 @@ def _close_calls(turn_id: str, seen: _TurnRecords, why: str) -> list[Step]:
 
 
 def _close_call(turn_id: str, call: dict[str, Any], why: str, *, answered: bool) -> list[Step]:
-    """Answer a call that will never return, so that nobody waits for it."""
+    """Return the steps that answer a call which will not return."""
     failed = {**call, "status": "error"}
     if call["type"] == "subagent":
         failed = {**failed, "output": why, "synthetic": True}
@@ -229,18 +227,15 @@ def _block(turn_id: str, block: dict[str, Any]) -> dict[str, Any]:
     return {"turn_id": turn_id, "block": block}
 
 
-# Messages that could not be put into another agent's inbox, when they can be.
-#
-# See docs/behaviour.md, "restore".
-#
-# The log of the agent that tells has them as `message.unsent`. The next `restore` of either agent
-# puts each into the inbox of the other, once, and settles it with `message.resent`.
+# Messages that another agent's log did not take (docs/behaviour.md, "restore"). The log of the
+# sender has them as `message.unsent`. The next `restore` of either agent puts each into the inbox
+# once, and settles it with `message.resent`.
 
 _KEPT = ("notice", "reply_to")
 
 
 def agents_with_unsent(layout: Layout, agents: set[str]) -> dict[str, list[AgentPaths]]:
-    """Return, for some agents, the other agents that have something to tell them."""
+    """Return, by the receiving agent's id, the other agents that have unsent messages for it."""
     found: dict[str, list[AgentPaths]] = {}
     for agent_id in layout.agent_ids():
         if agent_id in agents or (one := find_readable(layout, agent_id)) is None:
@@ -251,9 +246,10 @@ def agents_with_unsent(layout: Layout, agents: set[str]) -> dict[str, list[Agent
 
 
 def resend_steps(layout: Layout, state: AgentState) -> list[Step]:
-    """Return what tells others what an agent could not tell them before.
+    """Return the steps that resend an agent's unsent messages.
 
-    Who is still archived or damaged is left for later; who is gone or closed is told nothing.
+    Messages to agents that are archived or damaged stay; those to removed or closed agents are
+    dropped.
     """
     steps: list[Step] = []
     for message_id, entry in state.unsent.items():
@@ -274,7 +270,7 @@ def resend_steps(layout: Layout, state: AgentState) -> list[Step]:
 def receive_steps(
     layout: Layout, paths: AgentPaths, state: AgentState, senders: Iterable[AgentPaths]
 ) -> list[Step]:
-    """Return what puts into an agent's inbox what others could not tell it before."""
+    """Return the steps that put the unsent messages of other agents into an agent's inbox."""
     if state.session.state is SessionState.TERMINATED:
         return []
     steps: list[Step] = []
@@ -292,26 +288,24 @@ def receive_steps(
 
 
 def _as_sent(sender: AgentState, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message as its sender may send it: in its own name, and asking for nothing."""
+    """Return a message as its sender may send it: in its own name, without flags."""
     kept: dict[str, Any] = {name: message[name] for name in _KEPT if name in message}
-    said = {"message_id": message["message_id"], "content": message["content"]}
-    return {**said, "sender": sender.agent_id, "kind": "system", **kept}
+    data = {"message_id": message["message_id"], "content": message["content"]}
+    return {**data, "sender": sender.agent_id, "kind": "system", **kept}
 
 
-# What a parent's log lacks of its subagents, because it could not be told at the time.
-#
-# It was archived when one ended, or could not be written to; or one was removed before it ended.
-# `restore` of either catches up with it (docs/behaviour.md, "Spawning").
+# Ends of subagents that are missing in the log of their parent: it was archived or could not be
+# written, or the subagent was removed (docs/behaviour.md, "Spawning").
 
 GONE = "it was removed before it ended"
 
 
 def missing_child_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Return what brings a parent's log level with its subagents; nothing for a closed parent."""
+    """Return the missing records of a parent's log about its subagents; none if it is closed."""
     steps: list[Step] = []
     gone = [child_id for child_id in state.children if not layout.is_taken(child_id)]
     if gone:
-        # Its end may have been told, and it removed, since the state was read.
+        # It may have ended and been removed since the state was read.
         state = read_agent(paths).state
     for child_id, known in state.children.items():
         if state.session.state is SessionState.TERMINATED or child_id not in gone:
@@ -319,18 +313,18 @@ def missing_child_steps(layout: Layout, paths: AgentPaths, state: AgentState) ->
         one = Subagent(child_id, known["name"])
         block = {"turn_id": None, "block": one.block(state, "error", f"Removed: {GONE}.")}
         steps.append(Step(f"marked subagent {child_id}: {GONE}", "block", block))
-        said = {"child": child_id, "name": one.name, "status": "error", "detail": GONE}
-        steps.append(Step(f"said that subagent {child_id} is gone", "agent.spawned", said))
+        data = {"child": child_id, "name": one.name, "status": "error", "detail": GONE}
+        steps.append(Step(f"said that subagent {child_id} is gone", "agent.spawned", data))
     for child_id in state.children:
         child = find_child(layout, state, child_id)
         if child is not None and state.session.state is not SessionState.TERMINATED:
-            untold = _missing_in_parent(layout, paths, *child)
-            steps += [step._replace(to=None) for step in untold]
+            missing = _missing_in_parent(layout, paths, *child)
+            steps += [step._replace(to=None) for step in missing]
     return steps
 
 
 def missing_parent_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Return what tells a subagent's parent how its first prompt ended, if it lacks that."""
+    """Return the records about a subagent's end that its parent's log lacks."""
     found = find_readable(layout, state.parent) if state.parent else None
     if found is None or paths.id not in found[1].children or state.parent == paths.id:
         return []
@@ -341,7 +335,7 @@ def missing_parent_steps(layout: Layout, paths: AgentPaths, state: AgentState) -
 def _missing_in_parent(
     layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentState
 ) -> list[Step]:
-    """Return what the parent was to be told when the subagent's first prompt ended, if it has."""
+    """Return the steps for the parent from the end of a subagent's first turn, if it has ended."""
     prompt = None
     turn_id, ending, is_over = "", Ending(aborted="close"), False
     for record in read_records(paths.log):
@@ -354,7 +348,7 @@ def _missing_in_parent(
         elif record.event == "turn.start" and prompt["messageId"] in data.get("message_ids", ()):
             turn_id = str(data.get("turn_id"))
         elif record.event == "message.delivered" and data.get("message_id") == prompt["messageId"]:
-            is_over = True  # until then whoever runs it may still tell the parent
+            is_over = True  # before that, the process of the turn still applies its steps
         elif turn_id and data.get("turn_id") == turn_id and not is_over:
             ending = Ending.of_record(record.event, data) or ending
     if not is_over:

@@ -26,14 +26,14 @@ _REASONS = {
     "close": "Closed",
 }
 TERMINAL = "cli"
-"""The connector of those who read the answer where they asked."""
+"""The connector of users who read the answer in the terminal where they wrote the prompt."""
 
 
 class Ending(NamedTuple):
     """How a turn ended.
 
-    `error` is the kind of its failure, and `text` the message; `aborted` is the reason of an abort.
-    Both are empty for a turn that was completed, with `text` as its answer.
+    `error` is the kind of a failure, with its message in `text`; `aborted` is the reason of an
+    abort. Both are empty for a completed turn, whose answer is `text`.
     """
 
     error: str = ""
@@ -42,7 +42,7 @@ class Ending(NamedTuple):
 
     @classmethod
     def of_record(cls, event: str, data: dict[str, Any]) -> Ending | None:
-        """Return what a record of a turn says of its end; None for one that says nothing of it."""
+        """Return the ending that a record of a turn describes; None for any other record."""
         if event == "turn.complete":
             return cls(text=str(data.get("response")))
         if event == "turn.error":
@@ -58,22 +58,22 @@ class Ending(NamedTuple):
 
     @property
     def text_for_user(self) -> str:
-        """What a person at the other end is told; nothing of a turn that somebody ended."""
+        """The text for the user behind a connector; empty for a turn that was cancelled."""
         if self.aborted:
             return INTERNAL_ERROR if self.aborted == "crash" else ""
         return _TEXTS.get(self.error, INFERENCE_FAILED) if self.error else self.text
 
     @property
     def failure_reason(self) -> str:
-        """Why it failed, as others are told: without a full stop."""
+        """The reason of the failure for notices, without a full stop."""
         if self.aborted:
             return _REASONS.get(self.aborted, _REASONS["interrupt"])
-        said = _TEXTS.get(self.error, INFERENCE_FAILED).rstrip(".")
+        text = _TEXTS.get(self.error, INFERENCE_FAILED).rstrip(".")
         detail = self.text.strip().rstrip(".")
-        return f"{said} ({detail})" if detail else said
+        return f"{text} ({detail})" if detail else text
 
     def needs_no_notice(self, state: AgentState, message: dict[str, Any] | None) -> bool:
-        """Whether nobody is to be told of it but those who see the turn: as `aftermath` finds."""
+        """Whether `completion_steps` is empty: only the terminal of the turn shows the end."""
         waits = message is not None and (message.get("sync") or message.get("spawn"))
         at_terminal = (state.descriptor.get("type"), state.descriptor.get("connector"))
         return self.is_success and not waits and at_terminal == ("user", TERMINAL)
@@ -89,7 +89,7 @@ class Denial(NamedTuple):
 
     @classmethod
     def of(cls, request: ToolRequest, decision: Decision) -> Denial:
-        """Return what is said of a request that was denied."""
+        """Return the denial of a request."""
         reason = decision.reason
         return cls(request.tool_name, request.tool_use_id, request.conversation, reason)
 
@@ -104,7 +104,7 @@ class Denial(NamedTuple):
 
 
 class QueuedMessage(NamedTuple):
-    """A message that an ending put into another agent's inbox."""
+    """A message in an agent's inbox that no turn has taken yet."""
 
     paths: AgentPaths
     message_id: str
@@ -113,10 +113,13 @@ class QueuedMessage(NamedTuple):
 class TurnResult(NamedTuple):
     """How a message ended: `outcome` is completed, failed or aborted.
 
-    `cost` is in US dollars, where the client said it; `recorded` is whether the stream of its turn
-    was kept. `deferred` is what the turn left to be run after it, `told` whom its end was told.
-    `error` is what it failed with. `denials` are the tool calls that were not allowed; None where
-    another process ran the turn.
+    Attributes:
+        recorded: whether the stream events of the turn are stored.
+        cost: in US dollars; None if the client does not report it.
+        deferred: the children and messages that run after the turn.
+        notices: the messages that the end of the turn put into inboxes of other agents.
+        error: the exception with which the turn ended.
+        denials: the tool calls that were not allowed; None if another process ran the turn.
     """
 
     message_id: str | None
