@@ -1,4 +1,9 @@
-"""Ending a running turn from outside: the request, and how its holder notices it (D15)."""
+"""Cancelling a running turn: the request in the log, and the token that notices it (D15).
+
+The holder of `.turn` reads its log on a timer, and at once after a wake signal. A timer and not a
+thread: it also interrupts a provider that waits for a pipe, and a process that starts others should
+have one thread. Only the log counts, so a late signal cancels nothing else.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +35,13 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# How the holder of a turn hears that it was asked to end (decision D15).
-#
-# It looks into its log by a timer, and at once when somebody nudges it. A timer, and no thread: it
-# reaches a provider that waits for a pipe, and a process that starts others had better have one
-# thread only. What counts is the log alone, so that a nudge that comes when the turn is over, and
-# the process does something else, ends nothing.
-
 WAKE_SIGNAL = signal.SIGURG
-"""What a holder is sent; a process that does not listen is not disturbed by it."""
-_POLL_INTERVAL = 0.5  # seconds between two looks of a holder into its log
+"""Makes a holder read its log. Processes without a handler ignore this signal."""
+_POLL_INTERVAL = 0.5  # seconds between two reads of the log
 
 
 class TurnCancelled(KeyboardInterrupt):
-    """A request in the log ended the turn; nobody at this terminal did. It says why."""
+    """A request in the log cancelled the turn, not a signal from the terminal."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -51,15 +49,15 @@ class TurnCancelled(KeyboardInterrupt):
 
 
 class DeadlineExceeded(KeyboardInterrupt):
-    """The turn took longer than its sender gave it."""
+    """The turn took longer than its `timeout`."""
 
 
 class CancelToken:
-    """Reads what was appended to a log since the last look.
+    """Raises in the main thread when the log requests the end of a turn, or its time is over.
 
     Args:
-        position: where the log ended when the turn began.
-        timeout: seconds from now on after which the turn is to end; 0 for never.
+        position: the end of the log when the turn began.
+        timeout: seconds from now after which the turn is cancelled; 0 for never.
     """
 
     def __init__(
@@ -74,8 +72,8 @@ class CancelToken:
     def watching(self) -> Iterator[None]:
         """Raise `TurnCancelled` in the block when a request to end its turn stands in the log.
 
-        `DeadlineExceeded` is raised when its time is over. Elsewhere than in the main thread nobody
-        listens. What was heard is not heard again; another request is.
+        A request that was cleared does not count. `DeadlineExceeded` is raised when the time is
+        over. Each request is raised once. Outside the main thread nothing is raised.
         """
         try:
             before = signal.signal(signal.SIGALRM, self._on_signal)
@@ -92,12 +90,12 @@ class CancelToken:
             signal.signal(WAKE_SIGNAL, wake_before)
 
     def raise_if_cancelled(self) -> None:
-        """Raise `TurnCancelled` or `DeadlineExceeded` if the turn is to end now."""
+        """Raise `TurnCancelled` or `DeadlineExceeded` if the turn has to end now."""
         if time.monotonic() >= self._deadline:
             self._deadline = NEVER
             raise DeadlineExceeded
         reason = ""
-        with suppress(OSError, AgentsdirError):  # whoever appends next says so
+        with suppress(OSError, AgentsdirError):  # the next append reports it
             if self._paths.log.stat().st_size > self._position.size:
                 reason = self._read()
         if reason:
@@ -111,7 +109,7 @@ class CancelToken:
         self.raise_if_cancelled()
 
     def _read(self) -> str:
-        """Read on in the log; return why the turn is to end, or nothing."""
+        """Read the new records; return the reason of a request, empty for none."""
         reason = ""
         with open_log(self._paths.log, self._position.size) as stream:
             for line in read_log(stream, str(self._paths.log), self._position):
@@ -128,20 +126,18 @@ class CancelToken:
         return reason
 
 
-# Asking running turns to end, from outside (decision D15; docs/behaviour.md, "Interrupting").
-
 _WAIT = 0.02
 
 
 class RunningTurn(NamedTuple):
-    """A running turn that was, or is to be, asked to end."""
+    """A turn that runs, or ran when it was cancelled."""
 
     paths: AgentPaths
     turn_id: str
 
     @property
     def runs(self) -> bool:
-        """Whether it has no end in the log; that of an agent which was removed has ended."""
+        """Whether the log has no end of the turn. A turn of a removed agent has ended."""
         try:
             turn = read_agent(self.paths).state.open_turn
         except NoSuchAgent:
@@ -149,14 +145,14 @@ class RunningTurn(NamedTuple):
         return turn is not None and turn["turnId"] == self.turn_id and not turn["ended"]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a command's JSON says of the turn."""
+        """Return the turn as a command prints it with `--json`."""
         return {"agentId": self.paths.id, "turnId": self.turn_id, "ended": not self.runs}
 
 
 class InterruptResult(NamedTuple):
-    """What `interrupt` did: the turns it asked to end, and the message it left, if any.
+    """The turns that `interrupt` cancelled, and the id of the message that it queued, if any.
 
-    `refused` are agents below that could not be asked, each with the reason.
+    `refused` are descendants whose log could not be written, each with the error.
     """
 
     asked: list[RunningTurn]
@@ -171,14 +167,14 @@ def interrupt(
     content: list[dict[str, Any]] | None = None,
     sender: str = "cli",
 ) -> InterruptResult:
-    """Ask the running turns of an agent, and of all below it, to end; waits for none of them.
+    """Request the end of the running turns of an agent and its descendants (docs/behaviour.md).
 
-    Every request is in its log before anybody is signalled.
+    It does not wait for them. All requests are in the logs before the first signal is sent.
 
     Args:
         reason: why, for the record.
         content: a message for the agent, which stays queued for its next turn.
-        sender: who leaves it: an agent, or `cli`.
+        sender: of the message: an agent's id, or `cli`.
 
     Raises `SessionStateError` for a closed agent, and (kind ``not-running``) where no turn runs and
     no message is left: then nothing is recorded; and what `write_agent` and `check_trust` raise.
@@ -190,7 +186,7 @@ def interrupt(
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
         if content:
-            # First, so that whoever runs the agent's turns finds it there.
+            # First, so that the process that runs the agent's turns finds it.
             message_id = append_message(writer, services, Message(content, sender))
         own = request_cancel(services, writer, "interrupt", reason)
     asked, refused = request_cancel_below(services, paths, reason)
@@ -204,9 +200,9 @@ def interrupt(
 def request_cancel_below(
     services: Services, paths: AgentPaths, message: str = ""
 ) -> tuple[list[RunningTurn], list[tuple[AgentPaths, AgentsdirError]]]:
-    """Ask the running turns of all agents below one to end, unless they were asked before.
+    """Append a request to the log of each descendant with a running turn, unless one is there.
 
-    Returns those that were asked, and the agents that could not be.
+    Returns the turns with new requests, and the agents whose logs could not be written.
     """
     asked: list[RunningTurn] = []
     refused: list[tuple[AgentPaths, AgentsdirError]] = []
@@ -225,7 +221,7 @@ def request_cancel_below(
 
 
 def cancel_below(services: Services, paths: AgentPaths) -> None:
-    """Ask what runs below an agent to end, because its own turn was interrupted."""
+    """Cancel the turns of an agent's descendants, because its own turn was interrupted."""
     wake_holders(request_cancel_below(services, paths)[0])
 
 
@@ -236,7 +232,7 @@ def request_cancel(
 
     Args:
         reason: interrupt, parent or close.
-        message: why, in somebody's words.
+        message: why, in free text.
     """
     if (running := running_turn(writer)) is not None:
         request = {"turn_id": running.turn_id, "reason": reason}
@@ -247,7 +243,7 @@ def request_cancel(
 
 
 def running_turn(writer: AgentWriter) -> RunningTurn | None:
-    """Return the turn of an agent that has no end, if somebody is at work on it."""
+    """Return the open turn of an agent if a process holds it."""
     turn = writer.state.open_turn
     if turn is None or turn["ended"] or not locks.is_held(writer.paths.turn):
         return None
@@ -262,7 +258,7 @@ def _not_running(paths: AgentPaths, state: AgentState) -> AgentsdirError:
 
 
 def wake_holders(asked: Sequence[RunningTurn]) -> None:
-    """Have the holders look into their logs at once; those whose process is not known will soon."""
+    """Signal the holders to read their logs now; a holder without a note reads it on its timer."""
     for paths, turn_id in asked:
         note = read_note(paths)
         if note is None or note.turn_id != turn_id or not locks.is_held(paths.turn):
@@ -273,9 +269,9 @@ def wake_holders(asked: Sequence[RunningTurn]) -> None:
 
 
 def wait_for_turns(services: Services, asked: Sequence[RunningTurn]) -> list[RunningTurn]:
-    """Wait until each turn has ended; return those whose process died before that.
+    """Wait until each turn has ended; return those whose process died before.
 
-    Raises `Busy` for one that does not end for long.
+    Raises `Busy` if a turn does not end in time.
     """
     for one in asked:
         what = f"agent {one.paths.id}"
@@ -288,10 +284,9 @@ def wait_for_turns(services: Services, asked: Sequence[RunningTurn]) -> list[Run
 
 
 def clear_abort(services: Services, paths: AgentPaths) -> str | None:
-    """Take back a request to end the turn that runs, if it was not heeded; return the turn's id.
+    """Clear a request to end the running turn that was not carried out; return the turn's id.
 
-    None where there is nothing to take back, and then nothing is recorded. Raises what
-    `write_agent` raises.
+    Returns None, and records nothing, if there is no request. Raises what `write_agent` raises.
     """
     with write_agent(paths, disk=services.disk) as writer:
         turn = writer.state.open_turn

@@ -1,11 +1,9 @@
-"""Texts for people behind connectors: what waits, and handing it out.
+"""The outbox: texts for users behind connectors, and their delivery to the hook.
 
-See docs/behaviour.md, "The outbox".
-
-A text waits from its `outgoing` record to its `outgoing.delivered`. It is handed out under the
-agent's `.turn`, so that no two processes hand out one text, in the order of the log, and no later
-one before an earlier one that was refused. Who dies between the hook's yes and the record has it
-handed out again: at least once, and never lost.
+See docs/behaviour.md, "The outbox". A text waits from its `outgoing` record to its
+`outgoing.delivered`. Texts are delivered in the order of the log, under the agent's `.turn`, so
+that two processes never deliver the same text. A refused text stops the later ones. After a crash
+between the hook and the record a text is delivered again: at least once.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Undelivered(NamedTuple):
-    """A text that no connector has taken: the data of its `outgoing` record, and its time."""
+    """A text that waits: the data of its `outgoing` record, and its time."""
 
     agent_id: str
     ts: str
@@ -47,15 +45,15 @@ class Undelivered(NamedTuple):
 
 
 OUTGOING = "outgoing"
-"""The hook that takes texts, as a log calls it."""
+"""The name of the hook in `hook.failed` records."""
 _ADDRESS = ("connector", "userId", "channelId")
 _FIELDS = ("message_id", "connector", "userId", "channelId", "text", "in_reply_to")
 
 
 class DeliveryResult(NamedTuple):
-    """What became of the texts of one agent: the ids taken, and why the next one was not.
+    """The ids of the texts that were delivered, and the error that stopped the delivery.
 
-    `nobody` says that there is no hook to take it.
+    `no_hook` is whether there is no hook.
     """
 
     state: AgentState
@@ -83,7 +81,7 @@ def undelivered(
 
 
 def has_untried_text(paths: AgentPaths, state: AgentState) -> bool:
-    """Tell whether a text waits since which no hook has failed, as where its sender has died."""
+    """Return whether a text waits that was not offered to a hook, as after a crash."""
     due, untried = list(state.undelivered), False
     for record in read_records(paths.log) if due else ():
         if record.event == "outgoing":
@@ -96,11 +94,11 @@ def has_untried_text(paths: AgentPaths, state: AgentState) -> bool:
 def deliver_waiting(
     services: Services, paths: AgentPaths, state: AgentState, since: Position | None = None
 ) -> DeliveryResult:
-    """Give the texts that wait to the connectors' hook, one after the other.
+    """Deliver the texts that wait to the hook of the connectors, one after the other.
 
-    The caller holds the agent's `.turn`. The first text that is not taken ends it: what came after
-    it must not be read before it. `mark_delivered` needs no `.turn`, so whether a text waits is
-    looked at under `.lock` before its hook runs and again before anything is recorded.
+    The caller holds the agent's `.turn`. The first text that is refused ends it. `mark_delivered`
+    needs no `.turn`, so each text is checked under `.lock` before its hook runs and before the
+    outcome is recorded.
 
     Args:
         state: one to read on from.
@@ -116,7 +114,7 @@ def deliver_waiting(
         if message_id not in state.undelivered:
             continue
         document = {name: one.data.get(name) for name in _FIELDS}
-        # A log may have come with a bundle: where a text goes is not for a record of it to say.
+        # The address comes from the descriptor: a log from a bundle must not choose it.
         document |= {name: state.descriptor.get(name) for name in _ADDRESS}
         whose = {"agent_id": paths.id, "session_id": state.session.id, "name": state.name}
         try:
@@ -148,7 +146,7 @@ def _record(
     event: str,
     data: dict[str, Any],
 ) -> tuple[AgentState, bool]:
-    """Append what became of a text if it still waits; return the state, and whether it did."""
+    """Append the outcome of a text if it still waits; return the state, and whether it did."""
     with write_agent(paths, disk=services.disk, known=state) as writer:
         waits = message_id in writer.state.undelivered
         if waits:
@@ -158,16 +156,16 @@ def _record(
 
 
 def deliver(services: Services, paths: AgentPaths, *, wait: float = 0) -> DeliveryResult:
-    """Hand out an agent's texts from outside a turn, once a crashed one is ended.
+    """Deliver an agent's texts outside a turn, after a crashed turn is ended.
 
-    Raises `Busy` while a turn runs: its process hands them out at its end.
+    Raises `Busy` while a turn runs: its process delivers them at its end.
     """
     with hold_turn(paths, wait=wait), services.disk.settled():
         return deliver_waiting(services, paths, close_crashed_turn(services, paths))
 
 
 def mark_delivered(services: Services, paths: AgentPaths, *message_ids: str) -> AgentState:
-    """Record that texts were taken, by whoever took them; nothing for one that was taken before.
+    """Record that texts were delivered by other means; nothing for one that was delivered before.
 
     Raises `UsageError` (kind ``no-such-message``), and records nothing, if an id is no text of
     this agent.
@@ -185,7 +183,7 @@ def mark_delivered(services: Services, paths: AgentPaths, *message_ids: str) -> 
 
 
 def mark_all_delivered(services: Services, paths: AgentPaths) -> int:
-    """Record that every text of an agent that waits was taken; return how many did."""
+    """Record that all waiting texts of an agent were delivered; return their number."""
     with services.disk.settled(), write_agent(paths, disk=services.disk) as writer:
         waiting = list(writer.state.undelivered)
         for message_id in waiting:

@@ -40,24 +40,22 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# Slots: how many sessions are in use at a time, whoever's process runs them (seed session-model).
-#
-# A session in use has its log's word for it (`active`) and an entry in ROOT/slots. It is held while
-# its `.turn` is; released, it stays in use until another one needs the slot: then the one that was
-# released longest ago is suspended first. Decisions D12 and D26; docs/behaviour.md, "Slots".
-
 _PAUSE = 0.02
 
 
 class Acquired(NamedTuple):
-    """A session with a slot, and the provider's blob if this ended a suspension."""
+    """A session with a slot, and the provider's blob if the session was suspended."""
 
     state: AgentState
     blob: bytes
 
 
 class SessionMultiplexer:
-    """The slots of one agents directory.
+    """The slots of one agents directory, for the sessions of all processes (D12, D26).
+
+    A session in use is `active` in its log and has an entry in ROOT/slots. After its turn it keeps
+    the slot until another session needs it. Then the session that was released longest ago is
+    suspended.
 
     The caller of `acquire` holds the agent's `.turn`.
     """
@@ -75,11 +73,11 @@ class SessionMultiplexer:
         reason: str = "send",
         wait: float = 0,
     ) -> Acquired:
-        """Return a session in use: as it is, or begun, or taken up from its suspension.
+        """Make a session active and give it a slot.
 
         Args:
             held: the agent's `.turn`.
-            reason: what the log is told of the transition.
+            reason: of the transition, for the log.
             wait: seconds to wait for a slot; negative waits for ever, 0 does not wait.
 
         Raises `SlotsHeld` when every slot is held until then, and `SessionStateError`.
@@ -87,7 +85,7 @@ class SessionMultiplexer:
         if state.session.state is SessionState.ACTIVE and self._slots.has(paths.id):
             if len(self._slots) <= self._services.settings.max_slots:
                 return Acquired(state, b"")
-            # There are fewer slots than there were: who would keep one has to compete for it.
+            # `max_slots` was lowered: this session has to compete for a slot.
             state = suspend_held(self._services, paths, state, held, "evicted")
         waits = locks.waits()
         waited, say_at = 0.0, locks.SAY_AFTER
@@ -122,14 +120,13 @@ class SessionMultiplexer:
                 check_transition(SessionState.TERMINATED, SessionState.ACTIVE, paths.id)
 
     def release(self, paths: AgentPaths) -> None:
-        """Let others have the slot, once `.turn` is free; this is the clock of eviction."""
-        # Where nothing can be noted, or the folder is gone, it is evicted sooner than it might: no
-        # reason to lose the answer that came.
+        """Allow the eviction of a session once `.turn` is free, in the order of these releases."""
+        # An entry that cannot be written only leads to an earlier eviction.
         with suppress(AgentsdirError, FileNotFoundError):
             self._slots.release(paths.id, self._services.now())
 
     def sweep(self, seconds: float) -> list[str]:
-        """Suspend the sessions in use that had no input for some seconds; return the agents."""
+        """Suspend the sessions without input for `seconds`; return the ids of their agents."""
         try:
             oldest = times.to_text(
                 times.from_text(self._services.now()) - timedelta(seconds=seconds)
@@ -147,8 +144,8 @@ class SessionMultiplexer:
         return swept
 
     def _enter(self, paths: AgentPaths, state: AgentState, reason: str) -> Acquired:
-        """Write entry and transition; the caller holds the slots."""
-        # The transition empties the record's blob, which is good for this turn only.
+        """Write the entry and the transition; the caller holds the lock of the slots."""
+        # The transition removes the blob from session.json: it is for this turn only.
         blob = suspension_blob(paths) if state.session.state is SessionState.SUSPENDED else b""
         self._slots.enter(paths.id)
         with write_agent(paths, disk=self._services.disk, known=state) as writer:
@@ -184,7 +181,7 @@ class SessionMultiplexer:
                     yield agent_id
 
     def _suspend_claimed(self, held: Claimed, reason: str) -> bool:
-        """Suspend a session whose `.turn` is held; tell whether it is not in use any more."""
+        """Suspend a session whose `.turn` is held; return whether its slot is free."""
         services, paths = self._services, held.paths
         try:
             end_leftovers(paths, held.turn)
@@ -207,7 +204,7 @@ class Claimed(NamedTuple):
 
 @contextmanager
 def _first_free(agents: list[AgentPaths]) -> Iterator[Claimed | None]:
-    """Hold the `.turn` of the first of some agents where nobody else does."""
+    """Hold the `.turn` of the first agent whose `.turn` is free."""
     with ExitStack() as held:
         for paths in agents:
             if locks.is_held(paths.turn):
@@ -225,23 +222,21 @@ def _is_active(paths: AgentPaths) -> bool:
     return read_agent(paths).state.session.state is SessionState.ACTIVE
 
 
-# Suspending a session (seed session-model; decision D11).
-
 MAX_BLOB = 1024 * 1024  # decision D23
 BLOB_PATIENCE = 10.0
-"""Seconds that a provider may take to say its blob; `--wait` may leave it less."""
+"""Seconds that a provider may take to return its blob; `--wait` may leave it less."""
 _AGAIN = 1.0
 
 
 class _BlobTimeout(BaseException):
-    """The provider took too long; no `except Exception` of an adapter keeps it."""
+    """The provider took too long. Not an `Exception`, so that no adapter catches it."""
 
 
 def suspend(services: Services, paths: AgentPaths, *, wait: float = 0) -> AgentState:
-    """Take an active session out of use, keeping the provider's blob.
+    """Suspend an active session and store the provider's blob (D11).
 
-    A provider that fails or is gone does not keep a session in use: the blob is only a short cut
-    (D23). Raises `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
+    A provider that fails does not prevent it: the blob only saves time (D23). Raises
+    `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
     """
     with hold_turn(paths, wait=wait) as held, services.disk.settled():
         state = close_crashed_turn(services, paths)
@@ -255,7 +250,7 @@ def suspend_held(
     """Suspend an active session whose `.turn` is held.
 
     Args:
-        reason: what the log is told.
+        reason: of the transition, for the log.
     """
     blob = _blob(services, paths, state)
     held.check()
@@ -272,7 +267,7 @@ def suspend_held(
 
 
 def _blob(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
-    """Return what the provider wants to be handed at the next turn; nothing if it has nothing."""
+    """Return the provider's state for the next turn; empty for none."""
     waits = locks.waits()
     seconds = max(waits.left(BLOB_PATIENCE, brief=False), locks.LEAST)
     begun = time.monotonic()
@@ -292,7 +287,7 @@ def _blob(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
 def _limited(seconds: float) -> Iterator[None]:
     """Raise `_BlobTimeout` in the block after some seconds; only in the main thread.
 
-    A timer, and no thread: a provider that waits for a pipe goes on when it comes.
+    A timer and not a thread: it also interrupts a provider that waits for a pipe.
     """
 
     def late(_number: int, _frame: object) -> None:
@@ -303,7 +298,7 @@ def _limited(seconds: float) -> Iterator[None]:
     except ValueError:  # not the main thread
         yield
         return
-    # Again and again: what it does about the first one may block, too.
+    # Repeated: the provider's handling of the first one may block, too.
     timer = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
     try:
         yield
@@ -317,7 +312,7 @@ def _provider_blob(services: Services, paths: AgentPaths, state: AgentState) -> 
     try:
         _, provider = find_provider(state)
         if provider.runs_program:
-            return b""  # no program runs between turns, and none is started to be asked
+            return b""  # a program does not run between turns
         spec = session_spec(services, paths, state, provider)
         with open_provider(services, provider, spec) as session:
             with provider_errors():
@@ -330,13 +325,10 @@ def _provider_blob(services: Services, paths: AgentPaths, state: AgentState) -> 
         return b""
 
 
-# Taking a suspended session into use again (seed session-model; decision D11).
-
-
 def resume(services: Services, paths: AgentPaths, *, wait: float = 0) -> AgentState:
-    """Take a suspended session into use again, in a slot; no process is started.
+    """Make a suspended session active again, in a slot; no process is started.
 
-    Saved transcripts that the client has not are put where it finds them (decision D11).
+    Stored transcripts that the client lacks are written to its store (decision D11).
 
     Args:
         wait: seconds to wait for a turn to end, and for a slot; negative waits for ever.
@@ -358,7 +350,7 @@ def _place_transcripts(services: Services, paths: AgentPaths, state: AgentState)
     try:
         _, provider = find_provider(state)
     except ProviderError:
-        return  # who runs no turns needs no transcripts; `send` says why it runs none
+        return  # `send` reports that there is no provider
     if provider.runs_program:
         services.check_trust()
         place_missing(provider, session_spec(services, paths, state, provider))
