@@ -9,7 +9,7 @@ import orjson
 
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import escape_controls, note, note_drifts, print_json, print_text
-from agentsdir.formats.diff import BlockBook
+from agentsdir.formats.diff import BlockStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -227,7 +227,7 @@ class SessionPrinter:
         self._session = session
         self._events = events
         self._plain = plain
-        self._book = BlockBook()
+        self._blocks = BlockStore()
         # The blocks of this batch, and which of their fields changed.
         self._touched: dict[Key, frozenset[str]] = {}
         self._printed: set[Key] = set()
@@ -240,7 +240,7 @@ class SessionPrinter:
                 self._flush()
             elif self._events:
                 print_json(self._env, event)
-            elif self._book.apply(event) is not None:
+            elif self._blocks.apply(event) is not None:
                 key = event["conversationId"], event["blockId"]
                 changed = _WHOLE if event["type"] == "block_complete" else event["updates"].keys()
                 self._touched[key] = self._touched.get(key, _NOTHING) | changed
@@ -250,7 +250,7 @@ class SessionPrinter:
     def _flush(self) -> None:
         replaced = 0
         for key, fields in self._touched.items():
-            block = self._book[key]
+            block = self._blocks[key]
             known = key in self._printed
             if self._plain:
                 page = self._page(block, fields, known=known)

@@ -35,7 +35,7 @@ from agentsdir.formats.store.agent import (
 )
 from agentsdir.formats.store.derived import encode_document
 from agentsdir.formats.store.layout import FORMAT, TEMPORARY, VERSION
-from agentsdir.formats.store.log import Point, read_log
+from agentsdir.formats.store.log import Cursor, read_log
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
@@ -511,7 +511,7 @@ def _before_open_turn(paths: AgentPaths) -> Reading:
                 if record.event == "turn.start" and record.data.get("turn_id") == started:
                     break
                 before = record.seq
-    return read_agent(paths, whole=True, until=Point(seq=before))
+    return read_agent(paths, whole=True, until=Cursor(seq=before))
 
 
 # An agent that goes on with a session of the real client.

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.store.layout import AgentPaths
-    from agentsdir.formats.store.log import Point, Record
+    from agentsdir.formats.store.log import Cursor, Record
 
 
 def replay(
     paths: AgentPaths,
     report: Callable[[Finding], None],
-    until: Point = END,
+    until: Cursor = END,
     *,
     streams: bool = False,
     settled: bool = False,
@@ -105,7 +105,7 @@ class _Player:
         yield from recorded.events()
 
 
-def _amended(paths: AgentPaths, until: Point) -> dict[tuple[str, str], dict[str, Any]]:
+def _amended(paths: AgentPaths, until: Cursor) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the last state of each block that the log has more than once."""
     seen: set[tuple[str, str]] = set()
     found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -124,7 +124,7 @@ def _amended(paths: AgentPaths, until: Point) -> dict[tuple[str, str], dict[str,
     return found
 
 
-def state_at(paths: AgentPaths, until: Point = END) -> tuple[dict[str, Any], list[Finding]]:
+def state_at(paths: AgentPaths, until: Cursor = END) -> tuple[dict[str, Any], list[Finding]]:
     """Return state.json as the log says it was at a point, and what is wrong with the log so far.
 
     Raises what `read_agent` raises.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.blocks import Block, StreamEvent
     from agentsdir.formats.store.agent import AgentWriter, UnpublishedAgent
     from agentsdir.formats.store.layout import AgentPaths
-    from agentsdir.formats.store.log import Point
+    from agentsdir.formats.store.log import Cursor
     from agentsdir.formats.store.state import AgentState
     from agentsdir.formats.store.transcripts import Synced
 
@@ -381,7 +381,7 @@ class RecordedTurn(NamedTuple):
                 yield jsontext.decode(line.data or b"")
 
 
-def recorded_turns(paths: AgentPaths, until: Point) -> dict[str, dict[str, Any]]:
+def recorded_turns(paths: AgentPaths, until: Cursor) -> dict[str, dict[str, Any]]:
     """Return what the log says, as far as `until`, of each turn's recorded stream, by turn id."""
     found: dict[str, dict[str, Any]] = {}
     if not _mentions_streams(paths):

@@ -64,11 +64,8 @@ def metadata_update(metadata: dict[str, Any], conversation: str) -> StreamEvent:
     return {"type": "metadata_update", "metadata": metadata, "conversationId": conversation}
 
 
-# Stream events to conversations. One reducer serves live, followed and stored sessions.
-
-
 class Reducer:
-    """Fold stream events into ordered blocks per conversation (pure; keeps no clock).
+    """Folds stream events, live or stored, into ordered blocks per conversation.
 
     The position of a block is where its handle was first seen, or before the block that its first
     event names as `before`. A completed block is looked up by
@@ -161,7 +158,7 @@ def _extend(block: Block, delta: str) -> None:
     if type(content) is not str or type(delta) is not str:
         block["content"] = content + delta
         return
-    # Held by nobody else while it grows, a text is not copied for each delta.
+    # Without another reference to it, a text grows in place, and is not copied for each delta.
     block["content"] = None
     content += delta
     block["content"] = content
@@ -256,7 +253,7 @@ def no_usage() -> Usage:
     return usage(0, 0)
 
 
-# The seven blocks, atoms of a conversation (seed session-type-system; SPEC.md, "Blocks").
+# Blocks (seed session-type-system; SPEC.md, "Blocks").
 #
 # A block is a plain dict, because it goes to disk and to stdout as it is; the TypedDicts say what
 # stands in it. Ids are deterministic: they come from the transcript, never from a clock.
@@ -587,17 +584,14 @@ def make_block(
     return block
 
 
-# Text that comes in pieces, which a client may cut anywhere, even amid a character.
-
-
 class Deltas:
-    """Makes pieces of a text into pieces that can be written."""
+    """Pieces of a text, which a client may cut amid a character, made into whole characters."""
 
     def __init__(self) -> None:
         self._half = ""  # the first half of a character whose second comes with the next piece
 
     def more(self, piece: str) -> str:
-        """Return what can be told now that `piece` came; together it is the text, cleaned."""
+        """Return what is complete with `piece`; all that is returned, together, is the text."""
         if piece.isascii() and not self._half:
             return piece
         piece = self._half + piece

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from agentsdir.formats.source import Kept
 
 
-# The blocks that a stream of events leaves, each at hand, and few bytes of them in memory.
-
 IN_MEMORY = 2 * 1024 * 1024
 # A conversation, and a block's handle in it.
 Key = tuple[str, str]
 
 
-class BlockBook:
+class BlockStore:
     """Completed blocks by conversation and handle, as their latest event left them.
 
     Unlike a `Reducer` it keeps no block in memory, and none that has merely begun.
@@ -69,8 +67,8 @@ class BlockBook:
         """Tell whether a block that is there was put in just like that."""
         return self._record(key) == orjson.dumps(block)
 
-    def holds_as(self, key: Key, other: BlockBook) -> bool:
-        """Tell whether a block that is in both books is the same in the other one."""
+    def holds_as(self, key: Key, other: BlockStore) -> bool:
+        """Tell whether a block that is in both stores is the same in the other one."""
         return self._record(key) == other._record(key)
 
     def __contains__(self, key: Key) -> bool:
@@ -82,39 +80,37 @@ class BlockBook:
         return iter(self._places)
 
 
-# Telling a session again without repeating what was told (docs/reading.md, "Following").
-
 _SUPERSEDED = "superseded"
 
 
-class Retelling:
-    """Passes events on, and remembers what they leave.
+class EmittedDiff:
+    """Passes events on, and keeps the blocks that they leave (docs/reading.md, "Following").
 
-    When a file has to be read again, the events of that reading are gathered (`again`), and only
-    the difference to what was told is passed on (`settle`). A reader that cannot tell what is new
-    states whole blocks as they stand now, as often as it likes (`restate`).
+    When a file has to be read again, the events of that reading are gathered from `start_again` on,
+    and `finish_again` emits how they differ from what was emitted. A reader that does not know what
+    is new states whole blocks as they are now, as often as it likes (`restate`).
     """
 
     def __init__(self) -> None:
-        self._told = BlockBook()
-        self._said: dict[str, dict[str, Any]] = {}
-        self._fresh: BlockBook | None = None
-        self._fresh_said: dict[str, dict[str, Any]] = {}
+        self._emitted = BlockStore()
+        self._metadata: dict[str, dict[str, Any]] = {}
+        self._fresh: BlockStore | None = None
+        self._fresh_metadata: dict[str, dict[str, Any]] = {}
         # What an incomplete reading did not have: it is not known yet whether it is gone.
         self._missing: set[Key] = set()
 
-    def again(self) -> None:
-        """Begin to gather: what follows tells the session from its start."""
-        self._fresh = BlockBook()
-        self._fresh_said = {}
+    def start_again(self) -> None:
+        """Begin to gather: the events that follow are of the session from its start."""
+        self._fresh = BlockStore()
+        self._fresh_metadata = {}
 
-    def tell(self, events: Iterable[StreamEvent]) -> Iterator[StreamEvent]:
-        """Take events; yield those that are to be told now."""
+    def emit(self, events: Iterable[StreamEvent]) -> Iterator[StreamEvent]:
+        """Take events; yield them, or none while they are gathered."""
         for event in events:
             if self._fresh is not None:
-                self._note(event, self._fresh, self._fresh_said)
+                self._note(event, self._fresh, self._fresh_metadata)
             else:
-                self._note(event, self._told, self._said)
+                self._note(event, self._emitted, self._metadata)
                 yield event
 
     def restate(self, block: Block) -> Iterator[StreamEvent]:
@@ -127,48 +123,48 @@ class Retelling:
             self._fresh.put(key, block)
             return
         self._missing.discard(key)
-        told = self._told
-        if key not in told or not told.holds(key, block):
-            yield from _news(key, told, block)
-            told.put(key, block)
+        emitted = self._emitted
+        if key not in emitted or not emitted.holds(key, block):
+            yield from _news(key, emitted, block)
+            emitted.put(key, block)
 
     def amend(self, key: Key, **late: Any) -> Iterator[StreamEvent]:
-        """State fields of a block that was told; yield those that are new."""
-        if key in (self._told if self._fresh is None else self._fresh):
+        """State fields of a block that was emitted; yield those that are new."""
+        if key in (self._emitted if self._fresh is None else self._fresh):
             yield from self.restate({**self[key], **late})
 
     def __getitem__(self, key: Key) -> Block:
-        """Return a block as it was told last."""
-        return (self._told if self._fresh is None else self._fresh)[key]
+        """Return a block as it was emitted last."""
+        return (self._emitted if self._fresh is None else self._fresh)[key]
 
     def __contains__(self, key: Key) -> bool:
-        """Tell whether a block was told."""
-        return key in (self._told if self._fresh is None else self._fresh)
+        """Tell whether a block was emitted."""
+        return key in (self._emitted if self._fresh is None else self._fresh)
 
-    def settle(self, *, whole: bool = True) -> Iterator[StreamEvent]:
-        """Yield how what was gathered differs from what was told; nothing if nothing was.
+    def finish_again(self, *, whole: bool = True) -> Iterator[StreamEvent]:
+        """Yield how what was gathered differs from what was emitted; nothing if nothing was.
 
         Args:
-            whole: what was told and not gathered is gone. Else nobody knows until `close`.
+            whole: what was emitted and not gathered is gone; else that is not known until `close`.
         """
-        fresh, told = self._fresh, self._told
+        fresh, emitted = self._fresh, self._emitted
         if fresh is None:
             return
-        self._fresh, self._told = None, fresh
+        self._fresh, self._emitted = None, fresh
         self._missing.clear()
         for key in fresh:
-            if key not in told or not fresh.holds_as(key, told):
-                yield from _news(key, told, fresh[key])
-        for key in told:
+            if key not in emitted or not fresh.holds_as(key, emitted):
+                yield from _news(key, emitted, fresh[key])
+        for key in emitted:
             if key in fresh:
                 continue
-            fresh.put(key, told[key])
+            fresh.put(key, emitted[key])
             if whole:
                 yield from self._gone(key)
             else:
                 self._missing.add(key)
-        for conversation, metadata in self._fresh_said.items():
-            known = self._said.setdefault(conversation, {})
+        for conversation, metadata in self._fresh_metadata.items():
+            known = self._metadata.setdefault(conversation, {})
             news = {name: value for name, value in metadata.items() if known.get(name) != value}
             if news:
                 known.update(news)
@@ -176,29 +172,31 @@ class Retelling:
 
     def close(self) -> Iterator[StreamEvent]:
         """Yield that what an incomplete reading left out is gone: nothing more will come."""
-        for key in [key for key in self._told if key in self._missing]:
+        for key in [key for key in self._emitted if key in self._missing]:
             yield from self._gone(key)
         self._missing.clear()
 
     def _gone(self, key: Key) -> Iterator[StreamEvent]:
-        block = self._told[key]
+        block = self._emitted[key]
         if not block.get(_SUPERSEDED):
             yield blocks.block_update(key[1], {_SUPERSEDED: True}, key[0])
         # It may come back: some clients cut the end off and write it again.
-        self._told.put(key, {**block, _SUPERSEDED: True})
+        self._emitted.put(key, {**block, _SUPERSEDED: True})
 
-    def _note(self, event: StreamEvent, book: BlockBook, said: dict[str, dict[str, Any]]) -> None:
+    def _note(
+        self, event: StreamEvent, store: BlockStore, metadata: dict[str, dict[str, Any]]
+    ) -> None:
         if event["type"] == "metadata_update":
-            said.setdefault(event["conversationId"], {}).update(event["metadata"])
+            metadata.setdefault(event["conversationId"], {}).update(event["metadata"])
         else:
-            book.apply(event)
+            store.apply(event)
 
 
-def _news(key: Key, told: BlockBook, block: Block) -> Iterator[StreamEvent]:
-    if key not in told:
+def _news(key: Key, emitted: BlockStore, block: Block) -> Iterator[StreamEvent]:
+    if key not in emitted:
         yield blocks.block_complete(key[1], block)
     else:
-        changes = _changes(told[key], block)
+        changes = _changes(emitted[key], block)
         if changes is None:
             yield blocks.block_complete(key[1], block)
         elif changes:

@@ -5,7 +5,7 @@ See docs/commands.md, "Exit codes".
     AgentsdirError
     ├── UsageError            the command cannot mean anything
     ├── NoSuchAgent           nothing answers to that name
-    ├── Busy                  a lock is held by somebody else
+    ├── Busy                  another process holds a lock
     │   └── SlotsHeld         every slot is
     ├── Invalid               bytes on disk are not what they should be
     │   ├── NotATranscript
@@ -15,7 +15,7 @@ See docs/commands.md, "Exit codes".
     ├── ProviderError         the provider failed, or is missing
     │   └── TurnTimeout       the turn took longer than its sender allowed
     ├── HookFailed            a hook of the user's gave no answer
-    ├── Interruption          somebody ended what was being done
+    ├── Interruption          a signal or another command ended the work
     ├── NotRecorded           the disk refused; nothing was changed
     └── Uncertain             the disk may or may not hold it
 
@@ -127,7 +127,7 @@ class HookFailed(AgentsdirError):
 
 
 class Interruption(AgentsdirError):
-    """Somebody ended what was being done: at the terminal, or by another command."""
+    """A signal from the terminal, or another command, ended the work."""
 
     kind = "interrupted"
 

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     View: TypeAlias = Literal["live", "all"]
 
 
-# What an adapter writes into, be it a whole session or one that grows.
-
-
 class BlockSink(Protocol):
     """What an adapter writes into: a `ParseSink` for a whole session, a `LiveSink` as it grows."""
 
@@ -86,12 +83,12 @@ class BlockSink(Protocol):
         """Return the main conversation, so that even an empty session has one."""
 
 
-# Where an adapter puts what it reads: blocks, late facts about them, findings, counts.
+# The sink of a whole session.
 #
 # A transcript says some things about a block only later (a call's outcome, that a rewind replaced
 # it, the final token count). So blocks are written once, as they come, into a spool; what becomes
 # known afterwards is kept apart as a suffix and joined on the way out. One decode of the input,
-# memory independent of its size, and no second look at a file that somebody may be writing.
+# memory independent of its size, and no second look at a file that a client may be writing.
 
 DROPPED = -1
 # Where foreign values of any depth can stand: by block type, and in what comes late.
@@ -133,7 +130,7 @@ class ParseSink:
         self.counted = counted
         # What of the usage is that of messages which another session counted already.
         self.repeated = no_usage()
-        # What the client itself says that the session cost, and whether it spent what nobody says.
+        # The client's own count, and whether it spent more than any row says.
         self.own_count: Usage | None = None
         self.uncounted = False
         self.tally = Tally()
@@ -272,8 +269,8 @@ class ParseSink:
             if handle in superseded:
                 if view == "live":
                     continue
-                told = late.get(handle, b"")
-                yield b"".join((memoryview(line)[:-2], told, b',"superseded":true}\n'))
+                suffix = late.get(handle, b"")
+                yield b"".join((memoryview(line)[:-2], suffix, b',"superseded":true}\n'))
             elif handle in late:
                 # Joined, so that a line of any length is copied once.
                 yield b"".join((memoryview(line)[:-2], late[handle], b"}\n"))
@@ -378,22 +375,20 @@ def _encode_lossy(block: Block) -> bytes:
     return orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE)
 
 
-# A session as it grows: what a reader adds and amends becomes stream events, at once.
-#
-# The counterpart of `ParseSink`: nothing is kept but where each block stands and what was told of
-# it.
+# A session as it grows: what a reader adds and amends becomes stream events, at once. Of each block
+# only its place and the late facts about it are kept.
 
 _NEVER = object()
 
 
 class LiveSink:
-    """Turns what a reader says of one session into events, in the order in which it says it.
+    """Turns what a reader adds of one session into events, in the same order.
 
-    A fact that was told is not told again, so a reader may state all it knows as often as it
-    likes. The handle of a block in events is its durable id, unless it began as another.
+    A fact is emitted once, so a reader may state all it knows as often as it likes. The handle of a
+    block in events is its durable id, unless it began as another.
 
     Args:
-        hidden: tell blocks marked `hidden`; otherwise `add` drops them.
+        hidden: emit blocks marked `hidden`; otherwise `add` drops them.
         begun_as: returns the handle under which a block that is now complete began, if it did.
     """
 
@@ -407,7 +402,7 @@ class LiveSink:
         self.conversations: dict[str, Conversation] = {}
         self.client_version: str | None = None
         self._begun_as = begun_as
-        # What a `ParseSink` makes its sums of; a stream tells each conversation's.
+        # What a `ParseSink` makes its sums of; a stream has the usage of each conversation.
         self.counted: set[int] | None = None
         self.repeated = no_usage()
         self.own_count: Usage | None = None
@@ -432,7 +427,7 @@ class LiveSink:
         events, self._events = self._events, []
         return events
 
-    def tell(self, event: StreamEvent) -> None:
+    def emit(self, event: StreamEvent) -> None:
         """Add an event that is not a reader's."""
         self._events.append(event)
 
@@ -461,10 +456,10 @@ class LiveSink:
         """Update what is new among the fields of a block that was added before."""
         if handle == DROPPED:
             return
-        told = self._late[handle]
-        news = {name: value for name, value in late.items() if told.get(name, _NEVER) != value}
+        known = self._late[handle]
+        news = {name: value for name, value in late.items() if known.get(name, _NEVER) != value}
         if news:
-            told.update(news)
+            known.update(news)
             self._events.append(blocks.block_update(*self._update(handle, news)))
 
     def _update(self, handle: int, news: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
@@ -511,7 +506,7 @@ class LiveSink:
     def conversation(
         self, name: str, *, parent: str | None = None, link: Link | None = None
     ) -> Conversation:
-        """Return (and if need be open) a conversation, telling what is new about it."""
+        """Return (and if need be open) a conversation, emitting what is new about it."""
         thread = self.conversations.setdefault(name, Conversation())
         news: dict[str, Any] = {}
         if parent is not None and parent != thread.parent:
@@ -524,7 +519,7 @@ class LiveSink:
         return thread
 
     def use(self, conversation: str, usage: Usage) -> None:
-        """Tell what a conversation spent, when a reader knows it."""
+        """Emit the tokens of a conversation, if they changed."""
         thread = self.conversation(conversation)
         if usage != thread.usage:
             thread.usage = usage

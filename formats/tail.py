@@ -1,6 +1,6 @@
-"""A file that somebody is writing: what was added to it, and whether it is still the same one.
+"""A file that a client is writing: what was added to it, and whether it is still the same one.
 
-Whoever writes may append, cut off the end, replace the file, or move it. This looks when it is
+The client may append, cut off the end, replace the file, or move it. This looks when it is
 asked to, holds nothing open, and knows nothing of what the lines mean (docs/reading.md,
 "Following").
 """

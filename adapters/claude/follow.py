@@ -12,7 +12,7 @@ from agentsdir.adapters.claude import store
 from agentsdir.adapters.claude.discover import first_rows, is_child, is_child_of
 from agentsdir.adapters.claude.sessions import SessionParser, own_session, sidecar, thread_name
 from agentsdir.adapters.claude.shapes import is_row
-from agentsdir.formats.diff import Retelling
+from agentsdir.formats.diff import EmittedDiff
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.rows import LineFeed
 from agentsdir.formats.sink import LiveSink
@@ -106,7 +106,7 @@ class ClaudeFollower:
         self._files = [self._main]
         self._hidden = hidden
         self._alone = alone
-        self._emitted = Retelling()
+        self._emitted = EmittedDiff()
         self._sink = LiveSink(hidden=hidden)
         self._session = SessionParser(self._sink)
         # The names of the session, and files beside it whose beginnings say that they are not its
@@ -139,8 +139,8 @@ class ClaudeFollower:
                 file.parser.describe(file.meta)
         if grown or described:
             self._session.settle()
-            yield from self._emitted.tell(self._sink.drain())
-        yield from self._emitted.settle()
+            yield from self._emitted.emit(self._sink.drain())
+        yield from self._emitted.finish_again()
 
     def end(self) -> Iterator[StreamEvent]:
         late = list(self._new_children(complete=True))
@@ -155,8 +155,8 @@ class ClaudeFollower:
             if rest and file.parser is not None:
                 file.take(rest)
         self._session.finish()
-        yield from self._emitted.tell(self._sink.drain())
-        yield from self._emitted.settle()
+        yield from self._emitted.emit(self._sink.drain())
+        yield from self._emitted.finish_again()
 
     def _read(self, files: Sequence[_ClaudeTail]) -> Iterator[StreamEvent]:
         for file in files:
@@ -165,7 +165,7 @@ class ClaudeFollower:
             for number, line in enumerate(file.tail.lines()):
                 file.take(line)
                 if number % _BATCH == 0:
-                    yield from self._emitted.tell(self._sink.drain())
+                    yield from self._emitted.emit(self._sink.drain())
 
     def _read_in_order(self) -> Iterator[StreamEvent]:
         """Read all files again if a subagent's file had rows before the main transcript did."""
@@ -175,7 +175,7 @@ class ClaudeFollower:
 
     def _begin_again(self) -> None:
         """Read the whole session again; what was emitted is kept to compare with."""
-        self._emitted.again()
+        self._emitted.start_again()
         self._sink = LiveSink(hidden=self._hidden)
         self._session = SessionParser(self._sink)
         for file in self._files:

@@ -257,12 +257,12 @@ class ClaudeTranslator:
 
     def _emit(self, events: list[StreamEvent]) -> None:
         for event in events:
-            self._sink.tell(event)
+            self._sink.emit(event)
 
     def _update(self, **metadata: Any) -> None:
         said = {name: value for name, value in metadata.items() if value not in (None, "")}
         if said:
-            self._sink.tell(blocks.metadata_update(said, MAIN))
+            self._sink.emit(blocks.metadata_update(said, MAIN))
 
     def _stream_event(self, value: dict[str, Any]) -> None:
         self._emit(self._partial_message.take(value))

@@ -32,7 +32,7 @@ from agentsdir.adapters.gemini.read import (
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.protocol import SessionFiles, Transcript
 from agentsdir.formats.blocks import MAIN, add_usage, metadata_update, no_usage, usage
-from agentsdir.formats.diff import Retelling
+from agentsdir.formats.diff import EmittedDiff
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.findings import Drifts, Finding
 from agentsdir.formats.rows import LineFeed
@@ -134,7 +134,7 @@ class TailedThread(GeminiThread):
         is_document: bool,
         hidden: bool,
         conversations: dict[str, Conversation],
-        emitted: Retelling,
+        emitted: EmittedDiff,
     ) -> None:
         super().__init__(file, child=child, is_document=is_document, hidden=hidden)
         # (message id, call id) → the child thread's id and how long it ran.
@@ -305,7 +305,7 @@ class TailedThread(GeminiThread):
         if self.counts_are_partial():
             total = add_usage(total, usage(0, 0, exact=False))
         self.sink.spent(self.conversation, total)
-        yield from self.emitted.tell(self.sink.drain())
+        yield from self.emitted.emit(self.sink.drain())
         yield from self.emitted.close()
 
 
@@ -318,7 +318,7 @@ class SnapshotReader:
         told: what was told of it so far.
     """
 
-    def __init__(self, path: Path, *, hidden: bool, emitted: Retelling) -> None:
+    def __init__(self, path: Path, *, hidden: bool, emitted: EmittedDiff) -> None:
         self._path = path
         self._emitted = emitted
         self._hidden = hidden
@@ -340,17 +340,17 @@ class SnapshotReader:
         source = Source(str(self._path), path=self._path, data=data)
         read_session(SessionFiles((Transcript(source, "main"),)), sink)
         self._sink = sink
-        emitted.again()
+        emitted.start_again()
         for block in sink.blocks("all"):
             yield from emitted.restate(block)
         # Somebody may be writing it: what is not there yet may come.
-        yield from emitted.settle(whole=data.rstrip().endswith((b"]", b"}")))
+        yield from emitted.finish_again(whole=data.rstrip().endswith((b"]", b"}")))
 
     def finish(self) -> Iterator[StreamEvent]:
         """Yield what only the end settles."""
         for name, conversation in self._sink.conversations.items():
             usage = metadata_update({"usage": conversation.usage}, name)
-            yield from self._emitted.tell([usage])
+            yield from self._emitted.emit([usage])
         yield from self._emitted.close()
 
 
@@ -465,7 +465,7 @@ class _GeminiTail:
     def __init__(self, path: Path, *, is_main: bool) -> None:
         self.tail = Tail(path)
         self.is_main = is_main
-        self.emitted = Retelling()
+        self.emitted = EmittedDiff()
         self.thread: TailedThread | None = None
         self.snapshot: SnapshotReader | None = None
         self.head = b""
@@ -607,7 +607,7 @@ class GeminiFollower:
             self._name(file, thread)
         yield from self._emit(file, thread, BytesIO(data))
         # Whoever writes a document anew begins with an empty file: what is not there yet may come.
-        yield from file.emitted.settle(whole=whole and not thread.is_half)
+        yield from file.emitted.finish_again(whole=whole and not thread.is_half)
 
     def _read_anew(self, file: _GeminiTail) -> Iterator[StreamEvent]:
         if file.snapshot is None:
@@ -630,7 +630,7 @@ class GeminiFollower:
             file.tail.rewind()
             thread = self._begin(file, file.head)
             yield from self._read_lines(file, thread, settled=True)
-        yield from file.emitted.settle(whole=whole)
+        yield from file.emitted.finish_again(whole=whole)
 
     def _read_lines(
         self, file: _GeminiTail, thread: TailedThread, *, settled: bool
@@ -647,7 +647,7 @@ class GeminiFollower:
     def _begin(self, file: _GeminiTail, data: bytes) -> TailedThread:
         """Start to read a file from its beginning; what was told of it is kept to compare with."""
         if file.thread is not None or file.snapshot is not None:
-            file.emitted.again()
+            file.emitted.start_again()
         file.snapshot = None
         file.thread = TailedThread(
             str(file.tail.path),
@@ -684,14 +684,14 @@ class GeminiFollower:
                 return
             parent = None if file is self._main else MAIN
             thread.sink.conversation(file.conversation, parent=parent)
-            yield from file.emitted.tell(thread.sink.drain())
+            yield from file.emitted.emit(thread.sink.drain())
         if document is not None or thread.is_document:
             yield from thread.emit(document or BytesIO(), final=final)
         elif (stream := file.tail.reopen()) is not None:
             with stream:
                 yield from thread.emit(stream, settled=settled, final=final)
         if claimed:
-            yield from file.emitted.settle()
+            yield from file.emitted.finish_again()
 
     def _name(self, file: _GeminiTail, thread: TailedThread) -> None:
         """Give a file the id of its conversation."""
@@ -719,7 +719,7 @@ class GeminiFollower:
         primary.thread.emitted, thread.emitted = primary.emitted, file.emitted
         thread.link, thread.name = primary.thread.link, primary.thread.name
         thread.emit_all_again()
-        file.emitted.again()
+        file.emitted.start_again()
         return True
 
     def _emit_copies(self) -> Iterator[StreamEvent]:
@@ -753,7 +753,7 @@ class GeminiFollower:
         for file, thread in children:
             if thread.link.method != "none":
                 thread.sink.conversation(thread.conversation, link=thread.link)
-                yield from file.emitted.tell(thread.sink.drain())
+                yield from file.emitted.emit(thread.sink.drain())
             yield from thread.emit_bounds()
             yield from thread.emit_bounds(end=True)
         before = dict(self._linked)
@@ -825,8 +825,8 @@ class GeminiFollower:
 
     def _drop(self, file: _GeminiTail) -> Iterator[StreamEvent]:
         """Follow a file no more that is not a subagent's of this session any longer."""
-        file.emitted.again()
-        yield from file.emitted.settle()
+        file.emitted.start_again()
+        yield from file.emitted.finish_again()
         self._files.remove(file)
         self._child_files.forget(file.tail.path)
 

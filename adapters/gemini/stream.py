@@ -514,14 +514,14 @@ class GeminiTranslator:
         handle = block["id"]
         if handle != self._answer:
             self._answer, self._deltas = handle, Deltas()
-            self._sink.tell(blocks.block_start(handle, block))
+            self._sink.emit(blocks.block_start(handle, block))
         if more := self._deltas.more(piece):
-            self._sink.tell(blocks.text_delta(handle, more, MAIN))
+            self._sink.emit(blocks.text_delta(handle, more, MAIN))
 
     def _close(self, block: Block) -> None:
         """Tell what its end settles of an answer, before the block is told to be complete."""
         if block["id"] == self._answer and (rest := self._deltas.rest()):
-            self._sink.tell(blocks.text_delta(self._answer, rest, MAIN))
+            self._sink.emit(blocks.text_delta(self._answer, rest, MAIN))
 
     def _result(self, value: dict[str, Any]) -> None:
         self.result = result = parse_result(value, self._error)
@@ -530,7 +530,7 @@ class GeminiTranslator:
     def _update(self, **metadata: Any) -> None:
         said = {name: value for name, value in metadata.items() if value not in (None, "")}
         if said:
-            self._sink.tell(blocks.metadata_update(jsontext.clean(said, set()), MAIN))
+            self._sink.emit(blocks.metadata_update(jsontext.clean(said, set()), MAIN))
 
 
 # Following a session whose chat file does not exist yet, under a name that the client chooses.

@@ -15,12 +15,12 @@ from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.replay import replay, state_at
 from agentsdir.engine.validate.derived import compare_derived
 from agentsdir.formats.errors import UsageError
-from agentsdir.formats.store.log import END, parse_point
+from agentsdir.formats.store.log import END, parse_cursor
 
 if TYPE_CHECKING:
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.layout import AgentPaths
-    from agentsdir.formats.store.log import Point
+    from agentsdir.formats.store.log import Cursor
 
 
 def run(
@@ -66,7 +66,7 @@ def run(
         raise UsageError("--check is about the whole log and goes with no other option but --json")
     if events and state:
         raise UsageError("--events and --state exclude each other")
-    until = END if at is None else parse_point(at)
+    until = END if at is None else parse_cursor(at)
     paths = find_agent(env.layout, agent)
     if check:
         return _check(env, paths, as_json=as_json)
@@ -75,7 +75,7 @@ def run(
     return _play(env, paths, until, events=events or as_json)
 
 
-def _play(env: Environment, paths: AgentPaths, until: Point, *, events: bool) -> int:
+def _play(env: Environment, paths: AgentPaths, until: Cursor, *, events: bool) -> int:
     found: list[Finding] = []
     for event in replay(paths, found.append, until, streams=events, settled=not events):
         if events:
@@ -85,7 +85,7 @@ def _play(env: Environment, paths: AgentPaths, until: Point, *, events: bool) ->
     return Exit.PARTIAL if _damaged(env, found) else Exit.OK
 
 
-def _state(env: Environment, paths: AgentPaths, until: Point) -> int:
+def _state(env: Environment, paths: AgentPaths, until: Cursor) -> int:
     document, found = state_at(paths, until)
     print_document(env, document)
     return Exit.PARTIAL if _damaged(env, found) else Exit.OK

@@ -21,7 +21,6 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.store import derived, files, locks, log, transcripts
-from agentsdir.formats.store import transcripts as raw
 from agentsdir.formats.store.events import BROKEN, apply, begin, check_event
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import (
@@ -51,14 +50,12 @@ if TYPE_CHECKING:
 
     from agentsdir.formats.source import Source
     from agentsdir.formats.store.layout import Layout
-    from agentsdir.formats.store.log import LogLine, Point
+    from agentsdir.formats.store.log import Cursor, LogLine
     from agentsdir.formats.store.state import AgentState
 
 
-# One agent's folder: read without locks, appended to under `.lock` (decisions D3, D4, D10).
-#
-# `read_agent` is what every read verb uses. `AgentWriter` is the only thing that writes into an
-# agent's folder once `publish_agent` has put it there.
+# Reading without locks, appending under `.lock` (decisions D3, D4, D10). Only `AgentWriter` writes
+# into an agent's folder once `publish_agent` has put it there.
 
 _SMALL = 64 * 1024
 """Bytes of a state.json that is written after each record."""
@@ -82,7 +79,7 @@ def read_agent(
     *,
     whole: bool = False,
     known: AgentState | None = None,
-    until: Point | None = None,
+    until: Cursor | None = None,
     follow: Callable[[AgentState, Record | None], None] | None = None,
 ) -> Reading:
     """Return an agent's state, from state.json and the tail of the log that it has not seen.
@@ -319,25 +316,27 @@ class AgentWriter:
 
     def store(
         self, native: str, role: str, source: Source, *, rewrite: bool = False
-    ) -> raw.Synced | None:
+    ) -> transcripts.Synced | None:
         """Bring a stored transcript up to date (arguments and errors of `transcripts.store`).
 
-        One that has become something else to its session is told again.
+        One whose role in its session has changed is stored anew.
         """
         self._held.check()
         known = self.state.transcripts.get(native)
         recorded = known["size"] if known and known["role"] == role else None
-        return raw.store(self.paths, native, role, source, recorded, self._disk, rewrite=rewrite)
+        return transcripts.store(
+            self.paths, native, role, source, recorded, self._disk, rewrite=rewrite
+        )
 
     def finish_rewrites(self) -> list[str]:
         """Put rewritten transcripts in their places; return their names. Errors of the disk."""
         self._held.check()
-        if not raw.unfinished_rewrites(self.paths, self.state.transcripts):
+        if not transcripts.unfinished_rewrites(self.paths, self.state.transcripts):
             return []
         with open_log(self.paths.log) as log:
             # Else a power cut could leave a copy that the log does not know.
             self._disk.sync(log.fileno(), self.paths.log)
-        return raw.finish_rewrites(self.paths, self.state.transcripts, self._disk)
+        return transcripts.finish_rewrites(self.paths, self.state.transcripts, self._disk)
 
     def _follow(self, event: str, line: bytes, history_before: int) -> None:
         """Bring the derived files up to date with the event that was just appended."""
@@ -531,14 +530,14 @@ def _string(document: dict[str, Any], name: str) -> str:
 
 # An agent's folder appears, moves and goes whole, in one rename (SPEC.md, "Locks and durability").
 #
-# Who moves one or lets one go holds the create lock, its `.turn` and its `.lock`.
+# The caller that moves or withdraws one holds the create lock, its `.turn` and its `.lock`.
 
 ON_ANOTHER_LAYER = "on-another-layer"
 """The kind of a refusal by overlayfs: it renames no folder that the lower layer has."""
 
 
 class UnpublishedAgent:
-    """An agent that is being made: nobody sees it, and nothing of it is durable yet.
+    """An agent that is being made: it has no name that readers look for, and is not durable yet.
 
     Valid inside `making_agent`.
     """

@@ -63,7 +63,7 @@ def write_new(path: Path, data: bytes, disk: Disk | None) -> None:
 def remove(path: Path) -> None:
     """Remove a file, or a folder with all that is in it. Raises `NotRecorded`.
 
-    Links are removed, never followed; what somebody else removes meanwhile is no error.
+    Links are removed, never followed; a file that another process removes meanwhile is no error.
     """
     try:
         if path.is_dir() and not path.is_symlink():
@@ -104,7 +104,7 @@ def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Yield what stands below `folder`, sorted, a folder before what is in it.
 
     Links are not followed, nor is one in place of `folder`; leftovers are not looked into. A
-    list of open folders, and no recursion: whoever nests them deep is hostile.
+    list of open folders, and no recursion: a hostile root may nest them deep.
     """
     if folder.is_symlink() or not folder.is_dir():
         return
@@ -155,7 +155,7 @@ class Durability:
 class Disk:
     """How one command makes its writes durable, and what the disk would not confirm.
 
-    After a failed `fsync` nobody knows what the disk holds, and asking again would be answered
+    After a failed `fsync` it is unknown what the disk holds, and asking again would be answered
     with a lie: so an agent's folder that was not confirmed gets no further write from here.
     """
 

@@ -179,7 +179,7 @@ class Layout:
         return AgentPaths(folder, agent_id)
 
     def is_taken(self, agent_id: str) -> bool:
-        """Tell whether an id is an agent's or an archived one's; what is no id is nobody's."""
+        """Tell whether an id is an agent's or an archived one's; False for what is no id."""
         return ids.is_agent_id(agent_id) and any(
             os.path.lexists(self.folder(archived=archived) / agent_id) for archived in (False, True)
         )

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # `flock` on files that stay when released. Order, never reversed: root create lock, an agent's
 # `.turn`, slots, an agent's `.lock`.
 #
-# A lock file that somebody removed or replaced locks nothing any more. So whoever takes a lock
-# looks whether its file still stands at the path, and takes the one that does; a holder can ask
+# A lock file that was removed or replaced locks nothing any more. So a process that takes a lock
+# checks that its file is still the one at the path, and else takes that one; a holder can check
 # the same before it writes (`Held.check`).
 
 FOREVER = -1.0
@@ -254,7 +254,7 @@ def _holder(path: Path) -> str:
 
 
 def _take(path: Path) -> Held | None:
-    """Take the lock if nobody has it."""
+    """Take the lock if no process has it."""
     try:
         descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     except FileNotFoundError:
@@ -299,7 +299,7 @@ def is_held(path: Path) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # no locks here: whoever wants to write is told
+    except OSError:  # no locks on this file system: a writer raises
         return False
     finally:
         os.close(descriptor)
@@ -308,7 +308,7 @@ def is_held(path: Path) -> bool:
 
 # What the holder of `.turn` writes into it: whose turn, and which processes (decision D14).
 #
-# A note for whoever comes next, who may find the holder dead. It is written in place and never
+# A note for the next process, which may find the holder dead. It is written in place and never
 # fsynced: no process outlives the machine. Bytes that make no sense are no note.
 
 _MOST = 4096

@@ -377,12 +377,12 @@ def _write_whole(descriptor: int, data: bytes, size: int, path: Path) -> None:
     raise NotRecorded(f"cannot append to {path}: {reason}")
 
 
-# A point in a log, up to which it is read (docs/commands.md, "Replay").
+# A place in a log, up to which it is read (docs/commands.md, "Replay").
 
 _FAR = 18  # digits; no log has as many records
 
 
-class Point(NamedTuple):
+class Cursor(NamedTuple):
     """Where reading stops: at the end, after a sequence number, or before what is later.
 
     Order is file order. Numbers may be missing and clocks jump, so the first record decides that
@@ -393,11 +393,11 @@ class Point(NamedTuple):
     moment: datetime | None = None
 
     def is_passed_by(self, line: LogLine) -> bool:
-        """Tell whether a line is the first that is beyond the point."""
+        """Tell whether a line is the first beyond the cursor."""
         if self.moment is None or line.record is None:
             return False
         moment = _moment(line.record.ts)
-        # A time that says nothing, of another writer, keeps nobody from reading on.
+        # A foreign writer's text that is no time does not end the reading.
         return moment is not None and moment > self.moment
 
     def is_reached_by(self, line: LogLine) -> bool:
@@ -405,18 +405,18 @@ class Point(NamedTuple):
         return self.seq is not None and line.record is not None and line.record.seq >= self.seq
 
 
-END = Point()
+END = Cursor()
 
 
-def parse_point(text: str) -> Point:
-    """Return the point that a sequence number or an RFC 3339 time names. Raises `UsageError`."""
+def parse_cursor(text: str) -> Cursor:
+    """Return the cursor that a sequence number or an RFC 3339 time names. Raises `UsageError`."""
     if text.isascii() and text.isdigit():
         digits = text.lstrip("0")
         if not digits:
             raise UsageError("the records of a log are numbered from 1")
-        return Point(seq=int(digits) if len(digits) <= _FAR else 10**_FAR)
+        return Cursor(seq=int(digits) if len(digits) <= _FAR else 10**_FAR)
     if (moment := _moment(text)) is not None:
-        return Point(moment=moment)
+        return Cursor(moment=moment)
     raise UsageError(
         f"{text!r} is neither the number of a record nor a time",
         hint="a time is RFC 3339, such as 2026-01-02T03:04:05Z",

@@ -41,7 +41,7 @@ class Slots:
         """Hold the lock of the folder, which is made if it is not there.
 
         Args:
-            active: returns the agents whose sessions are active; asked where nobody has noted them.
+            active: returns the agents whose sessions are active; called where there are no entries.
 
         Raises what `locks.hold` raises.
         """
@@ -71,7 +71,7 @@ class Slots:
             return []
 
     def has(self, agent_id: str) -> bool:
-        """Tell whether the agent has an entry; what nobody could write to is none."""
+        """Tell whether the agent has an entry; a file that cannot be written is none."""
         try:
             status = (self._folder / agent_id).lstat()
         except OSError:

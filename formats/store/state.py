@@ -160,7 +160,7 @@ class AgentState:
         return cls(session=Session(**session), position=Position(**parts["position"]), **parts[""])
 
 
-class _Saved(NamedTuple):
+class _StateKey(NamedTuple):
     """One key of state.json: the attribute that it holds, and the shape of its value.
 
     A shape is a type (`int` is none below 0, and no bool), a tuple of shapes of which one must fit,
@@ -183,43 +183,43 @@ _UNSENT = {"to": str, "message": {"message_id": str, "content": [dict]}}
 
 # In the order of state.json.
 _SAVED = (
-    _Saved("sessionId", "session.id", str),
-    _Saved("type", "architecture", str),
-    _Saved("agentProfileReference", "profile", str),
-    _Saved("createdAt", "session.created_at", str),
-    _Saved("lastActivity", "last_activity", _TEXT_OR_NULL),
-    _Saved("lastInput", "last_input", _TEXT_OR_NULL),
-    _Saved("agentId", "agent_id", str),
-    _Saved("name", "name", _TEXT_OR_NULL),
-    _Saved("title", "title", _TEXT_OR_NULL),
-    _Saved("tags", "tags", [str]),
-    _Saved("state", "session.state", str),
-    _Saved("suspendedAt", "session.suspended_at", _TEXT_OR_NULL),
-    _Saved("provider", "session.provider_name", str),
-    _Saved("model", "session.model", str),
-    _Saved("cwd", "cwd", str),
-    _Saved("native", "native", {"id": str}),
-    _Saved("descriptor", "descriptor", {"type": str}),
-    _Saved("limits", "limits", dict),
-    _Saved("fallbacks", "fallbacks", [str]),
-    _Saved("ephemeral", "ephemeral", bool),
-    _Saved("counters", "counters", dict.fromkeys(COUNTERS, int)),
-    _Saved("usage", "usage", {**dict.fromkeys(COUNTED, int), "exact": bool}),
-    _Saved("costUsd", "cost", (int, float, NoneType)),
-    _Saved("pending", "pending", [_MESSAGE]),
-    _Saved("openTurn", "open_turn", (NoneType, _TURN)),
-    _Saved("children", "children", {str: {"name": str, "status": str}}),
-    _Saved("undelivered", "undelivered", [str]),
-    _Saved("missed", "missed", bool),
-    _Saved("imported", "imported", bool),
-    _Saved("unsent", "unsent", {str: _UNSENT}),
-    _Saved("transcripts", "transcripts", {str: {"role": str, "size": int}}),
-    _Saved("historySize", "history_size", int),
-    _Saved("logSize", "position.size", int),
-    _Saved("lastSeq", "position.last_seq", int),
-    _Saved("lastHash", "position.last_hash", str),
-    _Saved("unreadable", "position.unreadable", int),
-    _Saved("logLines", "position.lines", int),
+    _StateKey("sessionId", "session.id", str),
+    _StateKey("type", "architecture", str),
+    _StateKey("agentProfileReference", "profile", str),
+    _StateKey("createdAt", "session.created_at", str),
+    _StateKey("lastActivity", "last_activity", _TEXT_OR_NULL),
+    _StateKey("lastInput", "last_input", _TEXT_OR_NULL),
+    _StateKey("agentId", "agent_id", str),
+    _StateKey("name", "name", _TEXT_OR_NULL),
+    _StateKey("title", "title", _TEXT_OR_NULL),
+    _StateKey("tags", "tags", [str]),
+    _StateKey("state", "session.state", str),
+    _StateKey("suspendedAt", "session.suspended_at", _TEXT_OR_NULL),
+    _StateKey("provider", "session.provider_name", str),
+    _StateKey("model", "session.model", str),
+    _StateKey("cwd", "cwd", str),
+    _StateKey("native", "native", {"id": str}),
+    _StateKey("descriptor", "descriptor", {"type": str}),
+    _StateKey("limits", "limits", dict),
+    _StateKey("fallbacks", "fallbacks", [str]),
+    _StateKey("ephemeral", "ephemeral", bool),
+    _StateKey("counters", "counters", dict.fromkeys(COUNTERS, int)),
+    _StateKey("usage", "usage", {**dict.fromkeys(COUNTED, int), "exact": bool}),
+    _StateKey("costUsd", "cost", (int, float, NoneType)),
+    _StateKey("pending", "pending", [_MESSAGE]),
+    _StateKey("openTurn", "open_turn", (NoneType, _TURN)),
+    _StateKey("children", "children", {str: {"name": str, "status": str}}),
+    _StateKey("undelivered", "undelivered", [str]),
+    _StateKey("missed", "missed", bool),
+    _StateKey("imported", "imported", bool),
+    _StateKey("unsent", "unsent", {str: _UNSENT}),
+    _StateKey("transcripts", "transcripts", {str: {"role": str, "size": int}}),
+    _StateKey("historySize", "history_size", int),
+    _StateKey("logSize", "position.size", int),
+    _StateKey("lastSeq", "position.last_seq", int),
+    _StateKey("lastHash", "position.last_hash", str),
+    _StateKey("unreadable", "position.unreadable", int),
+    _StateKey("logLines", "position.lines", int),
 )
 
 
@@ -231,7 +231,7 @@ _read_all = attrgetter(*(saved.attribute for saved in _SAVED))
 
 
 def _fits(value: Any, shape: Any) -> bool:
-    """Tell whether a decoded JSON value has a shape (see `_Saved`)."""
+    """Tell whether a decoded JSON value has a shape (see `_StateKey`)."""
     if shape is int:
         return type(value) is int and value >= 0
     if type(value) is shape:

@@ -363,7 +363,7 @@ def is_stream(native: str) -> bool:
 
 
 class StreamFile:
-    """A stream being written, by whoever holds `.turn`; nobody reads it before it is synced.
+    """A stream being written by the holder of `.turn`; no reader opens it before it is synced.
 
     Raises `NotRecorded` and `Uncertain` for the disk, as its methods do, and `UnsafePath` for a
     native id that cannot name a folder.
@@ -415,7 +415,7 @@ class StreamFile:
         self._stream.close()
 
     def remove(self) -> None:
-        """Remove the file, of which nobody knows. One that stays is no harm."""
+        """Remove the file, which no record names. One that stays does no harm."""
         with suppress(OSError):
             self._path.unlink()
             self._path.parent.rmdir()

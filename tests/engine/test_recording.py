@@ -21,7 +21,7 @@ from agentsdir.formats.blocks import block_complete, make_block
 from agentsdir.formats.errors import AgentsdirError, NotRecorded, ProviderError
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.store.files import Disk
-from agentsdir.formats.store.log import END, parse_point
+from agentsdir.formats.store.log import END, parse_cursor
 from agentsdir.formats.store.transcripts import StreamFile
 from agentsdir.schemas import check
 
@@ -152,13 +152,13 @@ def test_a_point_within_a_recorded_turn_gives_its_blocks(stage: Any) -> None:
     recorded(stage, paths, "a b c")
     log = stage.log(paths)
     synced = next(r["seq"] for r in log if r["event"] == "transcript.synced")
-    assert [e["type"] for e in played(paths, parse_point(str(synced - 1)))] == [
+    assert [e["type"] for e in played(paths, parse_cursor(str(synced - 1)))] == [
         "block_complete",
         "block_complete",
     ]
     whole = played(paths)
-    assert played(paths, parse_point(str(synced))) == whole[:-1]
-    assert played(paths, parse_point(log[synced - 1]["ts"])) == whole[:-1]
+    assert played(paths, parse_cursor(str(synced))) == whole[:-1]
+    assert played(paths, parse_cursor(log[synced - 1]["ts"])) == whole[:-1]
 
 
 def cut(path: Path) -> None:

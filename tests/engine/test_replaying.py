@@ -17,7 +17,7 @@ from agentsdir.formats.store import derived
 from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import AgentPaths
-from agentsdir.formats.store.log import END, NO_LINE, Point, line_hash, parse_point
+from agentsdir.formats.store.log import END, NO_LINE, Cursor, line_hash, parse_cursor
 from agentsdir.schemas import check
 
 
@@ -131,7 +131,7 @@ def test_a_block_record_without_a_block_is_passed_over(stage: Any, data: dict[st
 
 def at(paths: Any, text: str) -> list[str]:
     """Return the types of the events up to a point."""
-    return [event["type"] for event in replay(paths, lambda finding: None, parse_point(text))]
+    return [event["type"] for event in replay(paths, lambda finding: None, parse_cursor(text))]
 
 
 @pytest.mark.feature("C-06", "S-04")
@@ -150,7 +150,7 @@ def test_the_state_at_each_record_is_that_of_a_log_that_ends_there(
         folder.mkdir(parents=True)
         (folder / "events.jsonl").write_bytes(b"".join(lines[:number]))
         cut = read_agent(AgentPaths(folder, paths.id), whole=True).state
-        document, findings = state_at(paths, parse_point(str(number)))
+        document, findings = state_at(paths, parse_cursor(str(number)))
         assert (document, findings) == (derived.state_document(cut), [])
         assert check("state", document) == []
     assert len(lines) > 12
@@ -164,9 +164,9 @@ def test_the_state_without_a_point_is_state_json(stage: Any) -> None:
     stored = orjson.loads(paths.state.read_bytes())
     for point in (
         END,
-        parse_point("99"),
-        parse_point("9" * 5000),
-        parse_point("2999-01-01T00:00:00Z"),
+        parse_cursor("99"),
+        parse_cursor("9" * 5000),
+        parse_cursor("2999-01-01T00:00:00Z"),
     ):
         assert state_at(paths, point) == (stored, [])
     paths.state.write_bytes(b"{}")
@@ -203,10 +203,10 @@ def test_a_missing_number_is_passed_by_the_next_record(stage: Any) -> None:
     first = next(record["seq"] for record in stage.log(paths) if record["event"] == "block")
     rewrite(paths, lambda record: None if record["seq"] == first else record)
     findings: list[Finding] = []
-    events = list(replay(paths, findings.append, parse_point(str(first))))
+    events = list(replay(paths, findings.append, parse_cursor(str(first))))
     assert [event["block"]["type"] for event in events] == ["assistant_text"]
     assert [finding.id for finding in findings] == ["seq-gap"]
-    assert list(replay(paths, findings.append, parse_point(str(first - 1)))) == []
+    assert list(replay(paths, findings.append, parse_cursor(str(first - 1)))) == []
     assert len(findings) == 1
 
 
@@ -217,11 +217,11 @@ def test_a_time_ends_the_replay_before_the_first_record_that_is_later(stage: Any
     stage.send(paths, "one")
     records = stage.log(paths)
     for number, record in enumerate(records, 1):
-        document, _ = state_at(paths, parse_point(record["ts"]))
+        document, _ = state_at(paths, parse_cursor(record["ts"]))
         assert document["lastSeq"] == number
     moment = records[-1]["ts"]
     elsewhere = moment.replace("T03:", "t05:").replace("Z", "+02:00")
-    assert state_at(paths, parse_point(elsewhere))[0]["lastSeq"] == len(records)
+    assert state_at(paths, parse_cursor(elsewhere))[0]["lastSeq"] == len(records)
 
 
 def test_a_clock_that_jumped_does_not_reorder_what_is_replayed(stage: Any) -> None:
@@ -234,15 +234,15 @@ def test_a_clock_that_jumped_does_not_reorder_what_is_replayed(stage: Any) -> No
         return {**record, "ts": ahead.get(record["seq"], record["ts"])}
 
     rewrite(paths, jump)
-    assert state_at(paths, parse_point("2029-01-01T00:00:00Z"))[0]["lastSeq"] == 3
-    assert state_at(paths, parse_point("2031-01-01T00:00:00Z"))[0]["lastSeq"] > 4
+    assert state_at(paths, parse_cursor("2029-01-01T00:00:00Z"))[0]["lastSeq"] == 3
+    assert state_at(paths, parse_cursor("2031-01-01T00:00:00Z"))[0]["lastSeq"] > 4
 
 
 def test_before_its_first_record_an_agent_has_no_state(stage: Any) -> None:
     """And nothing to play."""
     paths = stage.new()
     with pytest.raises(UsageError, match="not there yet") as error:
-        state_at(paths, parse_point("1999-12-31T23:59:59Z"))
+        state_at(paths, parse_cursor("1999-12-31T23:59:59Z"))
     assert stage.log(paths)[0]["ts"] in str(error.value.hint)
     assert at(paths, "1999-12-31T23:59:59Z") == []
 
@@ -258,7 +258,7 @@ NO_POINTS = (
 def test_what_is_neither_a_number_nor_a_time_is_refused(text: str) -> None:
     """With what a time looks like, or from where numbers count."""
     with pytest.raises(UsageError):
-        parse_point(text)
+        parse_cursor(text)
 
 
 def test_damage_is_reported_as_far_as_the_log_is_read(stage: Any) -> None:
@@ -270,9 +270,9 @@ def test_damage_is_reported_as_far_as_the_log_is_read(stage: Any) -> None:
     paths.log.write_bytes(b"".join(lines) + b"torn")
     for seq, wanted in ((4, []), (6, ["nul-run", "seq-gap", "chain-break"])):
         findings: list[Finding] = []
-        list(replay(paths, findings.append, parse_point(str(seq))))
+        list(replay(paths, findings.append, parse_cursor(str(seq))))
         assert [finding.id for finding in findings][: len(wanted)] == wanted
-        assert [f.id for f in state_at(paths, parse_point(str(seq)))[1]] == [
+        assert [f.id for f in state_at(paths, parse_cursor(str(seq)))[1]] == [
             finding.id for finding in findings
         ]
         assert "torn-tail" not in [finding.id for finding in findings]
@@ -285,7 +285,7 @@ def test_a_log_cut_short_is_told_of_at_its_end_only(stage: Any) -> None:
     lines = paths.log.read_bytes().splitlines(keepends=True)
     paths.log.write_bytes(b"".join(lines[:-2]))
     assert [finding.id for finding in state_at(paths)[1]] == ["log-shorter"]
-    assert state_at(paths, parse_point("3"))[1] == []
+    assert state_at(paths, parse_cursor("3"))[1] == []
 
 
 def test_settled_gives_each_block_once_in_its_first_place(stage: Any) -> None:
@@ -300,10 +300,10 @@ def test_settled_gives_each_block_once_in_its_first_place(stage: Any) -> None:
     stage.send(paths, "two")
     stage.append(paths, "block", {"turn_id": None, "block": {**answer, "content": "changed"}})
 
-    def said(until: Point = END) -> list[str]:
+    def said(until: Cursor = END) -> list[str]:
         events = replay(paths, [].append, until, settled=True)
         return [event["block"]["content"] for event in events if "block" in event]
 
     assert said() == ["one", "changed", "two", "two"]
     last = stage.state(paths).position.last_seq
-    assert said(parse_point(str(last - 1))) == ["one", "one", "two", "two"]
+    assert said(parse_cursor(str(last - 1))) == ["one", "one", "two", "two"]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from agentsdir.adapters.claude.sessions import SessionParser
 from agentsdir.formats.blocks import Reducer
-from agentsdir.formats.diff import BlockBook
+from agentsdir.formats.diff import BlockStore
 from agentsdir.formats.rows import LineFeed
 from agentsdir.formats.sink import LiveSink, ParseSink
 
@@ -340,7 +340,7 @@ def test_whatever_the_queue_does_no_prompt_is_lost_and_following_equals_parsing(
         live, reducer = LiveSink(hidden=hidden), Reducer()
         parser = SessionParser(live)
         main, feed = parser.open("0.jsonl"), LineFeed("0.jsonl", live.tally, live.finding)
-        book = BlockBook()
+        book = BlockStore()
         for line in lines(*rows).splitlines(keepends=True):
             for one in feed.rows(line):
                 main.take(one)

@@ -1,4 +1,4 @@
-"""Blocks at hand, and telling a session again without repeating what was told."""
+"""Blocks at hand, and diff a session again without repeating what was told."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import Reducer
-from agentsdir.formats.diff import BlockBook, Retelling
+from agentsdir.formats.diff import BlockStore, EmittedDiff
 from agentsdir.formats.source import RecordSpool
 
 
@@ -53,7 +53,7 @@ def test_records_come_back_in_any_order(limit: int) -> None:
 
 def test_a_book_holds_each_block_as_it_stands() -> None:
     """What has merely begun is not in it, nor changed by an update."""
-    book = BlockBook()
+    book = BlockStore()
     assert book.apply(blocks.block_start("a", block("a", message=""))) is None
     assert book.apply(update("a", status="x")) is None
     assert book.apply(complete("a", message="m")) == block("a", message="m")
@@ -64,15 +64,15 @@ def test_a_book_holds_each_block_as_it_stands() -> None:
 
 def test_only_the_difference_is_told_again() -> None:
     """New, changed, gone and come back; nothing that is as it was."""
-    telling = Retelling()
+    diff = EmittedDiff()
     first = [complete("a"), complete("b", message="1"), complete("c", output="x"), complete("d")]
-    assert list(telling.tell(first)) == first
-    assert list(telling.settle()) == []
+    assert list(diff.emit(first)) == first
+    assert list(diff.finish_again()) == []
 
-    telling.again()
+    diff.start_again()
     assert (
         list(
-            telling.tell(
+            diff.emit(
                 [
                     complete("a"),
                     complete("b"),
@@ -84,45 +84,45 @@ def test_only_the_difference_is_told_again() -> None:
         )
         == []
     )
-    assert list(telling.settle()) == [
+    assert list(diff.finish_again()) == [
         update("b", message="2"),
         complete("c"),  # a field went, which no update can say
         complete("e"),
         update("d", superseded=True),
     ]
 
-    telling.again()
-    list(telling.tell([complete(name) for name in "acde"] + [complete("b", message="2")]))
-    assert list(telling.settle()) == [update("d", superseded=False)]
+    diff.start_again()
+    list(diff.emit([complete(name) for name in "acde"] + [complete("b", message="2")]))
+    assert list(diff.finish_again()) == [update("d", superseded=False)]
 
 
 def test_a_block_may_be_stated_as_often_as_one_likes() -> None:
     """It is told when it is new, and then only what changed of it."""
-    telling = Retelling()
-    assert list(telling.restate(block("a", message="1"))) == [complete("a", message="1")]
-    assert list(telling.restate(block("a", message="1"))) == []
-    assert list(telling.restate(block("a", message="2"))) == [update("a", message="2")]
-    assert list(telling.amend(("main", "a"), status="x")) == [update("a", status="x")]
-    assert list(telling.amend(("main", "a"), status="x")) == []
-    assert list(telling.amend(("main", "b"), status="x")) == []
+    diff = EmittedDiff()
+    assert list(diff.restate(block("a", message="1"))) == [complete("a", message="1")]
+    assert list(diff.restate(block("a", message="1"))) == []
+    assert list(diff.restate(block("a", message="2"))) == [update("a", message="2")]
+    assert list(diff.amend(("main", "a"), status="x")) == [update("a", status="x")]
+    assert list(diff.amend(("main", "a"), status="x")) == []
+    assert list(diff.amend(("main", "b"), status="x")) == []
     superseded = block("a", message="2", status="x", superseded=True)
-    assert list(telling.restate(superseded)) == [update("a", superseded=True)]
-    assert list(telling.restate(block("a", message="2", status="x"))) == [
+    assert list(diff.restate(superseded)) == [update("a", superseded=True)]
+    assert list(diff.restate(block("a", message="2", status="x"))) == [
         update("a", superseded=False)
     ]
-    assert list(telling.restate(block("a", message="2"))) == [complete("a", message="2")]
+    assert list(diff.restate(block("a", message="2"))) == [complete("a", message="2")]
 
 
 def test_what_an_incomplete_reading_lacks_is_gone_only_at_the_end() -> None:
     """Unless it is stated after all."""
-    telling = Retelling()
-    list(telling.tell([complete(name) for name in "abc"]))
-    telling.again()
-    assert list(telling.restate(block("a"))) == []
-    assert list(telling.settle(whole=False)) == []
-    assert list(telling.restate(block("b"))) == []
-    assert list(telling.close()) == [update("c", superseded=True)]
-    assert list(telling.close()) == []
+    diff = EmittedDiff()
+    list(diff.emit([complete(name) for name in "abc"]))
+    diff.start_again()
+    assert list(diff.restate(block("a"))) == []
+    assert list(diff.finish_again(whole=False)) == []
+    assert list(diff.restate(block("b"))) == []
+    assert list(diff.close()) == [update("c", superseded=True)]
+    assert list(diff.close()) == []
 
 
 EVENTS = st.lists(
@@ -136,16 +136,16 @@ EVENTS = st.lists(
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(EVENTS, min_size=1, max_size=4))
-def test_whoever_reduces_what_is_told_has_what_was_told_last(tellings: list[list[Any]]) -> None:
+def test_whoever_reduces_what_is_told_has_what_was_told_last(diffs: list[list[Any]]) -> None:
     """However often a session is told again, and however it differs."""
-    telling, heard, last = Retelling(), Reducer(), Reducer()
-    for number, events in enumerate(tellings):
+    diff, heard, last = EmittedDiff(), Reducer(), Reducer()
+    for number, events in enumerate(diffs):
         if number:
-            telling.again()
+            diff.start_again()
         last = Reducer()
         for event in events:
             last.apply(event)
-        for event in [*telling.tell(events), *telling.settle()]:
+        for event in [*diff.emit(events), *diff.finish_again()]:
             heard.apply(event)
     stands = {
         one["id"]: {name: value for name, value in one.items() if name != "superseded"}
