@@ -37,16 +37,15 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# Beginning a session's history anew (decision D22; docs/behaviour.md, "Sessions and turns").
-
-
 def reset(
     services: Services, paths: AgentPaths, message: str = "", *, wait: float = 0
 ) -> AgentState:
-    """Let the next turn begin without any that went before; nothing is deleted.
+    """Start a new native session, so that the next turn has no earlier context; nothing is deleted.
+
+    See decision D22.
 
     Args:
-        message: what stands at the marker in the history; empty for nothing.
+        message: the text of the marker in the history; empty for none.
         wait: seconds to wait for a turn to end; negative waits for ever.
 
     Raises `SessionStateError` for a terminated session, and `Busy`.
@@ -56,20 +55,16 @@ def reset(
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id}: a terminated session cannot be reset")
         with write_agent(paths, disk=services.disk, known=state) as writer:
-            # In this order: whoever dies in between leaves no marker before a native session that
-            # still knows what stood before it.
+            # In this order: a crash in between must not leave the marker with the old session.
             change_native(writer, ids.dashed(services.ids.session()), "reset", services.now())
             marker = {"message": message} if message else {}
             writer.append("history.reset", marker, services.now())
             return writer.state
 
 
-# Removing an agent with all it has (SPEC.md, "Locks and durability").
-
-
 @contextmanager
 def hold_agent(services: Services, paths: AgentPaths) -> Iterator[None]:
-    """Hold what keeps an agent where it is: no agent is made meanwhile, and this one has no turn.
+    """Hold the create lock and the agent's `.turn`, so that its folder can be moved or removed.
 
     Raises `Busy` when a turn runs, `NoSuchAgent` when the agent is gone.
     """
@@ -84,12 +79,12 @@ def hold_agent(services: Services, paths: AgentPaths) -> Iterator[None]:
 def remove_agent(
     services: Services, paths: AgentPaths, *, only_if: Callable[[AgentState], bool] | None = None
 ) -> bool:
-    """Remove an agent's folder with everything in it; tell whether it was.
+    """Remove an agent's folder with everything in it; return whether it was removed.
 
-    Whoever waits for the agent is told that it is gone.
+    Processes that wait for one of its locks then raise `NoSuchAgent`.
 
     Args:
-        only_if: says of the agent, which nobody can write to then, whether it is to go. Without it
+        only_if: called under the agent's locks; returns whether to remove the agent. Without it
             nothing in the folder is read.
 
     Raises what `hold_agent` raises, `NotRecorded` when nothing was removed, or (kind
@@ -115,13 +110,10 @@ def remove_agent(
     return True
 
 
-# Putting agents away, and bringing them back (SPEC.md, "Layout").
-
-
 class Moved(NamedTuple):
-    """An agent that was archived, or brought back, which `kind` says.
+    """An agent that was archived or unarchived; `kind` says which.
 
-    `error` says why it could not be read, when it was moved as it is; then `state` is None.
+    `error` is set, and `state` is None, for an agent that was moved although it cannot be read.
     """
 
     kind: str
@@ -155,7 +147,7 @@ def archive_agent(services: Services, paths: AgentPaths) -> Moved:
 
 
 def _suspend_for_archive(services: Services, paths: AgentPaths) -> AgentState:
-    # All of this is durable before the folder moves: afterwards nobody finds the files.
+    # All of it is durable before the folder moves: afterwards the paths are wrong.
     with services.disk.settled():
         state = close_crashed_turn(services, paths)
         if state.session.state is SessionState.ACTIVE:
@@ -167,7 +159,7 @@ def _suspend_for_archive(services: Services, paths: AgentPaths) -> AgentState:
 
 
 def unarchive_agent(services: Services, paths: AgentPaths) -> Moved:
-    """Bring an archived agent back among the others, with every byte it had.
+    """Move an archived agent back, byte for byte.
 
     Raises what `hold_agent` and `move_agent` raise, and `AgentsdirError` (kind
     ``already-exists``) when another agent has its id, its routing key, its name or its native
@@ -200,13 +192,11 @@ def _move(services: Services, paths: AgentPaths, folder: Path) -> None:
         move_agent(paths, folder / paths.id, services.disk)
 
 
-# Ephemeral agents: once their work is done and told, they are removed (decision D19).
-
-
 def remove_if_finished(services: Services, paths: AgentPaths) -> bool:
-    """Remove an agent if it is ephemeral and has nothing left to do; tell whether it is gone.
+    """Remove an agent if it is ephemeral and finished (D19); return whether it was removed.
 
-    One that somebody holds is left to them, and to `restore`. Raises what `remove_agent` raises.
+    An agent whose lock is held is left to its holder, and to `restore`. Raises what `remove_agent`
+    raises.
     """
     try:
         # Before any lock is asked for: nearly every agent stays.
@@ -218,21 +208,15 @@ def remove_if_finished(services: Services, paths: AgentPaths) -> bool:
 
 
 def is_finished(state: AgentState) -> bool:
-    """Tell whether an agent is ephemeral and done: its last message is settled, none waits."""
+    """Return whether an agent is ephemeral and has nothing left to do."""
     return state.open_turn is None and is_finished_but_for_turn(state)
 
 
 def is_finished_but_for_turn(state: AgentState) -> bool:
-    """Tell the same of an agent whose open turn is about to be closed."""
+    """Return whether an agent is finished once its open turn is closed."""
     has_worked = state.counters["turns"] > 0 or state.session.state is SessionState.TERMINATED
     return state.ephemeral and has_worked and not (state.pending or state.children or state.unsent)
 
-
-# Closing agents for good (decision D15; docs/behaviour.md, "Closing").
-#
-# The agent first, so that nobody can be spawned below it any more; then, under the create lock,
-# every agent below it, from above to below. None needs its `.turn`: a running turn is asked to
-# end, and ends in its own time, in a session that stays closed.
 
 _PARENT_CLOSED = "its parent was closed"
 
@@ -240,8 +224,8 @@ _PARENT_CLOSED = "its parent was closed"
 class Closed(NamedTuple):
     """One agent that is closed now.
 
-    `turn` is its turn that runs still, and was asked to end; `messages` were given up without one.
-    `before` is whether somebody had closed it already.
+    `turn` is a turn that still runs and was cancelled. `messages` are the ids of messages that were
+    aborted without a turn. `before` is whether it was closed already.
     """
 
     paths: AgentPaths
@@ -262,9 +246,9 @@ class Closed(NamedTuple):
 
 
 class CloseResult(NamedTuple):
-    """What `close` did: the agents that are closed now, from above to below.
+    """The agents that `close` closed, parents first.
 
-    `refused` are agents below that could not be closed, each with the reason.
+    `refused` are descendants that could not be closed, each with the error.
     """
 
     closed: list[Closed]
@@ -272,10 +256,12 @@ class CloseResult(NamedTuple):
 
 
 def close(services: Services, paths: AgentPaths) -> CloseResult:
-    """Close an agent and all below it; waits for none of their turns.
+    """Close an agent and its descendants for good (D15); their turns are cancelled, not awaited.
 
-    Done half, it can be done again. Raises what `write_agent` raises for the agent itself, and
-    `Busy` when somebody holds the create lock for long.
+    The agent is closed first, so that it can spawn no more; then, under the create lock, each
+    descendant, parents first. Running turns end later, in a session that is closed. After a crash
+    it can be repeated. Raises what `write_agent` raises for the agent itself, and `Busy` if the
+    create lock is held for long.
     """
     closed: list[Closed] = []
     refused: list[tuple[AgentPaths, AgentsdirError]] = []
@@ -297,7 +283,7 @@ def close(services: Services, paths: AgentPaths) -> CloseResult:
 
 
 def end_closed_turns(services: Services, turns: list[RunningTurn]) -> None:
-    """Wait until no turn of closed agents runs any more; one whose process died is ended here."""
+    """Wait until the turns of closed agents have ended; end those whose process died."""
     for one in wait_for_turns(services, turns):
         with suppress(Busy), hold_turn(one.paths), services.disk.settled():
             close_crashed_turn(services, one.paths)
@@ -306,7 +292,7 @@ def end_closed_turns(services: Services, turns: list[RunningTurn]) -> None:
 def _close_one(services: Services, paths: AgentPaths, reason: str) -> Closed:
     with ExitStack() as stack:
         if not locks.is_held(paths.turn):
-            # Nobody is at work: what a dead process left open is ended first.
+            # Without a holder: a turn that a dead process left open is ended first.
             with suppress(Busy):
                 stack.enter_context(hold_turn(paths))
                 close_crashed_turn(services, paths)
@@ -324,20 +310,20 @@ def _close_one(services: Services, paths: AgentPaths, reason: str) -> Closed:
 
 
 def terminate_steps(paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Return what closes an agent that is not closed, but for its messages."""
+    """Return the steps that close an agent, without those for its messages."""
     change = {"from": state.session.state.value, "to": "terminated", "reason": "close"}
     return [*_end_children(paths, state), Step("closed", "session.state", change)]
 
 
 def unfinished_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Return what a `close` left to do that died before it came down to an agent."""
+    """Return the steps for an agent that a crashed `close` of an ancestor did not reach."""
     if state.session.state is SessionState.TERMINATED or not _has_closed_ancestor(layout, state):
         return []
     return [*terminate_steps(paths, _after_crash(state)), *abort_pending_steps(layout, state)]
 
 
 def _after_crash(state: AgentState) -> AgentState:
-    """Return a state without its open turn, which `crash_steps` end, and what it asked for."""
+    """Return a state without its open turn, which `crash_steps` end, and the turn's requests."""
     asked = {one.get("child") for one in state.open_turn["deferred"]} if state.open_turn else set()
     children = {child: known for child, known in state.children.items() if child not in asked}
     return replace(state, open_turn=None, children=children)
@@ -347,12 +333,12 @@ def _has_closed_ancestor(layout: Layout, state: AgentState) -> bool:
     try:
         above = [read_agent(one).state.session.state for one in ancestors(layout, state)]
     except AgentsdirError:
-        return False  # who is not there, or goes round, has closed nobody
+        return False  # an ancestor is missing, or the parents form a cycle
     return SessionState.TERMINATED in above
 
 
 def _end_children(paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Return what ends spawned agents in their parent's log: nothing is said of them later."""
+    """Return the steps that end the children in the log of a parent that is closed."""
     turn = state.open_turn
     asked = {one.get("child") for one in turn["deferred"]} if turn else set()
     blocks = subagent_blocks(paths, state.children)

@@ -1,4 +1,7 @@
-"""Providers that stand in, and the context of turns that a session did not run."""
+"""Fallback providers, and the conversation that is handed off to a session that missed it (D24).
+
+docs/behaviour.md, "Fallback".
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,8 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# Providers that stand in for an agent's own, when that gives no answer (decision D24).
-#
-# docs/behaviour.md, "Fallback".
-
-# Nobody could do better than whoever said these: the prompt, the log or the root is refused, or the
-# answer is given already.
+# Errors that another provider would not avoid: the prompt, the log or the root is refused, or the
+# turn has its outcome already.
 _FINAL = frozenset(
     {
         "aborted",
@@ -45,29 +44,29 @@ _FINAL = frozenset(
     }
 )
 MAX_FALLBACKS = 10
-"""How many providers stand in at most, whatever a list says."""
-# Nothing was tried: the provider is not there.
+"""The most fallbacks that a turn tries, whatever the list has."""
+# The provider is not installed, so nothing was tried.
 _ABSENT = frozenset({"no-client", "no-provider"})
 
 
 def may_fall_back(error: BaseException) -> bool:
-    """Tell whether another provider may answer where one failed with `error`."""
+    """Return whether a fallback may run after a provider failed with `error`."""
     return isinstance(error, ProviderError) and error.kind not in _FINAL
 
 
 def fallback_providers(services: Services, state: AgentState) -> list[str]:
-    """Return who stands in for an agent's provider, in order: its own list, else the root's."""
+    """Return the fallbacks of an agent in order: its own list, else that of the root."""
     names = state.fallbacks or services.settings.fallbacks
     others = [name for name in dict.fromkeys(names) if name != state.session.provider_name]
     return others[:MAX_FALLBACKS]
 
 
 def chain_error(errors: list[AgentsdirError], name: str) -> AgentsdirError:
-    """Return what a turn fails with when each of the chain did: the last that was tried at all.
+    """Return the error of a turn whose providers all failed: that of the last one that was tried.
 
     Args:
-        errors: what each failed with; all but the last are logged already.
-        name: of the last one.
+        errors: one for each provider; all but the last are logged already.
+        name: of the last provider.
     """
     tried = [error for error in errors if error.kind not in _ABSENT]
     found, last = (tried or errors)[-1], errors[-1]
@@ -80,10 +79,10 @@ def chain_error(errors: list[AgentsdirError], name: str) -> AgentsdirError:
 def log_fallback(
     turn: TurnContext, before: str, name: str, error: AgentsdirError, number: int
 ) -> None:
-    """Log that `name` takes the turn over from `before`, and under which native session.
+    """Log that `name` continues the turn of `before`, and its native session.
 
     Args:
-        error: what `before` failed with.
+        error: of `before`.
         number: of the attempt that begins, from 2.
     """
     reason = jsontext.clean(f"{error.kind}: {error.message}", set())
@@ -138,9 +137,9 @@ def fallback_mode(mode: str) -> str:
 # object a line, so that nothing which was said can pass for something else.
 
 LARGEST_HANDOFF = 256 * 1024
-"""Bytes of earlier conversation that go before a prompt; the oldest are left out."""
+"""The most bytes of conversation before a prompt; the oldest entries are left out."""
 _MAX_TEXT = 16 * 1024
-"""Characters of one text in it."""
+"""The most characters of one entry."""
 _BEGINNING = (
     "What was said in this conversation where you could not hear it, one JSON object a line"
 )
@@ -148,7 +147,7 @@ _END = "That was said before. The message to answer now:"
 
 
 def with_handoff(turn: TurnContext, content: Content) -> Content:
-    """Return a prompt with what the native session in force has not been told before it."""
+    """Return a prompt, preceded by the conversation that the native session has missed."""
     text = handoff_text(turn.paths, turn.state.native["id"], turn.id)
     if not text:
         return content
@@ -158,7 +157,7 @@ def with_handoff(turn: TurnContext, content: Content) -> Content:
 
 
 def handoff_text(paths: AgentPaths, native_id: str, turn_id: str = "") -> str:
-    """Return as text what a native session has not been told since the last reset; or nothing.
+    """Return the conversation since the last reset that a native session has missed, as text.
 
     Args:
         turn_id: the turn that is open, which is left out.
@@ -176,9 +175,9 @@ def handoff_text(paths: AgentPaths, native_id: str, turn_id: str = "") -> str:
 
 
 class _HandoffBuilder:
-    """Reads a log, and keeps the end of what one native session was not told.
+    """Folds a log into the conversation that one native session has missed.
 
-    A turn that came to an answer in that session brought it all that was said until then.
+    A turn with an answer in that session clears it: the session then has all of it.
     """
 
     def __init__(self, native_id: str) -> None:
@@ -235,19 +234,19 @@ class _HandoffBuilder:
         key = block_key(block)
         entry = None if block.get("superseded") else _entry(block)
         if turn is not None and turn == self._turn:
-            # The prompt's own block may have more before it than the message.
+            # The block of the prompt may contain an earlier handoff; the message has none.
             entry = None if block.get("type") == "user_message" else entry
             self._answered = self._answered or (entry is not None and block["type"] in MODEL_BLOCKS)
             self._keys.add(key)
         elif key not in self.lines and self._native == self._wanted:
-            return  # made in the client itself, in its own session
+            return  # written by the client itself, in this session
         if entry is None:
             self._drop(key)
         else:
             self._add(key, entry)
 
     def _add(self, key: tuple[str, str], entry: dict[str, Any]) -> None:
-        # A client takes @path in a prompt for a file that it is to read; this one is no prompt.
+        # A client reads `@path` in a prompt as a file name, so `@` is escaped.
         line = _encoded(entry).replace(b"@", rb"\u0040")
         self._size += len(line) - len(self.lines.get(key, b""))
         self.lines[key] = line
@@ -285,7 +284,7 @@ def _entry(block: Block) -> dict[str, Any] | None:
 
 
 def _text(content: Any) -> str:
-    """Return content as text, with a marker for each part that is none, shortened at its end."""
+    """Return content as text of limited length, with a marker for each part that is not text."""
     if isinstance(content, list):
         parts = [part if isinstance(part, dict) else {} for part in content]
         content = "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in parts)
@@ -298,5 +297,5 @@ def _text(content: Any) -> str:
 
 
 def _encoded(value: Any) -> bytes:
-    """Return a value as JSON; what a foreign log has of it need not round-trip."""
+    """Return a value as JSON. A value of a foreign log may not round-trip."""
     return jsontext.encode(jsontext.clean(value, set()))

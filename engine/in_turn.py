@@ -1,4 +1,4 @@
-"""What the program of a turn asks for, which is done when the turn is over (decisions D18, D19).
+"""Requests of a turn's own program, which are carried out after the turn (decisions D18, D19).
 
 docs/behaviour.md, "After a turn".
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def turn_writer(services: Services, paths: AgentPaths, turn_id: str) -> Iterator[AgentWriter]:
-    """Write into the log of an agent whose turn runs now.
+    """Open the log of an agent for a record of its running turn.
 
-    Raises `SessionStateError` (kind ``turn-over``) when it does not.
+    Raises `SessionStateError` (kind ``turn-over``) if the turn does not run any more.
     """
     with write_agent(paths, disk=services.disk) as writer:
         turn = writer.state.open_turn
@@ -44,19 +44,19 @@ def turn_writer(services: Services, paths: AgentPaths, turn_id: str) -> Iterator
 def queue_from_turn(
     services: Services, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
 ) -> str:
-    """Put a message from an agent's turn into an inbox, and no more; return its id.
+    """Put a message from an agent's turn into an inbox; return its id. It starts no turn.
 
     Raises what `turn_writer` and `enqueue` raise.
     """
     with turn_writer(services, sender, turn_id):
-        pass  # nothing is said for a turn that is over
+        pass  # raises for a turn that is over
     return enqueue(services, target, message)
 
 
 def send_from_turn(
     services: Services, sender: AgentPaths, turn_id: str, target: AgentPaths, message: Message
 ) -> str:
-    """Give another agent a message that is looked at when the sender's turn is over; return its id.
+    """Put a message into another agent's inbox that runs after the sender's turn; return its id.
 
     Raises what `turn_writer` and `enqueue` raise.
     """
@@ -65,7 +65,7 @@ def send_from_turn(
     check_can_run(read_agent(target).state)
     message = message._replace(id=message.id or services.ids.agent())
     data = {"message_id": message.id, "to": target.id, "turn_id": turn_id}
-    # First, so that what is refused because the turn is over was not sent either.
+    # First: if the turn is over, the message is not sent.
     with turn_writer(services, sender, turn_id) as writer:
         writer.append(
             "message.sent", data | ({"sync": True} if message.sync else {}), services.now()

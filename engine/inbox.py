@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 
 class Message(NamedTuple):
-    """Something to tell an agent.
+    """A message for an agent.
 
-    `content` are text and image parts. `sender` is the id of the agent that says it, or `cli`.
-    `sync` is whether the sender wants the answer in its own inbox, `spawn` whether it is a spawned
-    agent's first prompt, `notice` whether it tells of a failure. `id` is the message's, empty for
-    a fresh one. `permission_mode` is one that a log may ask for: its turn runs in that, whoever
-    runs it.
+    Attributes:
+        content: text and image parts.
+        sender: the id of the agent that sends it, or `cli`.
+        sync: the sender wants the answer in its own inbox.
+        spawn: it is the first prompt of a spawned agent.
+        notice: it reports a failure.
+        id: empty for a new one.
+        permission_mode: of its turn; one that a log may request.
     """
 
     content: list[dict[str, Any]]
@@ -46,7 +49,7 @@ class Message(NamedTuple):
 
     def as_data(self, message_id: str) -> dict[str, Any]:
         """Return the data of its `message.enqueued` record."""
-        # A subagent's task is what it is for, and not something that it is told.
+        # The task of a subagent is a prompt, although an agent sends it.
         is_prompt = self.sender == "cli" or self.spawn
         data: dict[str, Any] = {
             "message_id": message_id,
@@ -69,16 +72,16 @@ def text_message(text: str) -> list[dict[str, Any]]:
 
 
 class Enqueued(NamedTuple):
-    """The id of a message that is in an inbox, and the agent's state with it."""
+    """The id of a queued message, and the agent's state afterwards."""
 
     message_id: str
     state: AgentState
 
 
 def enqueue(services: Services, paths: AgentPaths, message: Message) -> str:
-    """Put a message into an agent's inbox, whatever the agent is doing; return its id.
+    """Put a message into an agent's inbox, also while a turn runs; return its id.
 
-    A message whose id is there already is not put there again. Raises `SessionStateError` for a
+    A message whose id is in the log already is not added again. Raises `SessionStateError` for a
     terminated session, and `UsageError` for an id that another message has (kind
     ``message-differs``), or that breaks the grammar (kind ``bad-id``).
     """
@@ -86,7 +89,7 @@ def enqueue(services: Services, paths: AgentPaths, message: Message) -> str:
 
 
 def enqueue_and_read(services: Services, paths: AgentPaths, message: Message) -> Enqueued:
-    """Put a message into an agent's inbox as `enqueue` does; return what the agent is then, too."""
+    """Put a message into an agent's inbox as `enqueue` does; return the agent's state, too."""
     if message.id and not ids.is_agent_id(message.id):
         raise UsageError(
             f"{message.id!r} is no message id: 24 to 32 lower-case letters and digits",
@@ -104,7 +107,7 @@ def enqueue_and_read(services: Services, paths: AgentPaths, message: Message) ->
 
 
 def append_message(writer: AgentWriter, services: Services, message: Message) -> str:
-    """Append a message that is new to the agent; errors of `enqueue`."""
+    """Append a message whose id the agent does not have (errors of `enqueue`)."""
     if writer.state.session.state is SessionState.TERMINATED:
         check_transition(SessionState.TERMINATED, SessionState.ACTIVE, writer.paths.id)
     message_id = message.id or services.ids.agent()
@@ -121,12 +124,12 @@ def find_message(paths: AgentPaths, message_id: str) -> Record | None:
 
 
 def retry_message(paths: AgentPaths, message_id: str) -> Message:
-    """Return a message that says again what one said whose turn failed or was aborted (D16).
+    """Return a new message with the content of one whose turn failed or was aborted (D16).
 
     Args:
-        message_id: the message's, or `last` for the last one that ended.
+        message_id: `last` for the last message that ended.
 
-    Raises `UsageError` for one that is not there, and `SessionStateError` (kind ``not-failed``) for
+    Raises `UsageError` for an unknown message, and `SessionStateError` (kind ``not-failed``) for
     one that waits, runs, or was answered.
     """
     if message_id == "last":
@@ -137,7 +140,7 @@ def retry_message(paths: AgentPaths, message_id: str) -> Message:
         if record.data.get("message_id") != message_id:
             continue
         if record.event == "message.enqueued":
-            with suppress(*BROKEN):  # what the inbox could not take cannot be said again
+            with suppress(*BROKEN):  # a malformed message cannot be sent again
                 had = waiting_message(record.data, record.ts)
                 flags = {flag: had.get(flag, False) for flag in ("sync", "spawn")}
                 said = Message(had["content"], had["sender"], retry_of=message_id, **flags)
@@ -152,7 +155,7 @@ def retry_message(paths: AgentPaths, message_id: str) -> Message:
 
 
 def _last_failed(paths: AgentPaths) -> str:
-    """Return the last message that ended. Raises `SessionStateError` where it was answered."""
+    """Return the id of the last message that ended. Raises if it was answered."""
     failed = last = ""
     for record in read_records(paths.log):
         if record.event == "message.delivered":
@@ -171,10 +174,10 @@ def _last_failed(paths: AgentPaths) -> str:
 
 
 def as_prompt(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what the provider is given of a message in the inbox.
+    """Return the prompt for the provider from a message in the inbox.
 
-    A model is told which words come from another agent, and from which; no words end the frame
-    that they stand in, or make another.
+    A text of another agent is framed with the sender's id. The text cannot close the frame or open
+    another one.
     """
     content: list[dict[str, Any]] = message["content"]
     if message["kind"] != "system":

@@ -11,31 +11,31 @@ if TYPE_CHECKING:
 
 
 DEFAULT_MAX_TICKS = 10
-"""The limit where our own code calls the model; a program has limits of its own."""
+"""The limit for providers that call the model in this process; programs have their own."""
 MODEL_BLOCKS = frozenset(kind for kind, row in BLOCKS.items() if row.speaker == "model")
 _INPUT_BLOCKS = frozenset(kind for kind, row in BLOCKS.items() if row.speaker in ("user", "tool"))
 
 
 def limit_of(limits: dict[str, Any], *, runs_program: bool) -> int | None:
-    """Return how many model calls a turn may take; None for any number.
+    """Return the most model calls of a turn; None for no limit.
 
     Args:
-        limits: the agent's.
+        limits: of the agent.
     """
     return configured_limit(limits) or (None if runs_program else DEFAULT_MAX_TICKS)
 
 
 def configured_limit(limits: dict[str, Any]) -> int | None:
-    """Return the `max_ticks` that somebody gave an agent; None for none."""
+    """Return the `max_ticks` of an agent's limits; None for none."""
     asked = limits.get("max_ticks")
-    return asked if type(asked) is int and asked > 0 else None  # a log may say anything
+    return asked if type(asked) is int and asked > 0 else None  # a log may hold any value
 
 
 class TickCounter:
     """Counts ticks: calls of the model in the main conversation.
 
-    A call begins with a block of the model's that belongs to another message than the one before.
-    Where the blocks name no message, it begins with the first one after a prompt or a result.
+    A call begins with a block of the model whose message differs from that of the block before. If
+    the blocks name no message, it begins with the first block after a prompt or a result.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -46,7 +46,7 @@ class TickCounter:
         self._in_call = False
 
     def is_beyond(self, event: StreamEvent) -> bool:
-        """Take one event; tell whether it belongs to a call beyond the limit."""
+        """Count one event; return whether it belongs to a call beyond the limit."""
         block = event.get("block")
         if block is None or event["conversationId"] != MAIN:
             return False

@@ -1,4 +1,7 @@
-"""What can be changed about an agent: its settings, its name and its tags."""
+"""Changing an agent: its working directory, its name and its tags (D27).
+
+See docs/behaviour.md, "Names, tags and settings".
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,13 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# Changing what an agent was made with (docs/behaviour.md, "Names, tags and settings").
-
-
 def set_folder(
     services: Services, paths: AgentPaths, folder: str, *, wait: float = 0
 ) -> AgentState:
-    """Give an agent another working directory; nothing where it has that one.
+    """Change the working directory of an agent; nothing is recorded if it has that one.
 
-    What the client wrote under the old folder is taken over first: its store is named by the
-    folder, and the next turn looks under the new one.
+    The session is synced with the client first: the client's store depends on the folder, and the
+    next turn looks under the new one.
 
     Args:
         folder: the real path of a folder that exists.
@@ -59,7 +59,7 @@ def _caught_up(services: Services, paths: AgentPaths, state: AgentState) -> Agen
     try:
         architecture, provider = find_provider(state)
     except ProviderError:
-        return state  # there is no client whose store could have more
+        return state  # without a provider there is no store to sync with
     if not provider.runs_program:
         return state
     services.check_trust()
@@ -67,13 +67,8 @@ def _caught_up(services: Services, paths: AgentPaths, state: AgentState) -> Agen
     return sync_with_client(services, paths, state, architecture, provider, spec)[0]
 
 
-# What people call an agent: its name and its tags.
-#
-# See docs/behaviour.md, "Names, tags and settings"; D27.
-
-
 def rename(services: Services, paths: AgentPaths, name: str) -> AgentState:
-    """Give an agent another name; one at work too, and nothing for the name that it has.
+    """Rename an agent, also while its turn runs; nothing is recorded if it has that name.
 
     Raises `UsageError` (kind ``bad-name``), `SessionStateError` for a closed agent, and
     `AgentsdirError` (kind ``already-exists``) when a live sibling has the name.
@@ -99,7 +94,7 @@ def rename(services: Services, paths: AgentPaths, name: str) -> AgentState:
 def tag(
     services: Services, paths: AgentPaths, add: Sequence[str], remove: Sequence[str]
 ) -> AgentState:
-    """Add tags to an agent and take others away; nothing where that changes nothing.
+    """Add and remove tags of an agent; nothing is recorded if that changes nothing.
 
     Raises `UsageError` (kind ``bad-tag``), and `SessionStateError` for a closed agent.
     """
