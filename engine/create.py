@@ -1,4 +1,7 @@
-"""Making an agent: new, for a key, as a fork, or from a session of the real client."""
+"""Creating an agent: new, for a key, as a fork, or from a session of a client.
+
+See decision D27; docs/behaviour.md, "Routing"; docs/moving.md, "Forks" and "Adopting a session".
+"""
 
 from __future__ import annotations
 
@@ -51,13 +54,11 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.layout import AgentPaths, Layout
 
 
-# Making an agent: who it is, written first and once (seed agent-types; decision D27).
-
 KINDS = ("user", "cron", "heartbeat", "subagent")
 
 
 class NewAgent(NamedTuple):
-    """What `new` was asked for; empty strings mean "not given"."""
+    """The fields of an agent that is to be created; empty strings mean "not given"."""
 
     kind: str = "user"
     provider: str = "echo"
@@ -80,7 +81,7 @@ class NewAgent(NamedTuple):
 
 
 class CreatedAgent(NamedTuple):
-    """An agent that was made of something, and what was wrong with that."""
+    """An agent that was created from a session, a bundle or an agent, and the findings in that."""
 
     agent_id: str
     findings: list[Finding]
@@ -98,7 +99,7 @@ def create_agent(services: Services, wanted: NewAgent) -> str:
 
 
 def check_wanted(layout: Layout, wanted: NewAgent) -> None:
-    """Raise `UsageError` for an agent that could run no turn, or whose fields contradict."""
+    """Raise `UsageError` if the agent could not run turns, or its fields contradict."""
     architecture = registry.get(wanted.provider)
     _check_runs(architecture)
     check_options(layout, architecture, wanted)
@@ -114,7 +115,7 @@ def _check_runs(architecture: Architecture) -> None:
 
 @contextmanager
 def hold_root(services: Services) -> Iterator[None]:
-    """Hold the create lock of an agents directory, which is made if it is not there."""
+    """Hold the create lock of an agents directory; create the directory if it is missing."""
     files.make_folder(services.layout.root, services.disk)
     services.layout.check_version(writing=True)
     with locks.hold(services.layout.create_lock, brief=True, what="the agents directory"):
@@ -123,7 +124,7 @@ def hold_root(services: Services) -> Iterator[None]:
 
 
 def make_agent(services: Services, wanted: NewAgent) -> str:
-    """Make an agent that `check_wanted` lets pass, under the create lock; return its id."""
+    """Create an agent that `check_wanted` has accepted, under the create lock; return its id."""
     agent_id = new_agent_id(services, wanted)
     session_id, data = new_identity(services, wanted, agent_id)
     publish_agent(services.layout, agent_id, data, services.now(), session_id, services.disk)
@@ -131,9 +132,9 @@ def make_agent(services: Services, wanted: NewAgent) -> str:
 
 
 def new_identity(services: Services, wanted: NewAgent, agent_id: str) -> tuple[str, dict[str, Any]]:
-    """Return the session id and `session.created` data of an agent that begins anew.
+    """Return the session id and the `session.created` data of an agent without history.
 
-    Raises what `identity_of` raises; `check_wanted` has let the agent pass.
+    `check_wanted` has accepted it. Raises what `identity_of` raises.
     """
     architecture = registry.get(wanted.provider)
     assert architecture.provider is not None
@@ -148,7 +149,7 @@ def new_identity(services: Services, wanted: NewAgent, agent_id: str) -> tuple[s
 
 
 def _check_mode(wanted: NewAgent, provider: Provider | None) -> None:
-    """Refuse what a log must not grant (decision D33), and what nobody would raise_if_cancelled."""
+    """Refuse a mode that a log must not grant (D33), or that the provider would ignore."""
     if provider is None or not provider.runs_program:
         raise UsageError(f"the provider {wanted.provider!r} runs no program that would heed a mode")
     if wanted.permission_mode not in RECORDABLE_MODES:
@@ -174,7 +175,7 @@ def check_options(layout: Layout, architecture: Architecture, wanted: NewAgent) 
         _check_runs(registry.get(name))
     if wanted.max_ticks < 0:
         raise UsageError("--max-ticks is a number above 0")
-    # Where no workspace is written, a profile is but a word that is remembered.
+    # Other providers write no workspace files and only record the name of the profile.
     if wanted.profile and isinstance(architecture.provider, ProgramProvider):
         load_profile(layout, wanted.profile)
 
@@ -215,10 +216,9 @@ def identity_of(
 
 
 def open_root(services: Services) -> None:
-    """Make the folder an agents directory, or check that it may be written.
+    """Make a folder an agents directory, or check that it may be written.
 
-    The caller holds the create lock. A new one is kept out of git, and is the user's own to run
-    agents in where it holds nothing that another has put there.
+    The caller holds the create lock. A new one gets a .gitignore. It is trusted if it was empty.
     """
     layout = services.layout
     if layout.check_version(writing=True):
@@ -264,9 +264,9 @@ def check_fields(wanted: NewAgent) -> None:
 
 
 def new_agent_id(services: Services, wanted: NewAgent) -> str:
-    """Return the id of an agent that is to be made."""
-    # A task uid in the grammar is the agent id too, so that cron routing needs no index; but no id
-    # is used twice, and a task whose agent was closed goes on with another.
+    """Return an id for a new agent."""
+    # A task uid in the grammar of ids is the agent id too, so that it is found without an index. If
+    # the id is taken, as by a closed agent of the task, a new one is generated.
     if ids.is_agent_id(wanted.cron) and not services.layout.is_taken(wanted.cron):
         return wanted.cron
     return services.ids.agent()
@@ -280,7 +280,7 @@ def _descriptor(services: Services, wanted: NewAgent, agent_id: str) -> dict[str
     if wanted.kind == "subagent":
         parent = find_agent(services.layout, wanted.parent)
         if read_agent(parent).state.session.state is SessionState.TERMINATED:
-            # Whoever closes an agent closes those below it, and waits for the create lock first.
+            # `close` waits for the create lock before it closes the descendants.
             message = f"agent {parent.id} is closed, and has no subagents any more"
             raise SessionStateError(message, kind="closed")
         return {
@@ -322,9 +322,6 @@ def check_unique(layout: Layout, descriptor: dict[str, Any], name: str, agent_id
         )
 
 
-# Who an agent is that is made of another: keys and names are one agent's at a time (D27).
-
-
 def copied_identity(
     layout: Layout,
     created: dict[str, Any],
@@ -334,19 +331,19 @@ def copied_identity(
     *,
     keep: bool = False,
 ) -> dict[str, Any]:
-    """Return the data of a `session.created` event as that of another agent.
+    """Return the data of a `session.created` event, changed for a copy of the agent.
 
-    A subagent stays its parent's, under `name` or a free one; any other becomes a user's of its
-    own: a task, a heartbeat and a conversation have one agent each. The caller holds the create
-    lock.
+    A subagent keeps its parent and gets `name` or a free name. Any other agent becomes a user's
+    agent of its own: a task, a heartbeat and a conversation have one agent each (D27). The caller
+    holds the create lock.
 
     Args:
-        keep: keep the key, which may be free here.
+        keep: keep the key, if it is free.
 
     Raises `AgentsdirError` (kind ``already-exists``) when another agent has the key, or a sibling
     the name.
     """
-    # Whoever makes another of an ephemeral agent wants to have it.
+    # The copy of an ephemeral agent is not ephemeral.
     others = ("name", "parentAgentId", "ephemeral")
     made = {key: value for key, value in created.items() if key not in others}
     made["agent_id"] = agent_id
@@ -408,18 +405,16 @@ def agent_of_native(layout: Layout, native_id: str) -> AgentPaths | None:
     return None
 
 
-# What a session's transcripts say, put into the log of an agent that is being made.
-
 _READ = ("main", "subagent")
 
 
 def import_transcripts(
     made: UnpublishedAgent, architecture: Architecture, files: Iterable[NativeFile], ts: str
 ) -> list[Finding]:
-    """Store transcripts in an agent being made, and log the blocks that they hold.
+    """Store transcripts in a new agent, and log their blocks; return the findings.
 
-    The blocks belong to no turn of ours, what was replaced is logged as superseded, and all bear
-    one time. Returns what was wrong with the transcripts; memory does not grow with them.
+    The blocks belong to no turn and all have the time `ts`; replaced ones are logged as superseded.
+    The transcripts are streamed, not held in memory.
     """
     stored, sources = [], []
     for file in files:
@@ -439,22 +434,20 @@ def import_transcripts(
     return findings
 
 
-# A new agent that goes on from where another one is (docs/moving.md, "Forks").
-
-# Of what the first agent was made, which is no origin of its fork.
+# Fields for the origin of the first agent, which is not that of its fork.
 _ORIGINS = ("adopted_from", "imported_from")
 
 
 def fork_agent(
     services: Services, paths: AgentPaths, *, name: str = "", login: str
 ) -> CreatedAgent:
-    """Make an agent with the history and settings of another; that one is only read.
+    """Create an agent with the history and settings of another one, which is only read.
 
-    An agent at work is forked as it was when its last turn ended.
+    During a turn it is forked as it was before that turn.
 
     Args:
-        name: the new agent's; a forked subagent needs one, and gets one.
-        login: whose agent it is.
+        name: of the new agent; a forked subagent without one gets a free name.
+        login: the user of the new agent.
 
     Raises `Invalid` when a stored transcript is damaged, `ProviderError` when there is no such
     provider, and what `making_agent` raises.
@@ -498,7 +491,7 @@ def fork_agent(
 
 
 def _before_open_turn(paths: AgentPaths) -> Reading:
-    """Return an agent as it was before the turn that is open, if one is."""
+    """Return an agent as it was before its open turn, if there is one."""
     reading = read_agent(paths)
     if reading.state.open_turn is None:
         return reading
@@ -514,10 +507,6 @@ def _before_open_turn(paths: AgentPaths) -> Reading:
     return read_agent(paths, whole=True, until=Cursor(seq=before))
 
 
-# An agent that goes on with a session of the real client.
-#
-# See docs/moving.md, "Adopting a session".
-
 _SHOWN = 5
 
 
@@ -532,17 +521,17 @@ def adopt(
     here: str,
     get: bool = False,
 ) -> CreatedAgent:
-    """Make an agent of a native session; what the client has is only read.
+    """Create an agent that continues a native session; the client's files are only read.
 
     Args:
-        wanted: what the session does not say, or is to be otherwise. Its provider is not asked.
+        wanted: fields that override those of the session. Its provider is ignored.
         origin: a main transcript, a folder with one session, a session's id in `stores`, or an
             agent.
-        home: whose clients' stores an agent's session may stand in.
-        variables: of the clients.
-        here: the folder in which the command runs. The agent works there if the transcript stands
-            outside `stores`: what a stranger's file says chooses no folder.
-        get: return the live agent that has the session, if one has.
+        home: the user's home folder, with the stores of the clients.
+        variables: environment variables of the clients.
+        here: the current folder. It becomes the working directory if the transcript is outside
+            `stores`: such a file must not choose a folder.
+        get: return the live agent that has the session, if there is one.
 
     Raises `NoSuchAgent`, `NotATranscript`, `Invalid` and `UsageError` for an origin that is no such
     session, and what `create_agent` raises.
@@ -591,7 +580,7 @@ def adopt(
 
 
 def _session_id(services: Services, layout: Layout, native_id: str) -> str:
-    """Return the native id as the session's own, if it can be and no agent of the past has it."""
+    """Return the native id as the session id, if it has the form and no agent has it."""
     same = ids.undashed(native_id)
     if not ids.is_session_id(same):
         return services.ids.session()
@@ -671,26 +660,19 @@ def _main_transcript(found: FoundSession) -> Path | None:
     return first.get("main")
 
 
-# Finding the agent that a message is for, or making it.
-#
-# See docs/behaviour.md, "Routing"; decision D27.
-#
-# Two processes that look for the same key at the same time get one agent: whoever does not find it
-# takes the create lock, and looks again before making it.
-
-
 class Target(NamedTuple):
-    """The agent that was meant, and whether it had to be made."""
+    """An agent that was found by its key, and whether it was created for that."""
 
     paths: AgentPaths
     made: bool
 
 
 def find_or_create(services: Services, wanted: NewAgent) -> Target:
-    """Return the live agent that has the key of `wanted`, or make it of the rest of `wanted`.
+    """Return the live agent with the key or the name of `wanted`, or create one from `wanted`.
 
-    What is there already stays as it is. Raises `UsageError` where `wanted` has no key, for a name
-    is one too, and what `create_agent` raises, but for an agent that is there.
+    An existing agent is not changed. The search is repeated under the create lock, so that two
+    processes get the same agent. Raises `UsageError` if `wanted` has neither key nor name, and what
+    `create_agent` raises.
     """
     check_fields(wanted)
     layout = services.layout
@@ -698,7 +680,7 @@ def find_or_create(services: Services, wanted: NewAgent) -> Target:
     key = _key(layout, wanted)
     if (found := lookup.find_by_route(layout, key)) is not None:
         return Target(found, made=False)
-    # Before the lock is taken, let alone a folder made.
+    # Checked before the root is created.
     check_wanted(layout, wanted)
     with hold_root(services):
         found = lookup.find_by_route(layout, key)
@@ -726,12 +708,11 @@ def _key(layout: Layout, wanted: NewAgent) -> Key:
 
 
 def default_target(services: Services, sender: AgentPaths) -> AgentPaths:
-    """Return whom an agent's message is for when it names nobody (seed agent-types).
+    """Return the target of an agent's message that names none.
 
-    A subagent's parent, and for any other the most recent foreground agent that is not itself.
+    For a subagent its parent, for any other agent the most recent other foreground agent.
 
-    Raises `NoSuchAgent` for a parent that is not there or when there is no such agent, `Invalid`
-    (kind ``parent-cycle``) for parents that go round.
+    Raises `NoSuchAgent` if there is none, and `Invalid` (kind ``parent-cycle``).
     """
     state = read_agent(sender).state
     if state.parent is not None:

@@ -112,9 +112,9 @@ def _native_for(turn: TurnContext, architecture: str) -> dict[str, Any]:
 def as_fallback_state(
     state: AgentState, architecture: Architecture, provider: Provider
 ) -> AgentState:
-    """Return an agent's state as if `architecture` were its own: what `session_spec` is given.
+    """Return an agent's state for `session_spec` of a fallback.
 
-    The agent's model is one of its own architecture; in another, that has its default.
+    The agent's model is of its own architecture; another architecture uses its default model.
     """
     same = state.session.provider_name == architecture.name
     model = state.session.model if same else provider.default_model
@@ -123,18 +123,16 @@ def as_fallback_state(
 
 
 def fallback_mode(mode: str) -> str:
-    """Return the permission mode of a stand-in whose turn's sender asked for `mode`.
+    """Return the permission mode of a fallback for a turn with the mode `mode`.
 
-    What another client calls so grants nobody knows what: then it is the default.
+    The same word may grant more in another client, so only recordable modes are kept.
     """
     return mode if mode in ("", *RECORDABLE_MODES) else "default"
 
 
-# What a native session has not been told, put before the next prompt (decision D24).
-#
-# docs/behaviour.md, "Fallback". A session that stood in begins without the turns before it, and
-# the agent's own goes on without those that another one ran. Both are given them as text: one JSON
-# object a line, so that nothing which was said can pass for something else.
+# The handoff. The session of a fallback lacks the turns before it, and the primary session lacks
+# the turns of fallbacks. Both get them as text before the next prompt: one JSON object a line, so
+# that no text can pass for another entry.
 
 LARGEST_HANDOFF = 256 * 1024
 """The most bytes of conversation before a prompt; the oldest entries are left out."""

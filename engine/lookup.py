@@ -1,4 +1,7 @@
-"""Which agent a name, a key or a strategy means, and what each agent is."""
+"""Finding agents by id, name, key or strategy, and the rows that list and inspect show (D27).
+
+See docs/behaviour.md, "Naming an agent", "Strategies", "Lineage" and "Routes".
+"""
 
 from __future__ import annotations
 
@@ -34,13 +37,11 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# Which agent a name means, and what each agent is (D27; docs/behaviour.md, "Naming an agent").
-
 _FEW = 5
 
 
 class ListedAgent(NamedTuple):
-    """An agent that could be read, or why it could not."""
+    """An agent and its reading, or the error of an agent that cannot be read."""
 
     paths: AgentPaths
     reading: Reading | None
@@ -70,9 +71,8 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
     """Return the one agent that `reference` names.
 
     In this order: an agent id; a session id, hex or dashed; a name; a prefix of at least four
-    characters of either id. Archived agents are looked for when `archived` says so, and only they
-    are. Raises `NoSuchAgent`, or `UsageError` (kind ``ambiguous``) with the
-    candidates.
+    characters of either id. With `archived`, only archived agents are searched. Raises
+    `NoSuchAgent`, or `UsageError` (kind ``ambiguous``) with the candidates.
     """
     layout.check_version(writing=False)
     if ids.is_agent_id(reference):
@@ -111,7 +111,7 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
 
 
 def first_few(candidates: list[str]) -> str:
-    """Return the first few of some ids, and how many others there are, for one line."""
+    """Return the first ids of a list and the number of the others, as one line."""
     shown, others = candidates[:_FEW], len(candidates) - _FEW
     return ", ".join(shown) + (f" and {others} others" if others > 0 else "")
 
@@ -156,10 +156,10 @@ def status_of(paths: AgentPaths, state: AgentState) -> str:
 
 
 def list_row(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
-    """Return SessionListData (seed session-type-system) and what else a list shows."""
+    """Return the row of an agent that `list` shows."""
     document = derived.state_document(state)
     row = {name: document[name] for name in _LIST_FIELDS}
-    row["agentId"] = paths.id  # what an edited log calls itself names nobody
+    row["agentId"] = paths.id  # an edited log may hold another id
     row["status"] = status_of(paths, state)
     row["pendingCount"] = len(state.pending)
     return row
@@ -193,23 +193,18 @@ def unreadable_row(listed: ListedAgent) -> dict[str, Any]:
     return {"agentId": listed.paths.id, "error": {"kind": error.kind, "message": error.message}}
 
 
-# The two ways to name an agent by what it is: the seeds' fetch strategies.
-#
-# See docs/behaviour.md, "Strategies".
-#
-# The order is complete, so that two readers of one directory never choose differently: the last
-# turn decides, then the making, then the id. Reading, notices and restoring move neither time
-# (D26).
+# Strategies name an agent by its kind. The order is total, so that two readers never choose
+# different agents: time of the last turn, then of the creation, then the id (D26).
 
 FOREGROUND = "most-recent-foreground"
 STRATEGIES = {FOREGROUND: "user", "heartbeat": "heartbeat"}
-"""Strategy → the kind of agent it chooses among. Only users are foreground."""
+"""Strategy → the kind of agents among which it chooses. Only users are foreground."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Resolved(NamedTuple):
-    """The agent that a strategy names, and those that could not be read and may be meant."""
+    """The agent that a strategy chose, and the agents that could not be read."""
 
     paths: AgentPaths
     unreadable: list[ListedAgent]
@@ -219,7 +214,7 @@ def resolve(layout: Layout, strategy: str, *, but: str = "") -> Resolved:
     """Return the most recent live agent of the strategy's kind.
 
     Args:
-        but: the id of an agent that is not meant, such as the one that asks.
+        but: the id of an agent to leave out.
 
     Raises `UsageError` for another strategy, `NoSuchAgent` when there is none.
     """
@@ -249,24 +244,20 @@ def _is_candidate(state: AgentState, kind: str) -> bool:
 
 
 def recency(agent_id: str, state: AgentState) -> tuple[float, float, str]:
-    """Return what orders agents, the most recent first; without a turn, after all that had one."""
+    """Return the sort key: most recent turn first, agents without a turn last."""
     return _newest_first(state.last_activity), _newest_first(state.session.created_at), agent_id
 
 
 def _newest_first(ts: str | None) -> float:
-    """Return a time in microseconds, later ones first; infinity for none, and for no time."""
+    """Return the negative time in microseconds; infinity for None and for an invalid time."""
     try:
         return -((times.from_text(ts or "") - _EPOCH) // timedelta(microseconds=1))
     except (ValueError, OverflowError):
         return math.inf
 
 
-# The tree of agents: parents upwards, children downwards.
-#
-# See docs/behaviour.md, "Lineage"; decision D27.
-#
-# The link stands in the child's descriptor alone. A parent that is gone and a chain that leads back
-# to itself are refused by name; nothing here goes on for ever.
+# The tree of agents. The link is in the descriptor of the child only. Missing parents and cycles
+# raise errors.
 
 MAX_DEPTH = 10
 """Levels below an agent without a parent."""
@@ -326,8 +317,7 @@ def check_depth(layout: Layout, state: AgentState) -> None:
 def descendants(layout: Layout, agent_id: str) -> list[ListedAgent]:
     """Return an agent's children, and theirs, each once and after its parent; closed ones too.
 
-    Who needs them all holds the create lock. Agents that cannot be read name no parent, and are
-    not among them.
+    The list is complete only under the create lock. Agents that cannot be read are left out.
     """
     children: dict[str, list[ListedAgent]] = {}
     for listed in each_agent(layout):
@@ -342,9 +332,6 @@ def descendants(layout: Layout, agent_id: str) -> list[ListedAgent]:
                 waiting.append(child.paths.id)
                 found.append(child)
     return found
-
-
-# Everything about one agent: its row, its inbox, its open turn, its kin, its log.
 
 
 def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
@@ -382,21 +369,18 @@ def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
 
 
 def _depth(paths: AgentPaths, state: AgentState) -> int | None:
-    """Return how many levels an agent stands below its root; None where nobody can tell."""
+    """Return the depth of an agent; None if its ancestors cannot be read."""
     try:
         return depth_of(Layout(paths.folder.parent.parent), state)
     except AgentsdirError:
         return None
 
 
-# Which live agent has a key: an index that is never believed, and the search it saves (D27).
-#
-# A route names an agent, and that agent's own log says whether it is so. A route that is missing,
-# stale, damaged or a link, or that names another agent, costs a look at every agent, and nothing
-# else (docs/behaviour.md, "Routes").
+# Keys, and the index of keys in routes/. A route is an unverified cache: the log of the agent that
+# it names must have the key. Without a valid route all agents are searched.
 
 Key: TypeAlias = "dict[str, Any]"
-"""What one live agent at a time may be: the fields of a descriptor, or a name among siblings."""
+"""Fields that only one live agent may have: those of a descriptor, or a name among siblings."""
 
 SUFFIX = ".json"
 _FIELDS = {"user": ("connector", "userId", "channelId"), "cron": ("id",), "heartbeat": ()}
@@ -419,17 +403,17 @@ def name_key(parent: str | None, name: str) -> Key:
 
 
 def is_name(key: Key) -> bool:
-    """Tell a name's key from one that a descriptor has."""
+    """Return whether a key is a name, not fields of a descriptor."""
     return "type" not in key
 
 
 def describe_key(key: Key) -> str:
-    """Return what an agent with this key is, for messages."""
+    """Return a phrase for a key, for error messages."""
     return f"named {key.get('name')!r}" if is_name(key) else f"this {key['type']} agent"
 
 
 def has_key(state: AgentState, key: Key) -> bool:
-    """Tell whether an agent is live and has a key."""
+    """Return whether an agent is live and has a key."""
     if state.session.state is SessionState.TERMINATED:
         return False
     if is_name(key):
@@ -442,13 +426,13 @@ def _has_fields(descriptor: dict[str, Any], key: Key) -> bool:
 
 
 def route_path(layout: Layout, key: Key) -> Path:
-    """Return where the route of a key stands, whether there is one or not."""
+    """Return the path of the route of a key, which may not exist."""
     ordered = dict(sorted(key.items()))
     return layout.routes / (hashlib.sha256(encode_document(ordered)).hexdigest()[:32] + SUFFIX)
 
 
 def find_by_route(layout: Layout, key: Key) -> AgentPaths | None:
-    """Return the agent that the index has for a key, if that agent says so itself."""
+    """Return the agent that the route of a key names, if its log confirms the key."""
     # A uid in the grammar is the agent's id, and needs no index.
     uid = str(key.get("id")) if key.get("type") == "cron" else ""
     own = uid if ids.is_agent_id(uid) else None
@@ -473,10 +457,10 @@ def _routed(layout: Layout, key: Key) -> str | None:
 
 
 def find_by_key(layout: Layout, keys: Sequence[Key]) -> tuple[ListedAgent, Key] | None:
-    """Return the first agent that has one of the keys, and which, from every agent's own log.
+    """Search all agents; return the first one that has one of the keys, and that key.
 
-    Who makes an agent after this holds the create lock. Raises `Invalid` where nobody has a key,
-    but an agent that cannot be read may have: its descriptor.json says so.
+    To create an agent afterwards, hold the create lock. Raises `Invalid` if none has a key, but the
+    descriptor.json of an agent that cannot be read has.
     """
     unreadable: list[ListedAgent] = []
     for listed in each_agent(layout):
@@ -511,9 +495,9 @@ def _claims(paths: AgentPaths, key: Key) -> bool:
 
 
 def write_route(layout: Layout, key: Key, agent_id: str, disk: Disk) -> None:
-    """Let the index say who has a key; where the disk refuses, it says nothing.
+    """Write the route of a key; errors of the disk are ignored.
 
-    It is not made durable: what a power cut leaves of it is not believed either.
+    It is not synced to the disk: a route is verified whenever it is read.
     """
     if layout.routes.is_symlink():
         return

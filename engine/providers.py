@@ -1,4 +1,4 @@
-"""From an agent to a running provider session: its provider, its profile, its native session."""
+"""The provider session of an agent: its provider, its profile, its native session."""
 
 from __future__ import annotations
 
@@ -52,15 +52,14 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# From an agent's folder to a running provider session.
-
-
 class TurnHost(NamedTuple):
-    """What one turn adds to the user's `Client`.
+    """What one turn adds to the host of the user's `ClientConfig`.
 
-    `permission_mode` is what the turn's sender said, which goes before everything else; `confirm`
-    is given what the user answers by, `began` is told of the program, and `named` of the id that
-    the client gave the session.
+    Attributes:
+        permission_mode: overrides every other mode; empty does not.
+        confirm: called with the user's confirmation function and a request.
+        began: called with the process of the program.
+        named: called with the id that the client gave the session.
     """
 
     turn_id: str
@@ -73,12 +72,12 @@ class TurnHost(NamedTuple):
 
 
 def find_provider(state: AgentState) -> tuple[Architecture, Provider]:
-    """Return who runs an agent's turns. Raises `ProviderError` (kind ``no-provider``)."""
+    """Return the provider of an agent. Raises `ProviderError` (kind ``no-provider``)."""
     return provider_of(state.session.provider_name)
 
 
 def provider_of(name: str) -> tuple[Architecture, Provider]:
-    """Return who runs turns under a name. Raises `ProviderError` (kind ``no-provider``)."""
+    """Return the provider of a name. Raises `ProviderError` (kind ``no-provider``)."""
     try:
         architecture = registry.get(name)
     except UsageError as error:
@@ -95,7 +94,7 @@ def session_spec(
     provider: Provider,
     turn: TurnHost | None = None,
 ) -> SessionSpec:
-    """Return what a provider needs to know of an agent.
+    """Return the description of an agent's session for its provider.
 
     Args:
         turn: the turn that is about to start; None for none.
@@ -106,8 +105,8 @@ def session_spec(
     record = recorded_creation(paths)
     created = record.data if record else {}
     own = created.get("provider") == state.session.provider_name
-    options = created.get("options", {}) if own else {}  # who stands in has none of its own
-    # A log may have come with a bundle: what is no option of ours could make a program do anything.
+    options = created.get("options", {}) if own else {}  # a fallback has no options
+    # A log may come from a bundle: an unknown option could make a program do anything.
     if type(options) is not dict or not set(options) <= set(provider.option_names):
         names = options if isinstance(options, dict) else [options]
         raise ProviderError(
@@ -140,8 +139,7 @@ def session_spec(
 def check_imported(state: AgentState, provider: Provider, options: Mapping[str, Any]) -> None:
     """Raise `ProviderError` (kind ``bad-options``) if a bundle chose a file outside its folder.
 
-    The options of an imported agent come from the bundle, and those of its forks and subagents
-    from it.
+    The options of an imported agent, and of its forks and subagents, come from the bundle.
     """
     if not state.imported:
         return
@@ -161,7 +159,7 @@ def _turn_host(
 ) -> Host:
     ask = host.confirm
     if state.descriptor.get("type") == "subagent":
-        ask = deny_all  # nobody sits beside a background agent (decision D34)
+        ask = deny_all  # a background agent has no user to ask (decision D34)
     return host._replace(
         marks=turn_marks(paths, turn.turn_id),
         permission_mode=turn.permission_mode or recorded_mode(record) or host.permission_mode,
@@ -174,8 +172,8 @@ def _turn_host(
 def recorded_mode(record: Record | None) -> str:
     """Return the permission mode that an agent was created with, empty for none.
 
-    Raises `ProviderError` (kind ``permission-mode``) for one that grants more than the default: a
-    log is no place to grant it (decision D33).
+    Raises `ProviderError` (kind ``permission-mode``) for a mode that grants more than the default:
+    a log must not grant it (decision D33).
     """
     mode = record.data.get("permission_mode") if record else None
     if mode in (None, ""):
@@ -193,12 +191,12 @@ def recorded_mode(record: Record | None) -> str:
 def open_provider(
     services: Services, provider: Provider, spec: SessionSpec, blob: bytes = b""
 ) -> Iterator[ProviderSession]:
-    """Open the agent's provider session, and stop it in any case.
+    """Open the provider session of an agent, and stop it at the end of the block.
 
     Args:
-        blob: what the provider gave at the suspension that this ends; empty for none.
+        blob: the provider's state from the suspension before; empty for none.
 
-    Raises `ProviderError` when it will not open, or this root may start none.
+    Raises `ProviderError` if it cannot be opened, or this root may not start a provider.
     """
     services.check_trust()
     # Before the first turn there is nothing to restore from.
@@ -212,13 +210,13 @@ def open_provider(
 
 
 def crashed(error: Exception | SystemExit) -> ProviderError:
-    """Return what a provider raised that it should not have, as an error of ours."""
+    """Return an unexpected exception of a provider as a `ProviderError`."""
     return ProviderError(f"the provider raised {type(error).__name__}: {error}")
 
 
 @contextmanager
 def provider_errors() -> Iterator[None]:
-    """Turn whatever a provider raises into a `ProviderError`; ours pass."""
+    """Turn unexpected exceptions of a provider into `ProviderError`."""
     try:
         yield
     except (AgentsdirError, Terminated):
@@ -234,25 +232,22 @@ def forked_files(
     new_id: str,
     report: Callable[[Finding], None],
 ) -> Iterator[NativeFile]:
-    """Yield what `Provider.fork` does; what it should not raise is a `ProviderError`."""
+    """Yield what `Provider.fork` yields; its unexpected exceptions become `ProviderError`."""
     with provider_errors():
         yield from provider.fork(saved, old_id, new_id, report)
 
 
 def suspension_blob(paths: AgentPaths) -> bytes:
-    """Return the blob of a suspended session; it is a short cut, so damage to it is no error."""
+    """Return the blob of a suspended session; empty if it is damaged: it only saves time."""
     try:
         return base64.b64decode(read_json(paths.session)["provider_state"], validate=True)
     except (FileNotFoundError, Invalid, KeyError, TypeError, ValueError):
         return b""
 
 
-# Agent profiles: what a root has for the working directories of its agents.
-#
-# See docs/configuration.md, "Profiles".
-#
-# Nothing of a profile is executed by us, and nothing that a client would execute unasked is taken
-# from one: settings, hooks and MCP servers are refused by name (decision D33).
+# Agent profiles: files of a root for the working directories of its agents (docs/configuration.md,
+# "Profiles"). Files that a client would execute without asking are refused by name: settings, hooks
+# and MCP servers (decision D33).
 
 MAX_FILES = 1000
 MAX_SIZE = 16 * 1024 * 1024
@@ -260,8 +255,8 @@ _INSTRUCTIONS = "instructions.md"
 _FOLDERS = ("skills", "agents")
 _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
 _REFUSED = re.compile(r"(\.?mcp|hooks?|settings)([.-].*)?", re.IGNORECASE)
-# What a client would run or connect to when it merely reads such a file; and a key whose name is
-# written in escapes, which may be any of them.
+# Keys that a client executes or connects to when it reads the file; also any key that is written in
+# escapes, which may be one of them.
 _REFUSED_KEY = re.compile(
     rb"""(^|[\s{,?])["']?(hooks|mcp_?servers|permissionMode|agent_card_(url|json))["']?\s*:"""
     rb"""|"[^"\n]*\\[^\n]*"\s*:""",
@@ -348,10 +343,10 @@ def apply_profile(
 ) -> None:
     """Write the agent's profile into its working directory, before each turn until one succeeded.
 
-    Only what is missing is written; the event says what, and what was in the way is told.
+    Only missing files are written and logged; the user is notified of files that are in the way.
 
     Args:
-        anew: write it in any case; the provider may be another than ran the turns before.
+        anew: write it although a turn succeeded: the provider may have changed.
 
     Raises what `load_profile` raises, and `AgentsdirError` when the system refuses, or (kind
     ``no-folder``) when the working directory is gone, and `Invalid` (kind ``private-folder``) when
@@ -405,7 +400,7 @@ def _write(folder: Path, wanted: Mapping[str, bytes]) -> _Applied:
 
 
 def _is_in_the_way(folder: Path, path: Path, data: bytes) -> bool:
-    """Tell whether something else stands there; a link is, wherever it leads."""
+    """Return whether other content is at the path; a link always is."""
     for above in path.relative_to(folder).parents[:-1]:
         place = folder / above
         if place.is_symlink() or (place.exists() and not place.is_dir()):
@@ -425,20 +420,17 @@ def _create(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
-# Which session of a provider's own program an agent's turns run in (decisions D22 and D24).
-
-
 def change_native(
     writer: AgentWriter, native_id: str, reason: str, ts: str, *, cwd: str | None = None
 ) -> None:
-    """Go on under another id of the provider's own program.
+    """Log that the agent continues in another native session (decisions D22 and D24).
 
-    Transcripts that are synced after this belong to the new native session; the old one's stay
-    stored, and are handed to no provider.
+    Transcripts that are synced after this belong to the new session. Those of the old session stay
+    stored, but no provider gets them.
 
     Args:
-        reason: reset, or named by the client.
-        cwd: the working directory of the new one; None for the old one's.
+        reason: `reset`, or `named` by the client.
+        cwd: the working directory of the new session; None for that of the old one.
     """
     native = {**writer.state.native, "id": native_id}
     if cwd is not None:
@@ -447,7 +439,7 @@ def change_native(
 
 
 def primary_native(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
-    """Return the native session of the agent's own architecture, which is mostly that in force."""
+    """Return the native session of the agent's own architecture, which a fallback leaves."""
     created = recorded_creation(paths)
     own: dict[str, Any] = created.data["native"] if created else state.native
     if own["architecture"] == state.native["architecture"]:
@@ -456,14 +448,14 @@ def primary_native(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
         native = record.data.get("native") if record.event == "native.changed" else None
         if isinstance(native, dict) and native.get("architecture") == own["architecture"]:
             own = native
-    # The folder is the agent's, whatever an earlier record says of the session.
+    # The agent's present folder counts, not that of an earlier record.
     return {**own, "cwd": state.cwd}
 
 
 def return_to_primary(paths: AgentPaths, state: AgentState) -> dict[str, Any] | None:
-    """Return the data of the `native.changed` that ends a fallback; None where there is nothing to.
+    """Return the data of the `native.changed` that ends a fallback; None if there was none.
 
-    A session that was terminated meanwhile stays where it is (decision D15).
+    Also None for a session that was terminated meanwhile (decision D15).
     """
     if state.session.state is SessionState.TERMINATED:
         return None
@@ -472,5 +464,5 @@ def return_to_primary(paths: AgentPaths, state: AgentState) -> dict[str, Any] | 
 
 
 def fallback_change(native: dict[str, Any]) -> dict[str, Any]:
-    """Return the data of a change to the native session of a stand-in, or back from it."""
+    """Return the data of a `native.changed` to the session of a fallback, or back from it."""
     return {"native": native, "reason": FALLBACK}

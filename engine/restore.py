@@ -1,8 +1,7 @@
-"""What a boot does: bring every agent that nobody holds to a legal state (decisions D3, D11).
+"""`restore`: brings every agent without a holder to a legal state (decisions D3, D11).
 
-Idempotent: it appends nothing to a healthy agent, nor touches its files. What is to be done is
-worked out first, by reading alone, which is also what a dry run says. One bad agent never stops
-the others.
+It is idempotent: a healthy agent is not changed. The plan is made first, by reading only; a dry run
+prints it. An agent that cannot be restored does not stop the others.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _REMOVED = "removed: it was ephemeral, and its work is over"
 
 
 class Restored(NamedTuple):
-    """What `restore` did to one agent, or would do. `state` is None when it could not be read."""
+    """What `restore` did, or would do, to one agent. `state` is None if it cannot be read."""
 
     agent_id: str
     state: str | None
@@ -59,8 +58,8 @@ class Restored(NamedTuple):
 
     @property
     def lossy(self) -> bool:
-        """Whether something that was acknowledged cannot be read any more."""
-        # A torn tail was never acknowledged, and nobody is writing it.
+        """Whether acknowledged records cannot be read any more."""
+        # A torn tail was never acknowledged, and there is no writer.
         lost = (finding for finding in self.findings if finding.id != "torn-tail")
         return self.error is not None or any(finding.is_damage for finding in lost)
 
@@ -116,7 +115,7 @@ class _Plan(NamedTuple):
 def restore_all(
     services: Services, agents: list[AgentPaths], *, dry_run: bool = False
 ) -> Iterator[Restored]:
-    """Restore each agent in turn and say what was done."""
+    """Restore each agent and yield what was done."""
     senders = agents_with_unsent(services.layout, {paths.id for paths in agents})
     for paths in agents:
         yield restore_agent(services, paths, dry_run=dry_run, senders=senders.get(paths.id, []))
@@ -129,11 +128,11 @@ def restore_agent(
     dry_run: bool = False,
     senders: list[AgentPaths] | None = None,
 ) -> Restored:
-    """End what a crash left open, suspend what nobody holds, rebuild what is derived.
+    """End what a crash left open, suspend the session, and rebuild wrong derived files.
 
     Args:
-        dry_run: only say what would be done; nothing is written and no lock is taken.
-        senders: the other agents that may have something to tell it; None looks for them.
+        dry_run: return the plan only; nothing is written and no lock is taken.
+        senders: the agents that may have unsent messages for it; None searches for them.
     """
     if senders is None:
         senders = agents_with_unsent(services.layout, {paths.id}).get(paths.id, [])
@@ -174,7 +173,7 @@ def _plan(services: Services, paths: AgentPaths, senders: list[AgentPaths]) -> _
     layout = services.layout
     reading = read_agent(paths, whole=True)
     found = without_live_tail(paths, reading.findings)
-    # A stub was said when it was set apart; nothing was lost, and nothing is left to do about it.
+    # A stub was reported when it was made; it holds no acknowledged record.
     news = (finding for finding in found if finding.id != "stub")
     findings = (*news, *_compare_descriptor(paths, reading))
     ending = unfinished_steps(layout, paths, reading.state)
@@ -191,7 +190,7 @@ def _plan(services: Services, paths: AgentPaths, senders: list[AgentPaths]) -> _
     if reading.torn and not (
         ends_tail or losses or any(step.event and not step.to for step in steps)
     ):
-        # Whatever is appended sets the unfinished write apart; if nothing else is, this does.
+        # Any append sets the unfinished write apart; this one does if there is no other.
         notice = "a write that was never finished, nor acknowledged, was set apart"
         losses = [Step("set an unfinished write apart", "restore", {"notice": notice})]
     copies = unfinished_rewrites(paths, reading.state.transcripts)
@@ -212,7 +211,7 @@ def _plan(services: Services, paths: AgentPaths, senders: list[AgentPaths]) -> _
 
 
 def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[str]) -> str:
-    """Do what was planned, say in `done` what is done, and return the state after it."""
+    """Carry out a plan, add each action to `done`, and return the state afterwards."""
     with write_agent(paths, disk=services.disk, whole=True) as writer:
         state = writer.state
         for step in plan.losses:
@@ -243,9 +242,9 @@ def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[st
 
 
 def _may_deliver(services: Services, state: AgentState) -> bool:
-    """Tell whether a text may go to the user's hook: whoever brought a root along does not speak.
+    """Return whether texts may go to the user's hook: not those of a root that is not trusted.
 
-    Nor is a closed agent's offered again and again: its log takes no word of a hook that failed.
+    Nor those of a closed agent: its log takes no `hook.failed`, so they would be offered each time.
     """
     if state.session.state is SessionState.TERMINATED:
         return False
@@ -257,7 +256,7 @@ def _may_deliver(services: Services, state: AgentState) -> bool:
 
 
 def _compare_descriptor(paths: AgentPaths, reading: Reading) -> list[Finding]:
-    """Say so when descriptor.json is another than the log's; the log is right (D4)."""
+    """Return a finding if descriptor.json differs from the log; the log is right (D4)."""
     path = paths.descriptor
     try:
         differs = read_json(path) != reading.state.descriptor
@@ -277,7 +276,7 @@ def _suspension(reading: Reading) -> list[Step]:
 
 
 def sweep_root(services: Services, *, dry_run: bool = False) -> list[Path]:
-    """Remove what writers left who died while an agent was made or removed; return the paths.
+    """Remove the temporary files of processes that died; return their paths.
 
     Raises `NotRecorded` when the disk refuses, `Busy` when another process makes an agent for long.
     """

@@ -1,4 +1,8 @@
-"""Making a subagent: its agent file, its name, what it has of its parent, its first prompt."""
+"""Creating a subagent: its agent file, its name, what it inherits, its first prompt.
+
+See docs/behaviour.md, "Spawning". A subagent is created with its prompt in its inbox before the log
+of its parent names it. A crash in between leaves an agent that no log names.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +40,8 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# Agent files: what a subagent is to be, in TOML, with props (docs/behaviour.md, "Spawning").
-#
-# A placeholder ``{{name}}`` in any text of the file stands for the prop of that name. What a prop
-# says is never looked through for placeholders.
+# An agent file describes a subagent in TOML. A placeholder ``{{name}}`` in a text stands for the
+# prop of that name. The values of props are not searched for placeholders.
 
 MAX_SIZE = 256 * 1024
 """Bytes that an agent file may have."""
@@ -49,7 +51,7 @@ _PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_-]*)[ \t]*\}\}")
 
 
 class AgentFile(NamedTuple):
-    """What an agent file says, its placeholders filled in; empty for what it leaves open."""
+    """The fields of an agent file with its placeholders filled in; empty if not given."""
 
     provider: str = ""
     model: str = ""
@@ -64,7 +66,7 @@ def read_agent_file(path: Path, given: Mapping[str, str]) -> AgentFile:
 
     Args:
         path: the file, or a pipe.
-        given: props that go before those of the file.
+        given: props that override those of the file.
 
     Raises `Invalid` (kind ``bad-agent-file``) naming file and reason; `UsageError` for a file that
     cannot be read, a prop that is missing (kind ``missing-prop``), and one that nothing asks for.
@@ -122,21 +124,14 @@ def _bad(path: Path, reason: str) -> Invalid:
     )
 
 
-# Making a subagent: its name, what it has of its parent, its first prompt.
-#
-# See docs/behaviour.md, "Spawning".
-#
-# It appears whole, with its prompt in its inbox, before its parent's log names it; whoever dies in
-# between leaves an agent that nobody was told of.
-
 BASE_NAME = "subagent"
 _OF_ID = 6  # characters of its id that an automatic name ends in
 
 
 class SpawnRequest(NamedTuple):
-    """What `spawn` was asked for; what is empty comes from the parent.
+    """The fields of a subagent that is to be created; empty ones are inherited from the parent.
 
-    `content` is the first prompt. `base` is what an automatic name begins with.
+    `content` is the first prompt. `base` is the prefix of a generated name.
     """
 
     content: list[dict[str, Any]]
@@ -153,7 +148,7 @@ class SpawnRequest(NamedTuple):
 
 
 class SpawnedChild(NamedTuple):
-    """A subagent that was made, and the message that waits in its inbox."""
+    """A subagent that was created, and the id of the message in its inbox."""
 
     paths: AgentPaths
     name: str
@@ -164,11 +159,11 @@ class SpawnedChild(NamedTuple):
 def create_child(
     services: Services, parent: AgentPaths, wanted: SpawnRequest, *, turn_id: str | None, sync: bool
 ) -> SpawnedChild:
-    """Make a subagent with its first prompt, and say so in its parent's log.
+    """Create a subagent with its first prompt, and log it in its parent.
 
     Args:
-        turn_id: the parent's turn that asks for it; the subagent is run after that.
-        sync: have the answer put into the parent's inbox.
+        turn_id: the parent's turn that requests it; the subagent runs after that turn.
+        sync: put the answer into the parent's inbox.
 
     Raises `SessionStateError` for a closed parent, one too deep (kind ``spawn-depth``) or with too
     many (kind ``spawn-children``), or a turn that is over (kind ``turn-over``); what `check_wanted`
@@ -179,7 +174,7 @@ def create_child(
     with hold_root(services):
         reading = read_agent(parent)
         with _log_of(services, parent, turn_id):
-            pass  # nothing is made for a turn that is over
+            pass  # raises for a turn that is over
         check_depth(layout, reading.state)
         _check_number(services, reading.state)
         child_id, created_at = services.ids.agent(), services.now()
@@ -209,7 +204,7 @@ def _check_number(services: Services, parent: AgentState) -> None:
 def _name(wanted: SpawnRequest, child_id: str) -> str:
     if wanted.name:
         return ids.check_name(wanted.name)
-    # No search for a free number, and none that a sibling who is gone has had.
+    # From the id: no search for a free number, and no name of a removed sibling.
     base = wanted.base[:100] if ids.may_be_name(wanted.base) else BASE_NAME
     return f"{base}-{child_id[-_OF_ID:]}"
 
@@ -244,7 +239,7 @@ def _creation(
         options={**inherited, **wanted.options},
         fallbacks=tuple(state.fallbacks) if same else (),
         max_ticks=wanted.max_ticks or configured_limit(state.limits) or 0,
-        # What an agent leaves that goes with its work, nobody would find.
+        # The child of an ephemeral agent would stay without its parent.
         ephemeral=wanted.ephemeral or state.ephemeral,
     )
     check_wanted(services.layout, new)
@@ -264,7 +259,7 @@ def _log_of(
 def _log_in_parent(
     services: Services, child: SpawnedChild, one: Subagent, turn_id: str | None
 ) -> None:
-    """Name the subagent in its parent's log, or take it back: nobody knows of it yet."""
+    """Log the subagent in its parent; if that fails, remove it."""
     is_named = False
     try:
         with _log_of(services, child.parent, turn_id) as writer:
@@ -277,7 +272,7 @@ def _log_in_parent(
             block = {"turn_id": turn_id, "block": one.block(writer.state, "pending")}
             writer.append("block", block, services.now())
     except BaseException as error:
-        # Where nobody knows what the disk holds, the log may name it.
+        # After `Uncertain` the log may name it.
         if not is_named and not isinstance(error, Uncertain):
             files.remove(withdraw_agent(services.layout, child.paths, services.disk))
         raise

@@ -1,4 +1,4 @@
-"""Transcripts and the log, kept level: before a turn, during it, at its end, and after a crash."""
+"""Syncing the log with the transcripts: before, during and after a turn, and after a crash (D7)."""
 
 from __future__ import annotations
 
@@ -46,22 +46,20 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.transcripts import Synced
 
 
-# Transcripts and the log, kept level: before a turn, at its end, and at a reset (decision D7).
-
 _REPLACED = "sidecar"
-"""The role of files that a client replaces as it goes on."""
+"""The role of files that a client replaces instead of appending to them."""
 
 
 def log_block(
     writer: AgentWriter | UnpublishedAgent, turn_id: str | None, block: Block, ts: str
 ) -> Block:
-    """Append a block, made writable if need be; return it as it was logged."""
+    """Append a block, cleaned if it cannot be encoded; return it as it was logged."""
     try:
         writer.append("block", {"turn_id": turn_id, "block": block}, ts)
     except Invalid as error:
         if error.kind != "value-refused":
             raise
-        # What a provider says need not round-trip; its transcript keeps the bytes (D6).
+        # Values of a provider may not round-trip; its transcript keeps the bytes (D6).
         block = jsontext.cleaned(block, depth=3)
         writer.append("block", {"turn_id": turn_id, "block": block}, ts)
     return block
@@ -72,10 +70,10 @@ def store_transcripts(
     natives: Sequence[NativeFile],
     is_continuation: Callable[[Source, Source], bool] = lambda _saved, _present: False,
 ) -> list[Synced]:
-    """Store what the provider's transcripts gained; return what the log has to be told.
+    """Store what was appended to the provider's transcripts; return the changed ones.
 
     Args:
-        is_continuation: tells whether a file that was written anew may take the place of its copy.
+        goes_on: returns whether a file that was rewritten may replace its copy.
 
     Raises `Invalid` (kind ``transcript-differs``), overwriting nothing, and errors of the disk.
     """
@@ -97,7 +95,7 @@ def store_transcripts(
 
 
 def log_transcripts(writer: AgentWriter, changed: Sequence[Synced], ts: str) -> None:
-    """Have the log name what was stored, and put rewritten copies in their places."""
+    """Log the stored transcripts, and put rewritten copies in their places."""
     if changed:
         entries = [synced.as_entry() for synced in changed]
         writer.append("transcript.synced", {"files": entries}, ts)
@@ -111,7 +109,7 @@ def new_blocks(
     changed: Sequence[Synced],
     logged: LoggedBlocks,
 ) -> Iterator[Block]:
-    """Yield what the transcripts show since they `changed`, and the log lacks or has differently.
+    """Yield the blocks of the changed transcripts that the log lacks or has differently.
 
     They are read from the provider's own files, which were just stored.
     """
@@ -130,10 +128,10 @@ def sync_with_client(
     provider: Provider,
     spec: SessionSpec,
 ) -> tuple[AgentState, SessionSpec]:
-    """Take over what the real client did meanwhile, and give it what it lacks.
+    """Store and log what the client has appended meanwhile, and write missing files to its store.
 
-    Turns that were made in the client become blocks outside any turn of ours, and are stored before
-    the log names them: done half, it is done again.
+    Turns in the client become blocks outside any turn of the agent. They are logged before the log
+    names the transcripts, so that the sync is repeated after a crash.
 
     Returns:
         The agent's state, and the spec with its transcripts as they are stored now.
@@ -149,7 +147,7 @@ def sync_with_client(
         changed = store_transcripts(writer, natives, partial(program.is_continuation, ours=False))
         state = writer.state
     if changed:
-        # Stored, logged, named: who dies in between is followed by one who does it again.
+        # In this order: after a crash in between, the next sync repeats it.
         for block in new_blocks(architecture, natives, changed, LoggedBlocks.of_log(paths)):
             with write_agent(paths, disk=services.disk, known=state) as writer:
                 log_block(writer, None, block, services.now())
@@ -164,7 +162,7 @@ def sync_with_client(
 
 
 def place_missing(provider: Provider, spec: SessionSpec) -> None:
-    """Put saved transcripts where the client finds them, if they are not there (decision D11)."""
+    """Write stored transcripts that the client lacks to its store (decision D11)."""
     if (program := program_of(provider)) is not None:
         with provider_errors():
             natives = program.native_files(spec)
@@ -177,15 +175,12 @@ def _place(provider: ProgramProvider, spec: SessionSpec, natives: Sequence[Nativ
             provider.materialize(spec)
 
 
-# What a session's transcripts show beside what its log has (decisions D7 and D20).
-
-
 class LoggedBlocks:
-    """The blocks that the log has: of one turn while it runs, or of all of them.
+    """The blocks that the log has: of one running turn, or of the whole log.
 
-    It holds a digest of each, and whole only the calls which seemed never to return and the
-    results that were made up for them. What an attempt left that failed, and was given up for
-    another provider's, stays as it was logged: its transcript does not say so.
+    It keeps a digest of each block, and whole blocks only for synthetic results and their calls.
+    Blocks of an attempt that a fallback has superseded are not compared: its transcript does not
+    have that change.
     """
 
     def __init__(self) -> None:
@@ -210,7 +205,7 @@ class LoggedBlocks:
         return found
 
     def add(self, block: Block) -> None:
-        """Take note of a block as it was logged."""
+        """Add a block as it was logged."""
         self._digests[block_key(block)] = _digest(block)
         self._superseded.discard(block_key(block))
         if block.get("type") == "tool_result" and block.get("synthetic"):
@@ -219,19 +214,18 @@ class LoggedBlocks:
             self._closed[_answered(block)] = block
 
     def has(self, block: Block) -> bool:
-        """Tell whether the log has a block of this id."""
+        """Return whether the log has a block with this key."""
         return block_key(block) in self._digests
 
     def differs(self, block: Block) -> bool:
-        """Tell whether the log has no such block, or has it differently."""
+        """Return whether the log lacks the block or has it differently."""
         key = block_key(block)
         return key not in self._superseded and self._digests.get(key) != _digest(block)
 
     def replaced_by(self, block: Block) -> Iterator[Block]:
-        """Yield, as superseded, what one of the client's takes the place of.
+        """Yield the logged blocks that a block of the client replaces, as superseded.
 
-        A result, that of one which was made up; a call, that of one which only the stream knew and
-        which bears another id.
+        A result replaces a synthetic one; a call replaces one from the stream with another id.
         """
         kind, key = block.get("type"), _answered(block)
         replaced = []
@@ -265,9 +259,9 @@ def unlogged_blocks(
     logged: LoggedBlocks,
     since: Mapping[str, int],
 ) -> Iterator[Block]:
-    """Yield the blocks that transcripts show and the log lacks, or has differently, in their order.
+    """Yield the blocks of transcripts that the log lacks or has differently, in their order.
 
-    What was logged and is gone from the transcripts keeps its record.
+    Logged blocks that are not in the transcripts any more keep their records.
 
     Args:
         sources: the session's main transcript and its subagents'.
@@ -296,17 +290,15 @@ def unlogged_blocks(
             yield block
 
 
-# The stream of a turn, kept as it happens and given back by `replay` (decisions D20 and D21).
-
 _CHUNK = 1024 * 1024
 
 
 class StreamRecording:
-    """Writes the stream events of one turn into a file of their own, if that is `wanted`.
+    """Writes the stream events of one turn to a file, if `wanted` (decisions D20 and D21).
 
-    The file is made with the first event, and synced once, when the log is to name it. A
-    `provisional` one is never synced, and removed when it `is_redundant`: when the log has all it
-    holds. A crash leaves one that the log does not name.
+    The file is created with the first event, and synced to the disk once, before the log names it.
+    A `provisional` file is never synced, and is removed when it `is_redundant`: the log has all of
+    it. A crash leaves a file that the log does not name.
     """
 
     def __init__(self, services: Services, paths: AgentPaths, *, wanted: bool) -> None:
@@ -318,7 +310,7 @@ class StreamRecording:
         self._file: transcripts.StreamFile | None = None
 
     def take(self, event: StreamEvent, state: AgentState) -> None:
-        """Write one event with the time it has now.
+        """Write one event with the present time.
 
         Args:
             state: the agent's, whose count of turns has this one.
@@ -343,13 +335,13 @@ class StreamRecording:
             raise
 
     def sync(self, writer: AgentWriter) -> None:
-        """Make what was recorded durable, and have the log name it; raises as `append` does."""
+        """Sync the file to the disk, and log its name; raises as `append` does."""
         if self._file is not None and self.wanted:
             synced = self._file.finish().as_entry()
             writer.append("transcript.synced", {"files": [synced]}, self._services.now())
 
     def end(self) -> None:
-        """Close the file, and remove it if nothing needs it."""
+        """Close the file, and remove it if the log has all of it."""
         if self._file is not None:
             self._file.close()
             if self.is_redundant and not self.wanted:
@@ -360,7 +352,7 @@ class StreamRecording:
 def _encode(event: StreamEvent) -> bytes:
     try:
         line = jsontext.encode(event) + b"\n"
-    except Invalid:  # a delta that a client cut in a surrogate pair; the whole block follows
+    except Invalid:  # a delta that was cut in a surrogate pair; the whole block follows
         line = jsontext.encode(jsontext.clean(event, set())) + b"\n"
     if len(line) > LINE_CAP:
         message = f"a stream event of {len(line)} bytes is over the limit of {LINE_CAP}"
@@ -369,7 +361,7 @@ def _encode(event: StreamEvent) -> bytes:
 
 
 class RecordedTurn(NamedTuple):
-    """A recorded stream, checked; `blocks` are conversation and id of each that it completes."""
+    """A checked stream file; `blocks` are the keys of the blocks that it completes."""
 
     stream: BinaryIO
     blocks: set[tuple[str, str]]
@@ -382,7 +374,7 @@ class RecordedTurn(NamedTuple):
 
 
 def recorded_turns(paths: AgentPaths, until: Cursor) -> dict[str, dict[str, Any]]:
-    """Return what the log says, as far as `until`, of each turn's recorded stream, by turn id."""
+    """Return the log's entries of recorded streams up to `until`, by turn id."""
     found: dict[str, dict[str, Any]] = {}
     if not _mentions_streams(paths):
         return found
@@ -405,7 +397,7 @@ def recorded_turns(paths: AgentPaths, until: Cursor) -> dict[str, dict[str, Any]
 
 
 def _mentions_streams(paths: AgentPaths) -> bool:
-    """Tell whether there can be one at all: few logs name any, and decoding one takes its time."""
+    """Return whether a log may name a stream: few do, and decoding a log takes long."""
     word, before = b'"' + STREAM.encode() + b'"', b""
     with open_agent(paths) as opened:
         while chunk := opened.read(_CHUNK):
@@ -422,9 +414,9 @@ def _streams(data: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def load_recorded(paths: AgentPaths, entry: dict[str, Any]) -> RecordedTurn:
-    """Return the recorded stream that a `transcript.synced` entry names.
+    """Open the recorded stream of a `transcript.synced` entry.
 
-    Raises `Invalid` with the reason when it is missing, or not to the byte what was recorded.
+    Raises `Invalid` if it is missing, or differs from what was recorded.
     """
     opened = transcripts.open_stream(paths, entry)
     blocks: set[tuple[str, str]] = set()
@@ -451,16 +443,14 @@ def decode_event(line: bytes | None) -> StreamEvent | None:
     return event if isinstance(event, dict) and event.get("type") in EVENT_TYPES else None
 
 
-# What the stream of a turn still knows when its process died (decision D20).
-#
-# A client loses the message that it was writing, and its transcript never has it. The stream, which
-# is kept while a turn runs, has what was said so far.
+# Streams of turns whose process died (D20). The client's transcript lacks the message that it was
+# writing; the stream has the beginning of it.
 
 _SAID = ("assistant_text", "thinking")
 
 
 class LostStream(NamedTuple):
-    """A stream that no event names: the blocks that the log lacks, and whether that is all."""
+    """A stream that the log does not name, and the blocks in it that the log lacks."""
 
     path: Path
     blocks: list[Block]
@@ -471,11 +461,11 @@ class LostStream(NamedTuple):
 def lost_streams(
     paths: AgentPaths, state: AgentState, logged: AbstractSet[tuple[str, str]]
 ) -> list[LostStream]:
-    """Return the streams that the turn left whose process died. Writes nothing.
+    """Return the streams of an open turn whose process died. Writes nothing.
 
     Args:
-        state: of the agent, whose open turn it is.
-        logged: the keys of the blocks that the log has of that turn.
+        state: of the agent.
+        logged: the keys of the turn's blocks in the log.
     """
     found = []
     stem, number = f"{state.native['id']}/turn-{state.counters['turns']}", 1
@@ -507,9 +497,9 @@ def _read(path: Path, logged: AbstractSet[tuple[str, str]]) -> LostStream | None
 
 
 def _was_said(block: Block) -> bool:
-    """Tell whether there is more to a block than its beginning.
+    """Return whether a block has content.
 
-    A call that runs was made; one that is pending may be one whose input still came.
+    The input of a pending call may be incomplete; a running call has all of it.
     """
     if block.get("type") == "tool_use":
         return block.get("status") == "running"
