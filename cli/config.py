@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats import toml
 from agentsdir.formats.errors import Invalid
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agentsdir.cli.environment import Environment
 
-CONFIG_VARIABLE = "XDG_CONFIG_HOME"
 MAX_SIZE = 64 * 1024
 """The most bytes that config.toml may have."""
 _HINT = "mend or remove it"
@@ -36,20 +36,13 @@ class ProviderConfig(NamedTuple):
     environment: dict[str, str] = {}  # noqa: RUF012, a default of a tuple, never changed
 
 
-def config_home(env: Environment) -> Path:
-    """Return the folder of the user's configuration, which may not exist."""
-    configured = Path(env.variables.get(CONFIG_VARIABLE, ""))
-    home = configured if configured.is_absolute() else env.home / ".config"
-    return home / "agentsdir"
-
-
 def provider_config(env: Environment, provider: str) -> ProviderConfig:
     """Return what config.toml says of a provider.
 
     Raises `Invalid` (kind ``bad-config``) for a file that is damaged, has an unknown key or a value
     of another type, or that another user could have written.
     """
-    path = config_home(env) / "config.toml"
+    path = env.config_folder / "config.toml"
     try:
         data = _read(path, env.uid)
     except FileNotFoundError:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.locks import Waits
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
+CONFIG_VARIABLE = "XDG_CONFIG_HOME"
 HOOK_OF = "AGENTSDIR_HOOK"
 """The variable with the ids of the agents whose turns wait for the hook of this process."""
 
@@ -108,6 +109,13 @@ class Environment:
         """The user's login name."""
         named = self._login or self.variables.get("USER") or self.variables.get("LOGNAME")
         return named or _login()
+
+    @property
+    def config_folder(self) -> Path:
+        """The folder of the user's configuration, which may not exist."""
+        configured = Path(self.variables.get(CONFIG_VARIABLE, ""))
+        home = configured if configured.is_absolute() else self.home / ".config"
+        return home / "agentsdir"
 
     def find_root(self) -> FoundRoot:
         """Return `--root`, `$AGENTSDIR_ROOT`, the nearest `.agentsdir` upwards, or that at home.

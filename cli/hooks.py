@@ -17,7 +17,7 @@ import orjson
 
 from agentsdir.adapters.processes import dying_with_parent
 from agentsdir.adapters.protocol import Decision
-from agentsdir.cli.config import config_home, ownership_flaw
+from agentsdir.cli.config import ownership_flaw
 from agentsdir.cli.confirm import confirm
 from agentsdir.cli.environment import HOOK_OF
 from agentsdir.cli.output import note, one_line
@@ -48,7 +48,7 @@ def find_hook(env: Environment, name: str, agents: tuple[str, ...]) -> Path | No
     Raises `HookFailed` for a file in that place which is not an executable of this user: a hook
     must not be skipped because its file is wrong.
     """
-    folder = config_home(env) / "hooks"
+    folder = env.config_folder / "hooks"
     own = [folder / "agents" / agent / name for agent in agents if _is_file_name(agent)]
     for path in (*own, folder / name):
         with suppress(FileNotFoundError, NotADirectoryError):

@@ -11,7 +11,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.cli.config import config_home
 from agentsdir.cli.environment import resolved
 from agentsdir.cli.output import note
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
@@ -98,7 +97,7 @@ def real_path(folder: Path) -> str:
 
 def list_path(env: Environment) -> Path:
     """Return the path of the list."""
-    return config_home(env) / "trusted.json"
+    return env.config_folder / "trusted.json"
 
 
 def trusted_roots(env: Environment) -> list[str]:
