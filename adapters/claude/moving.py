@@ -146,7 +146,7 @@ _FLAT_CHILD = re.compile(r"agent-[A-Za-z0-9_-]{1,128}\.jsonl")
 _TRANSCRIPT = ".jsonl"
 
 
-class _Saved(NamedTuple):
+class _SavedFile(NamedTuple):
     """A saved file, and where it belongs below the project's folder."""
 
     inner: tuple[str, ...]
@@ -184,12 +184,12 @@ def materialize(spec: SessionSpec, *, here: bool = False) -> list[Path]:
     return written
 
 
-def _is_present(folder: Path, one: _Saved) -> bool:
+def _is_present(folder: Path, one: _SavedFile) -> bool:
     path = folder.joinpath(*one.inner)
     return is_there(path, one.source, begins_with if path.suffix == _TRANSCRIPT else None)
 
 
-def _saved(spec: SessionSpec) -> list[_Saved]:
+def _saved(spec: SessionSpec) -> list[_SavedFile]:
     """Return the files of this session, the main transcript last.
 
     A session that was in several folders over time may be saved under several: the longest copy is
@@ -201,7 +201,9 @@ def _saved(spec: SessionSpec) -> list[_Saved]:
         if inner and (inner not in found or size_of(found[inner]) < size_of(source)):
             found[inner] = source
     main = (f"{spec.native_id}{_TRANSCRIPT}",)
-    return [_Saved(inner, found[inner]) for inner in sorted(found, key=lambda i: (i == main, i))]
+    return [
+        _SavedFile(inner, found[inner]) for inner in sorted(found, key=lambda i: (i == main, i))
+    ]
 
 
 def inner_path(path: str, native_id: str) -> tuple[str, ...]:

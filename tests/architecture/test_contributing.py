@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
 EXAMPLES = {
     "A subcommand": (r"\btag\b", r'"tag":|`agentsdir tag`|def tag\('),
     "A record": (r"agent[.-]tagged\b", r"agent[.-]tagged\b"),
-    "A block": (r"\bsubagent\b", r"SubagentBlock|block-subagent"),
+    "A block": (r"\bsubagent\b", r'SubagentBlock|block-subagent|"subagent": BlockType'),
     "A finding": (r"\bnul[-_]run\b", r'"nul-run"'),
     "A setting": (r"\bmax_children\b", r"\bmax_children\b"),
     "An adapter": (r"\becho\b", r"EchoProvider"),
@@ -57,7 +57,8 @@ def test_no_file_of_the_program_is_left_out(heading: str) -> None:
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in (".py", ".json") and re.search(pattern, path.read_text("utf-8"))
+        if path.suffix in (".py", ".json")
+        and re.search(pattern, path.read_text("utf-8"), re.MULTILINE)
     }
     assert found
     assert sorted(found - set(files(heading))) == []

@@ -148,6 +148,16 @@ def test_the_search_sees_through_aliases(source: str, expected: set[str]) -> Non
     assert uses_of_the_world(source) == expected
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    """A search for a class finds one; a private name counts too."""
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(name_of(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def architectures_in(source: str) -> set[str]:
     """Return the architectures that a module has as texts of its own, to compare or to look up."""
     texts = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
