@@ -63,18 +63,18 @@ class Desk(ABC, Generic[A]):
 
     @property
     def _client_environment(self) -> dict[str, str]:
-        variables = {**self.quiet_client, self.address: self.api.url, **self.variables}
-        if NODE:
-            variables["PATH"] = f"{NODE}:{self.environment['PATH']}"
-            variables["NODE_COMPILE_CACHE"] = str(Path(NODE).parent / "compiled")
-        return variables
+        return {**self.quiet_client, self.address: self.api.url, **self.variables}
 
     def configure(self, **settings: str) -> None:
         """Write config.toml anew, with these settings of the provider."""
         said = {"command": str(self.client), **self.settings, **settings}
         self.config.mkdir(parents=True, exist_ok=True)
         table = f"providers.{self.provider}"
-        lines = [f"[{table}]", *_table(said), f"[{table}.env]", *_table(self._client_environment)]
+        variables = self._client_environment
+        if NODE:  # for turns of agentsdir's; by hand, the client runs on what the system has
+            variables["PATH"] = f"{NODE}:{self.environment['PATH']}"
+            variables["NODE_COMPILE_CACHE"] = str(Path(NODE).parent / "compiled")
+        lines = [f"[{table}]", *_table(said), f"[{table}.env]", *_table(variables)]
         path = self.config / "config.toml"
         path.write_text("\n".join(lines) + "\n")
         path.chmod(0o600)
