@@ -50,19 +50,13 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# SavedSessionData and RuntimeSessionData (seed session-type-system, "Type hierarchy").
-#
-# Saved keeps raw transcripts and never blocks; runtime is saved plus the blocks that the adapter
-# makes of them: load, parse, runtime.
-
 _READ = ("main", "subagent")
 
 
 def saved_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
-    """Return what is on disk for a session: the list row, raw transcripts, workspace files.
+    """Return the saved session: the list row, raw transcripts, workspace files, and no blocks.
 
-    These are the transcripts of the native session in force; what an earlier one left (before a
-    reset, say) stays in the folder and is not among them.
+    Only the transcripts of the present native session; those of earlier ones stay in the folder.
     """
     own = transcripts.of_session(state.transcripts, state.native["id"])
     saved = transcripts.load(paths, [path for path in own if own[path]["role"] in _READ])
@@ -91,7 +85,7 @@ def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
                 blocks.setdefault(block["conversationId"], []).append(block)
     data["blocks"] = blocks.pop(MAIN)
     raw = {entry["id"]: entry for entry in data["subagents"]}
-    # The reader names a thread; a file's name is another name for some of them.
+    # The reader names a thread by its conversation; some threads are also named by their file.
     entries = {conversation: raw.pop(conversation, {}) for conversation in blocks}
     for conversation, thread in blocks.items():
         names = sorted({_stem(block["source"]["file"]) for block in thread if block.get("source")})
@@ -104,7 +98,7 @@ def runtime_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
 
 
 def _captured(paths: AgentPaths) -> list[dict[str, Any]]:
-    """Return the files of the working directory that were captured, without their content."""
+    """Return the manifest entries of the captured files."""
     try:
         files = workspace.read_manifest(paths)["files"]
     except FileNotFoundError:
@@ -113,7 +107,7 @@ def _captured(paths: AgentPaths) -> list[dict[str, Any]]:
 
 
 def _sources(paths: AgentPaths, state: AgentState) -> list[Source]:
-    """Return the transcripts to read; what lies beside them, readers look for themselves."""
+    """Return the main and subagent transcripts; readers find files beside them by themselves."""
     found = []
     for native, entry in transcripts.of_session(state.transcripts, state.native["id"]).items():
         path = transcripts.store_path(paths, native)
@@ -127,25 +121,22 @@ def _stem(path: str) -> str:
 
 
 def _raw(data: bytes) -> dict[str, Any]:
-    """Return raw bytes as text, or in base64 where they are no UTF-8."""
+    """Return raw bytes as text, or as base64 if they are not UTF-8."""
     try:
         return {"rawTranscript": data.decode()}
     except UnicodeDecodeError:
         return {"rawTranscriptBase64": base64.b64encode(data).decode("ascii")}
 
 
-# An agent's working directory, kept and put back (docs/moving.md, "Workspace capture").
-
-
 def capture_workspace(
     services: Services, paths: AgentPaths, *, wait: float = 0
 ) -> workspace.Captured:
-    """Keep the files of an agent's working directory, and record that; no turn runs meanwhile.
+    """Copy the files of an agent's working directory into its folder, under `.turn`, and log it.
 
     Raises `AgentsdirError` (kind ``no-workspace``) when the folder is gone, `Busy` when a turn runs
     longer than `wait` seconds, and what `check_trust` and `workspace.capture` raise.
     """
-    services.check_trust()  # the log names the folder that is read
+    services.check_trust()  # the log chooses the folder
     with hold_turn(paths, wait=wait), services.disk.settled():
         with write_agent(paths, disk=services.disk) as writer:
             state = writer.state
@@ -163,7 +154,7 @@ def capture_workspace(
 
 
 def put_back_workspace(services: Services, paths: AgentPaths, folder: Path) -> workspace.PutBack:
-    """Write captured files that are missing into a folder that the user named or stands in.
+    """Write captured files that are missing into a folder that the user chose.
 
     Raises what `check_trust` and `workspace.put_back` raise.
     """
@@ -171,14 +162,8 @@ def put_back_workspace(services: Services, paths: AgentPaths, folder: Path) -> w
     return workspace.put_back(paths, folder, services.is_private)
 
 
-# An agent on its way to another place (docs/moving.md, "Bundles").
-#
-# What leaves is what the log knows, and nothing else: no lock, no leftover, no file of the client's
-# own store.
-
-
 class Exported(NamedTuple):
-    """Files by their paths, the time that all bear (epoch seconds), and what was wrong."""
+    """Files by their paths, the time for all of them (epoch seconds), and the findings."""
 
     files: dict[str, Source]
     moment: int
@@ -199,7 +184,7 @@ def export_transcripts(paths: AgentPaths) -> Exported:
 
 
 def export_bundle(paths: AgentPaths) -> Exported:
-    """Return the whole agent as an agents directory of one.
+    """Return an agent as an agents directory of one: only files that its log names.
 
     Raises `Invalid` when a transcript or a captured file is damaged.
     """
@@ -230,9 +215,9 @@ def _read(paths: AgentPaths) -> tuple[AgentState, int, tuple[Finding, ...]]:
     reading = read_agent(paths, whole=True, follow=follow)
     try:
         moment = max(0, int(from_text(last).timestamp()))
-    except (OverflowError, ValueError):  # of a foreign writer, whose time says nothing
+    except (OverflowError, ValueError):  # an invalid time of a foreign writer
         moment = 0
-    # What follows the last whole record is not exported.
+    # Bytes after the last whole record are not exported.
     findings = tuple(finding for finding in reading.findings if finding.id != "torn-tail")
     return reading.state, moment, findings
 
@@ -246,11 +231,9 @@ def _history(paths: AgentPaths, size: int) -> Iterator[bytes]:
                 yield entry
 
 
-# Taking an agent out of a bundle that anybody may have made (docs/moving.md, "Bundles").
-#
-# Nothing in a bundle is run, followed or believed: it is unpacked into a folder of its own,
-# validated whole, and only then made into an agent, which appears in one rename. The client's own
-# store is not touched: the next turn places the transcripts.
+# Import. A bundle is untrusted: it is unpacked into a folder of its own and validated, and then the
+# agent is created by one rename. The client's store is not changed; the next turn writes the
+# transcripts there.
 
 _DOCUMENTS = (
     "descriptor.json",
@@ -264,7 +247,7 @@ _HINT = "`agentsdir export --bundle AGENT` makes one"
 
 
 class Imported(NamedTuple):
-    """An agent that was made of a bundle: the folder that the bundle names, and files put back."""
+    """An imported agent, the folder that its bundle names, and the files that were restored."""
 
     made: CreatedAgent
     former_cwd: str
@@ -280,18 +263,17 @@ def import_agent(
     workplace: Path | None = None,
     stores: Sequence[ClientStore] = (),
 ) -> Imported:
-    """Make the agent of an unpacked bundle one of this agents directory.
+    """Add the agent of an unpacked bundle to this agents directory.
 
-    It keeps its ids and every byte of its log where nobody here has its id, its session or its
-    native session; else it becomes another agent, with the same history. So a bundle chooses no
-    session in a client's store.
+    It keeps its ids and every byte of its log if its id, its session and its native session are
+    free here. Else it becomes another agent with the same history, so that a bundle cannot choose
+    a session in a client's store.
 
     Args:
         bundle: a folder that is an agents directory of one.
-        cwd: the working directory here. The one that the bundle names is not used: a bundle
-            chooses no folder.
-        login: whose agent it is, if it cannot keep its key.
-        workplace: the working directory, if the captured files are to be put there.
+        cwd: the working directory here. That of the bundle is not used.
+        login: the user of the agent, if it cannot keep its key.
+        workplace: the working directory, if the captured files are to be restored there.
         stores: of this user's clients.
 
     Raises `Invalid` for a bundle that is damaged, or no bundle, and what `making_agent` raises.
@@ -356,18 +338,18 @@ def _only_agent(bundle: Path) -> AgentPaths:
 
 
 def _check_sizes(folder: Path, *names: str) -> None:
-    """Refuse a document that is larger than any record can make it: it is read whole."""
+    """Refuse a document larger than a writer makes it, because it is read whole."""
     for name in names:
         try:
             size = (folder / name).lstat().st_size
-        except OSError:  # it is missing, or unreachable, which others say
+        except OSError:  # missing or unreachable; the validation reports it
             continue
         if size > LINE_CAP:
             raise _bad(f"{name} has {size} bytes")
 
 
 def _checked_agent(paths: AgentPaths) -> Reading:
-    """Return a bundle's agent when all of it is what this format says. Raises `Invalid`."""
+    """Validate a bundle's agent and return it. Raises `Invalid`."""
     for problem in AgentCheck(paths, f"agents/{paths.id}", CheckCounts(), modes=False).run():
         if problem.severity == "error":
             raise _bad(str(problem))
@@ -385,7 +367,7 @@ def _bad(reason: str, hint: str | None = None) -> Invalid:
 
 
 def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:
-    """Tell whether nobody here has the ids, the key or the name of a bundle's agent."""
+    """Return whether the ids, the key and the name of a bundle's agent are free here."""
     for archived in (False, True):
         for paths, reading, _ in each_agent(layout, archived=archived):
             if paths.id == source.id or (
@@ -406,9 +388,9 @@ def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:
 def _is_known(
     state: AgentState, saved: Mapping[str, Source], stores: Sequence[ClientStore]
 ) -> bool:
-    """Tell whether a client's store here has more of the session than the bundle.
+    """Return whether a client's store has more of the session than the bundle.
 
-    A bundle that was exported here has all of it; one that does not names a session of this user's.
+    Then the bundle is not an export of that session, but names it.
     """
     try:
         reader = registry.get(state.session.provider_name).reader
@@ -433,8 +415,8 @@ def _finish_import(
     captured: dict[str, Source],
     cwd: str,
 ) -> None:
-    """Bring what came along to rest in its new place."""
-    # In any case: what the bundle's log sets before this grants nothing.
+    """Log the new working directory and the suspension, and write the captured files."""
+    # Always: settings in the bundle's log before this record grant nothing.
     made.append("agent.set", {"values": {"cwd": cwd}, "reason": IMPORT}, services.now())
     if state.session.state is SessionState.ACTIVE and state.open_turn is None:
         change = {"from": "active", "to": "suspended", "reason": "import"}
@@ -448,7 +430,7 @@ def _finish_import(
 
 
 class _Conversion:
-    """The records of a log as those of another agent, and its transcripts of another session."""
+    """Rewrites the records and transcripts of an imported agent for new ids."""
 
     def __init__(
         self,
@@ -480,7 +462,7 @@ class _Conversion:
                 if record is None or line.after.size > self._state.position.size:
                     continue
                 if record.event == "native.changed" and (left := self._left()):
-                    # An earlier session's transcripts are named while it is the one that goes on.
+                    # Transcripts of an earlier session are named while it is the present one.
                     yield record._replace(event="transcript.synced", data={"files": left})
                 data = self._data(record)
                 if data is not None:
@@ -489,7 +471,7 @@ class _Conversion:
                     yield record._replace(data=data)
 
     def _left(self) -> list[dict[str, Any]]:
-        """Return the transcripts of the session that is about to be left, for good."""
+        """Return the transcripts of the session that the next record leaves."""
         return self._stored.pop(self._current, []) if self._current != self._old else []
 
     def _data(self, record: Record) -> dict[str, Any] | None:
@@ -499,14 +481,14 @@ class _Conversion:
         if record.event == "native.changed":
             return {**data, "native": self._renamed(data["native"])}
         if record.event == "message.enqueued" and data.get("message_id") in self._undone:
-            # Who waits for its answer waits for that of the agent which was exported.
+            # The sender waits for the answer of the exported agent, not of this one.
             return {name: value for name, value in data.items() if name not in ("sync", "spawn")}
         if record.event == "agent.renamed":
-            return None  # it is made with the name it has, if that is free here
+            return None  # it is created with its last name, if that is free
         if record.event == "session.state":
             return {name: value for name, value in data.items() if name != "provider_state"}
         if record.event == "transcript.synced":
-            # What the transcripts are from now on is said at the end; streams stay as they are.
+            # The converted transcripts are logged at the end; streams are not converted.
             streams = [entry for entry in data["files"] if entry["role"] == transcripts.STREAM]
             return {**data, "files": streams} if streams else None
         if record.event == "block" and data["block"].get("sessionId") == self._old:
@@ -558,7 +540,7 @@ class _Conversion:
                 self._stored.setdefault(entries[path]["native"], []).append(synced.as_entry())
 
     def name_own(self, made: UnpublishedAgent) -> None:
-        """Have the log name the transcripts of the session that goes on."""
+        """Log the transcripts of the present session."""
         if files := self._stored.pop(self._old, None):
             made.append("transcript.synced", {"files": files}, self._services.now())
 

@@ -1,4 +1,4 @@
-"""Sessions read while somebody else writes them (docs/reading.md, "Following")."""
+"""Following a session while its client writes it (docs/reading.md, "Following")."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ if TYPE_CHECKING:
     Session = tuple[Architecture, StoreReader, Path]
 
 
-# No reader tells output by more lines that are not blank.
+# Readers recognise output by at most this many lines that are not blank.
 _LINES = 64
-# How much of the first line an error shows.
+# Bytes of the first line that an error shows.
 _SHOWN = 80
-# The client's own writes are 100 ms apart: looking more often would not find them sooner.
+# Seconds between two polls; the clients write every 100 ms.
 INTERVAL = 0.1
 
 
 class FollowTarget(NamedTuple):
-    """What is followed: `place` says where it stands, or will.
+    """A session to follow.
 
-    `look` returns whose session it is, the reader, and the main transcript, and None as long as
-    there is none. `alone` is whether that is one file, which is read by itself as `parse FILE`
-    reads it.
+    Attributes:
+        place: the path of the transcript, which may not exist yet.
+        look: returns the session; None as long as it does not exist.
+        alone: follow one file without the files of its subagents, as `parse FILE` reads it.
     """
 
     place: Path
@@ -55,12 +56,12 @@ class FollowTarget(NamedTuple):
     alone: bool = False
 
     def follower(self, *, hidden: bool) -> Follower:
-        """Return a follower, which waits for what is not there yet."""
+        """Return a follower; it waits until the session exists."""
         return _LazyFollower(self.look, hidden=hidden, alone=self.alone)
 
 
 class _LazyFollower:
-    """Follows a session from when it is there: only then can anybody tell whose it is."""
+    """Creates the adapter's follower once the session exists: its content names the adapter."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class _LazyFollower:
         self._begun: tuple[Architecture, Follower] | None = None
 
     def poll(self) -> Iterator[StreamEvent]:
-        """Yield what came since the last look. Raises what `registry.adapter_errors` does."""
+        """Yield the events since the last poll. Raises what `registry.adapter_errors` raises."""
         if self._begun is None and (found := self._look()):
             architecture, reader, main = found
             with registry.adapter_errors(architecture):
@@ -87,7 +88,7 @@ class _LazyFollower:
                 yield from follower.poll()
 
     def end(self) -> Iterator[StreamEvent]:
-        """Yield what only the end settles. Raises what `registry.adapter_errors` does."""
+        """Yield the last events. Raises what `registry.adapter_errors` raises."""
         if self._begun is not None:
             architecture, follower = self._begun
             with registry.adapter_errors(architecture):
@@ -95,7 +96,7 @@ class _LazyFollower:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What was wrong so far."""
+        """The findings so far."""
         return self._begun[1].findings if self._begun is not None else ()
 
 
@@ -109,12 +110,12 @@ def find_target(
     variables: Mapping[str, str],
     check_trust: Callable[[], None],
 ) -> FollowTarget:
-    """Return what a word on the command line means.
+    """Return the session that a word on the command line names.
 
-    In this order: a file that is there; the path of one that will be (it has a slash, or the
-    suffix of a transcript); a native session; an agent, whose session is followed in its client's
-    store if it is there, and in the agents directory if not. Where `check_trust` raises, a log
-    chooses no session in a store. Raises `UsageError`, `NotATranscript` or `NoSuchAgent`, and what
+    In this order: an existing file; a path that does not exist yet (with a slash, or the suffix of
+    a transcript); a native session; an agent, whose session is followed in its client's store, or
+    in the agents directory if it is not there. Where `check_trust` raises, a log chooses no session
+    in a store. Raises `UsageError`, `NotATranscript` or `NoSuchAgent`, and what
     `check_trust` does where nothing is stored.
     """
     path = cwd / reference
@@ -173,10 +174,10 @@ def _existing(session: Session, *, alone: bool = False) -> FollowTarget:
 
 
 def _detected(path: Path, otherwise: ClientStore) -> Session | None:
-    """Return who reads a file, once its first line is there to tell, or as much as is looked at.
+    """Return the session of a file once its first line is complete, or its head is full.
 
     Args:
-        otherwise: who reads a file that nobody knows, and says what is wrong with it.
+        otherwise: the store whose reader reports the errors of a file that no adapter recognises.
     """
     source = Source(str(path), path=path)
     try:
@@ -204,7 +205,7 @@ def _of_agent(
     native_id = state.native["id"]
     refused: ProviderError | None = None
     try:
-        check_trust()  # the log names a session, which may be any of this user's
+        check_trust()  # the log may name any session of this user
     except ProviderError as error:
         refused, stores = error, []
 
@@ -217,14 +218,14 @@ def _of_agent(
         return _existing(found)
     for name, entry in of_session(state.transcripts, native_id).items():
         if entry["role"] == "main":
-            check_links(paths)  # the reader looks for the session's other files itself
+            check_links(paths)  # the reader opens the other files of the session by itself
             return _existing((architecture, reader, store_path(paths, name)))
     if refused is not None:
         raise refused
     if not is_native_reference(native_id):
         raise Invalid(f"agent {paths.id} has the native id {native_id!r}, which cannot be one")
     place = reader.paths(home, Path(state.native["cwd"]).resolve(), variables)
-    # The client may yet choose another id, as the log then says.
+    # The client may choose another id, which the log then has.
     return FollowTarget(
         place.transcripts / native_id, lambda: look(read_agent(paths).state.native["id"])
     )
@@ -243,15 +244,15 @@ def _store_reader(name: str) -> tuple[Architecture, StoreReader]:
 
 
 def live_translator() -> Translator:
-    """Return a translator for the standard output of whichever client it turns out to be."""
+    """Return a translator for the standard output of any known client."""
     readers = (one.reader for one in registry.built_in())
     return _DetectingTranslator([reader for reader in readers if isinstance(reader, OutputReader)])
 
 
 class _DetectingTranslator:
-    """Translates the output of the client that its beginning names, as `parse` would.
+    """Translates the output of the client that is recognised from its first lines.
 
-    What comes before anything is recognised is held back until then.
+    Lines are held back until then.
     """
 
     def __init__(self, readers: Sequence[OutputReader]) -> None:
@@ -262,11 +263,11 @@ class _DetectingTranslator:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What was wrong with the lines so far."""
+        """The findings so far."""
         return () if self._translator is None else self._translator.findings
 
     def line(self, line: bytes) -> Iterator[StreamEvent]:
-        """Take one line. Raises `NotATranscript` where no line so far says whose output it is."""
+        """Translate one line. Raises `NotATranscript` if the first lines are of no known client."""
         if self._translator is not None:
             yield from self._translator.line(line)
             return
@@ -283,7 +284,7 @@ class _DetectingTranslator:
             raise self._unknown()
 
     def end(self) -> Iterator[StreamEvent]:
-        """Yield what is left. Raises `NotATranscript` for output that no reader knows."""
+        """Yield the last events. Raises `NotATranscript` for output that no reader recognises."""
         if self._translator is None:
             raise self._unknown()
         yield from self._translator.end()

@@ -1,4 +1,7 @@
-"""Transcripts in, blocks and a report out; sessions in the real clients' stores."""
+"""Parsing transcripts into blocks and a report; finding sessions in the clients' stores.
+
+See docs/reading.md, "Reading transcripts" and "Native sessions".
+"""
 
 from __future__ import annotations
 
@@ -33,17 +36,13 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import View
 
 
-# Transcripts in, blocks and a report out.
-#
-# See design section 6; docs/reading.md, "Reading transcripts".
-
 GZIP = b"\x1f\x8b"
 SUFFIXES = (".jsonl", ".json")
-_LINES = 64  # that may say whose a file is
+_LINES = 64  # lines in which an adapter may recognise a file
 
 
 class FoundSession(NamedTuple):
-    """One session and the architecture that claimed it."""
+    """A session and the architecture that recognised it."""
 
     architecture: Architecture
     files: SessionFiles
@@ -59,10 +58,10 @@ def find_sessions(
     """Sort `sources` by architecture and group them into sessions, in the order given.
 
     Args:
-        sources: every file handed in, or every candidate of a folder.
-        adapter: the name of the only adapter to ask, or "auto" for all built-in ones.
-        forced: give the adapter every file, also one that it does not recognise.
-        reject: is told of each file that no adapter recognises; it may raise.
+        sources: the files, or all candidates of a folder.
+        adapter: the name of the only adapter to use, or "auto" for all built-in ones.
+        forced: use the adapter for every file, also one that it does not recognise.
+        reject: called with an error for each file that no adapter recognises; it may raise.
     """
     names = registry.BUILT_IN if adapter == "auto" else (adapter,)
     claimed: dict[str, list[Source]] = {}
@@ -94,7 +93,7 @@ def find_sessions(
 
 
 def owner_of(source: Source, names: Iterable[str], *, forced: bool = False) -> str:
-    """Name the architecture that takes the file; those after it are not even imported.
+    """Return the name of the architecture that recognises a file; later ones are not imported.
 
     Raises `NotATranscript`.
     """
@@ -121,7 +120,7 @@ def owner_of(source: Source, names: Iterable[str], *, forced: bool = False) -> s
 
 
 def recognises(adapter: str, source: Source) -> bool:
-    """Tell whether an adapter takes a file for its own."""
+    """Return whether an adapter recognises a file."""
     architecture = registry.get(adapter)
     return any(_takes(architecture, head, source.name) for head in _heads(source))
 
@@ -148,13 +147,12 @@ def _reader(architecture: Architecture) -> TranscriptReader:
 def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> Iterator[Source]:
     """Yield every candidate file below `folder`, sorted, following links but no loops.
 
-    Hidden files are none. Of a client's own storage, where its secrets stand, only the transcripts
-    are.
+    Hidden files are left out. In a client's own storage, which has secrets, only transcripts are
+    candidates.
 
     Args:
-        folder: where to look.
-        name: how the folder was named; the sources are named accordingly.
-        reject: is told of each folder that cannot be read.
+        name: of the folder as the user wrote it; the names of the sources begin with it.
+        reject: called with an error for each folder that cannot be read.
     """
 
     def refuse(error: OSError) -> None:
@@ -167,7 +165,7 @@ def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> I
     clients = [one.reader for one in registry.built_in() if isinstance(one.reader, StoreReader)]
     status = folder.stat()
     seen: set[tuple[int, int]] = {(status.st_dev, status.st_ino)}
-    # A list, and no recursion: whoever nests folders deeper than Python calls is hostile.
+    # A list and not recursion: hostile folders may be nested deeper than Python's stack.
     pending = [folder]
     while pending:
         where = pending.pop()
@@ -229,7 +227,7 @@ class ParseReport:
         self.findings.append(finding)
 
     def add(self, architecture: Architecture, sink: ParseSink, name: str) -> None:
-        """Take over what one parsed session says; its blocks are not kept."""
+        """Add the counts and findings of one parsed session; its blocks are not kept."""
         self.tally.add(sink.tally)
         self.findings += sink.findings
         self._drifts.add(sink.drifts)
@@ -266,7 +264,7 @@ class ParseReport:
 
     @property
     def drifts(self) -> list[Finding]:
-        """What no reader knows, one finding for each kind over all sessions."""
+        """Findings about unknown kinds of rows, one for each kind over all sessions."""
         return list(self._drifts.findings())
 
     def as_json(self) -> dict[str, Any]:
@@ -296,9 +294,9 @@ class ParseReport:
 def parse_session(
     found: FoundSession, *, hidden: bool, counted: set[int] | None = None
 ) -> ParseSink:
-    """Read one session completely. Raises `AgentsdirError` for what the system refuses.
+    """Read one session completely. Raises `AgentsdirError` if a file cannot be read.
 
-    `counted` names the model messages of the sessions before, and gets this one's.
+    `counted` has the model messages of earlier sessions; those of this one are added.
     """
     sink = ParseSink(hidden=hidden, counted=counted)
     try:
@@ -320,8 +318,8 @@ def parse_all(
 ) -> Iterator[bytes]:
     """Yield every block of every session as a line of JSON, filling `report` on the way.
 
-    Each piece is one or more whole lines. A session that the system refuses to read is remarked on
-    (`unreadable`) and does not stop the others; the only one raises `AgentsdirError`.
+    Each piece is one or more whole lines. A session that cannot be read is a finding
+    (`unreadable`) and does not stop the others; a single one raises `AgentsdirError`.
     """
     counted: set[int] | None = set() if len(found) > 1 else None
     for one in found:
@@ -337,15 +335,11 @@ def parse_all(
         report.add(one.architecture, sink, session_name(one))
 
 
-# Sessions in the real clients' own stores: listing them, and finding one by its id.
-#
-# docs/reading.md, "Native sessions".
-
 _REFERENCE = re.compile(f"[0-9A-Za-z_-]{{{MIN_NATIVE_PREFIX},128}}")
 
 
 class ClientStore(NamedTuple):
-    """One client's storage folder, and who reads it."""
+    """The storage folder of one client, and its reader."""
 
     architecture: Architecture
     reader: StoreReader
@@ -365,7 +359,7 @@ class LocatedSession(NamedTuple):
 
 
 def stores_of(home: Path, cwd: Path, variables: Mapping[str, str]) -> list[ClientStore]:
-    """Return the stores that this user's clients have, as their own variables place them."""
+    """Return the stores of this user's clients; environment variables may change their paths."""
     return [
         ClientStore(architecture, reader, cwd / reader.paths(home, cwd, variables).storage)
         for architecture, reader in _readers()
@@ -397,7 +391,7 @@ def list_native(
 
 
 def _is_there(store: ClientStore, refuse: Refuse) -> bool:
-    """Tell whether a store's folder is there; `refuse` gets what keeps it from being looked at."""
+    """Return whether a store's folder exists; `refuse` is called with errors of the system."""
     try:
         return stat.S_ISDIR(store.folder.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -434,12 +428,12 @@ def native_row(architecture: Architecture, session: NativeSession) -> dict[str, 
 
 
 def is_native_reference(reference: str) -> bool:
-    """Tell whether a word could be a native session's id, or the beginning of one."""
+    """Return whether a word has the form of a native session id, or of a prefix of one."""
     return _REFERENCE.fullmatch(reference) is not None
 
 
 def find_native(stores: Iterable[ClientStore], reference: str) -> LocatedSession:
-    """Return the one session that has this id, or whose id alone begins so.
+    """Return the session with this id, or the only one whose id begins with it.
 
     Where several files have the id, it is the one that its reader names first. Raises
     `NoSuchAgent` (kind ``no-such-session``), or `UsageError` (kind ``ambiguous``) with the

@@ -1,4 +1,4 @@
-"""A session from its log, as stream events or as blocks (decision D21)."""
+"""Replaying a session from its log as stream events (decision D21)."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ def replay(
     what `open_agent` raises.
 
     Args:
-        streams: where the stream of a turn was recorded, give its events in place of the blocks
-            that they complete.
-        settled: give each block once, where it first stood, as it was in the end.
+        streams: for a turn with a recorded stream, yield its events in place of the blocks.
+        settled: yield each block once, at its first place, in its last version.
     """
     turns = recorded_turns(paths, until) if streams else {}
     player = _Player(paths, report, turns, _amended(paths, until) if settled else {})
@@ -58,8 +57,8 @@ def replay(
 class _Player:
     """Turns records into events.
 
-    `turns` has the `transcript.synced` entry of each stream, `amended` the last state of each block
-    that is to be told once only.
+    `turns` has the `transcript.synced` entry of each stream, `amended` the last version of each
+    block that is yielded only once.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class _Player:
 
 
 def _amended(paths: AgentPaths, until: Cursor) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the last state of each block that the log has more than once."""
+    """Return the last version of each block that the log has more than once."""
     seen: set[tuple[str, str]] = set()
     found: dict[tuple[str, str], dict[str, Any]] = {}
     with open_agent(paths) as opened:
@@ -125,7 +124,7 @@ def _amended(paths: AgentPaths, until: Cursor) -> dict[tuple[str, str], dict[str
 
 
 def state_at(paths: AgentPaths, until: Cursor = END) -> tuple[dict[str, Any], list[Finding]]:
-    """Return state.json as the log says it was at a point, and what is wrong with the log so far.
+    """Return state.json as of a point in the log, and the findings of the log up to it.
 
     Raises what `read_agent` raises.
     """
@@ -134,7 +133,7 @@ def state_at(paths: AgentPaths, until: Cursor = END) -> tuple[dict[str, Any], li
 
 
 def recorded_event(record: Record) -> StreamEvent | None:
-    """Return the stream event that a record replays as, or None."""
+    """Return the stream event of a record; None for a record without one."""
     event, data = None, record.data
     if record.event == "block":
         block = data.get("block")
@@ -154,7 +153,7 @@ def recorded_event(record: Record) -> StreamEvent | None:
 
 
 def _end_of_turn(data: dict[str, Any], metadata: dict[str, Any]) -> StreamEvent:
-    """Return the event of a turn's end: how it ended, and what it took as far as the log says."""
+    """Return the event of a turn's end, with usage and cost if the log has them."""
     took = {"usage": data.get("usage"), "costUSD": data.get("cost_usd")}
     said = {name: value for name, value in took.items() if value is not None}
     return blocks.metadata_update({"turnId": data.get("turn_id"), **metadata, **said}, MAIN)
