@@ -1,4 +1,7 @@
-"""An agent as one file: saved session data, export and import (docs/moving.md, "Bundles")."""
+"""An agent as data or files: saved sessions, workspace capture, export and import of bundles.
+
+See docs/moving.md, "Bundles" and "Workspace capture".
+"""
 
 from __future__ import annotations
 

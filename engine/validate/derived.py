@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# Derived files, compared with the log while it is folded (decision D4).
-#
-# A derived file may be older than the log: then it must be what the log said at that time.
+# A derived file may be older than the log. Then it must be what the log gave at that time.
 
 LOG_WENT_ON = "the log has gone on since"
 REMADE = "`agentsdir restore` makes it again (of an archived agent after `archive --undo`)"
@@ -41,7 +39,7 @@ CUT = "the last line is cut"
 
 
 class FileStatus(NamedTuple):
-    """What a derived file is beside the log: same, stale, differs, missing or unreadable.
+    """A derived file compared with the log: same, stale, differs, missing or unreadable.
 
     `pointer` leads to the first difference in the value, where there is one.
     """
@@ -69,12 +67,12 @@ def read_document(path: Path, name: str, findings: list[Finding]) -> JSONText | 
 
 
 class DocumentCheck:
-    """One derived document: its own schema, and what the log says of it.
+    """One derived document: its schema, and its comparison with the log.
 
     Args:
-        make: returns the document that the log wants.
+        make: returns the document that belongs to a state.
         events: the events after which a writer replaces the file.
-        reads: False leaves the file alone: a link stands in place of a folder on the way to it.
+        reads: False does not open the file: a folder on the way to it is a link.
     """
 
     def __init__(
@@ -105,15 +103,15 @@ class DocumentCheck:
                 self.findings += breaches(kind, self.value, self.piece)
 
     def on_record(self, record: Record | None, state: AgentState) -> None:
-        """Take note of what the file must be after a line of the log."""
+        """Update what the file must be after a line of the log."""
         if record is not None and record.event in self._events and self.value is not NOTHING:
             if self._wanted is not None and difference(self._wanted, self.value) is None:
                 self._was_right = True
             self._wanted = self._make(state)
 
     def compare(self) -> Iterator[Finding]:
-        """Yield how the file differs from the log, at its end."""
-        # A breach of the schema is said already, and is more to the point than a difference.
+        """Yield a finding if the file differs from the end of the log."""
+        # A breach of the schema is reported already.
         if self._wanted is None or self.piece is None or self.findings:
             return
         found = difference(self._wanted, self.value)
@@ -126,7 +124,7 @@ class DocumentCheck:
         yield self.piece.finding("derived-differs", reason, pointer)
 
     def outcome(self, state: AgentState) -> FileStatus:
-        """Say what the file is beside the log, whose fold is `state`; to the byte."""
+        """Return the status of the file; `state` is the fold of the log. Bytes are compared."""
         if not self.exists:
             return FileStatus("missing", REMADE)
         if self.piece is None or self.value is NOTHING:
@@ -146,7 +144,7 @@ def _differs(found: tuple[str, str], where: str = "") -> FileStatus:
 
 
 class StateCheck(DocumentCheck):
-    """state.json, which says itself up to which byte of the log it speaks."""
+    """state.json, which names the byte of the log up to which it was computed."""
 
     def __init__(self, path: Path, name: str) -> None:
         super().__init__(path, name, "state", derived.state_document)
@@ -156,7 +154,7 @@ class StateCheck(DocumentCheck):
         self._seen = False
 
     def on_record(self, record: Record | None, state: AgentState) -> None:
-        """Compare where the file says that it stands."""
+        """Compare the file once the log is folded up to the byte that it names."""
         del record
         if state.position.size == self.log_size:
             self._seen = True
@@ -164,7 +162,7 @@ class StateCheck(DocumentCheck):
             self._was_right = self._found is None
 
     def compare_at(self, end: int) -> Iterator[Finding]:
-        """Yield how the file differs from the log, whose last complete line ends at byte `end`."""
+        """Yield a finding if the file differs; the last complete line of the log ends at `end`."""
         if self.piece is None or self.log_size is None or self.findings:
             return
         if not self._seen and self.log_size < end:
@@ -176,7 +174,7 @@ class StateCheck(DocumentCheck):
             yield Finding("derived-stale", self.piece.file, LOG_WENT_ON)
 
     def outcome(self, state: AgentState) -> FileStatus:
-        """Say what the file is beside the log; where it names a byte, beside the log up to it."""
+        """Return the status of the file; if it names a byte, compared with the log up to it."""
         said = super().outcome(state)
         if said.status != "differs" or self.log_size is None:
             return said
@@ -186,7 +184,7 @@ class StateCheck(DocumentCheck):
 
 
 class HistoryCheck:
-    """history.jsonl, read line by line beside the log that it is made of."""
+    """history.jsonl, compared line by line with the log."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.findings: list[Finding] = []
@@ -209,7 +207,7 @@ class HistoryCheck:
             self._lines = self._read(self._stream)
 
     def _read(self, stream: BinaryIO) -> Iterator[JSONText]:
-        # Up to where it ended when we came: a living writer may go on appending.
+        # Up to the present end: a writer may append meanwhile.
         size = os.fstat(stream.fileno()).st_size
         for number, offset, length, data in read_lines(stream):
             if offset + length > size:
@@ -218,7 +216,7 @@ class HistoryCheck:
                 reason = f"the line has {length} bytes, the limit is {LINE_CAP}"
                 self.findings.append(Finding("oversize", self._name, reason, number, offset))
             elif not data.endswith(b"\n"):
-                # Appended without fsync: a cut here is what the next writer mends.
+                # Appended without fsync: the next writer repairs a cut line.
                 self.findings.append(Finding("derived-stale", self._name, CUT, number, offset))
                 self._cut = data
             else:
@@ -240,7 +238,7 @@ class HistoryCheck:
             yield from self._differs(piece, wanted, record.seq)
 
     def _say(self, outcome: FileStatus) -> None:
-        """Keep what is said first."""
+        """Keep the first outcome."""
         if self.outcome.status == "same":
             self.outcome = outcome
 
@@ -264,7 +262,7 @@ class HistoryCheck:
             self._say(FileStatus("differs", where + SAME_VALUE))
 
     def finish(self, *, sound: bool) -> Iterator[Finding]:
-        """Check the lines that nothing was compared with."""
+        """Check the lines after the last compared one."""
         reason = "the log has nothing that this line could come from"
         for piece in self._lines:
             if sound and self._compares:
@@ -292,10 +290,10 @@ def _check_line(piece: JSONText, findings: list[Finding]) -> Any:
 
 
 class DerivedFiles:
-    """The derived files of one agent, beside its log as that is folded.
+    """The derived files of one agent, compared with its log while that is folded.
 
     Args:
-        called: returns what findings call a file.
+        called: returns the name of a file in findings.
     """
 
     def __init__(self, paths: AgentPaths, called: Callable[[str], str]) -> None:
@@ -326,14 +324,14 @@ class DerivedFiles:
         return (self.descriptor, self.session, self.state, self.manifest)
 
     def on_record(self, record: Record | None, state: AgentState) -> Iterator[Finding]:
-        """Take note of a line of the log; `state` is the fold as far as that."""
+        """Compare after a line of the log; `state` is the fold up to it."""
         if record is not None:
             yield from self.history.on_record(record)
         for document in self.documents:
             document.on_record(record, state)
 
     def outcomes(self, state: AgentState) -> dict[str, FileStatus]:
-        """Return what each file that there should be is beside the log, by its path."""
+        """Return the status of each file that belongs to the agent, by path."""
         found = {
             "descriptor.json": self.descriptor.outcome(state),
             "session.json": self.session.outcome(state),
@@ -350,13 +348,13 @@ class DerivedFiles:
         self.history.close()
 
 
-# One agent's derived files beside the fold of its whole log: what `replay --check` says.
+# `replay --check`.
 
 TRIES = 3
 
 
 class Compared(NamedTuple):
-    """One derived file, by its path in the agent's folder, and what it is beside the log."""
+    """The status of one derived file, by its path in the agent's folder."""
 
     file: str
     outcome: FileStatus
@@ -384,16 +382,15 @@ class Compared(NamedTuple):
 
 
 def compare_derived(paths: AgentPaths) -> tuple[list[Compared], list[Finding]]:
-    """Compare each derived file with the log; return this, and what is wrong with the log.
+    """Compare each derived file with the log; return the results and the findings of the log.
 
-    Damage in the log is passed over, as `restore` would: what the rest of it says is compared.
-    Takes no lock; what a living writer is about to write is not missing yet. Raises what
-    `read_agent` raises.
+    Damaged lines are left out, as `restore` does. No lock is taken: a file that a running writer
+    has yet to write is not missing. Raises what `read_agent` raises.
     """
     for _ in range(TRIES):
         size = _log_size(paths)
         compared, findings = _compare(paths)
-        # A file may have been looked for before the event came that made it.
+        # A file may have been opened before the event that created it.
         if not any(one.fails for one in compared) or _log_size(paths) == size:
             break
     if locks.is_held(paths.turn):
@@ -406,7 +403,7 @@ def _compare(paths: AgentPaths) -> tuple[list[Compared], list[Finding]]:
 
     def on_record(state: AgentState, record: Record | None) -> None:
         for _finding in files.on_record(record, state):
-            pass  # `validate` is who tells of these
+            pass  # only `validate` reports these
 
     try:
         reading = read_agent(paths, whole=True, follow=on_record)
@@ -422,7 +419,7 @@ def _compare(paths: AgentPaths) -> tuple[list[Compared], list[Finding]]:
 def _log_size(paths: AgentPaths) -> int:
     try:
         return paths.log.lstat().st_size
-    except OSError:  # whoever reads it says why
+    except OSError:  # the reader of the log reports it
         return 0
 
 

@@ -1,4 +1,7 @@
-"""`validate` in files and folders: what each must be, an agent's folder, the indexes."""
+"""`validate` for files and folders: roots, agents, the indexes, single files (SPEC.md, "Damage").
+
+Content never raises: all errors in it are `Finding`. Memory is bounded by a line, or a document.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +54,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# One agent's folder, checked: its files, the log, and whether they agree.
-
 FOLDERS = ("transcripts", "workspace")
 FILES = (
     "descriptor.json",
@@ -67,7 +68,7 @@ _CHUNK = 1024 * 1024
 
 
 class CheckCounts:
-    """What was checked so far: whole files, and JSON values in them."""
+    """The numbers of files, of JSON values in them, and of agents that were checked."""
 
     def __init__(self) -> None:
         self.files = 0
@@ -76,7 +77,7 @@ class CheckCounts:
 
 
 def check_entry(path: Path, name: str, *, modes: bool, folder: bool) -> Iterator[Finding]:
-    """Check what stands at `path` itself: its type, and (if `modes`) who may read it."""
+    """Check the type of an entry and, with `modes`, its permissions."""
     status = path.lstat()
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(status.st_mode):
         wanted = "folder" if folder else "regular file"
@@ -88,7 +89,10 @@ def check_entry(path: Path, name: str, *, modes: bool, folder: bool) -> Iterator
 
 
 class AgentCheck:
-    """Checks one agent; `name` is what findings call its folder."""
+    """Checks one agent: its files, its log, and whether they agree.
+
+    `name` is the name of its folder in findings.
+    """
 
     def __init__(self, paths: AgentPaths, name: str, tally: CheckCounts, *, modes: bool) -> None:
         self._paths = paths
@@ -99,12 +103,12 @@ class AgentCheck:
         self._derived = DerivedFiles(paths, self._in)
 
     def run(self) -> Iterator[Finding]:
-        """Yield every finding of the agent. Raises `OSError` where the system refuses a folder."""
+        """Yield every finding of the agent. Raises `OSError` if a folder cannot be read."""
         self._tally.agents += 1
         odd: set[str] = set()
         try:
             for finding in self._all():
-                # Whoever tries to read an oddity meets it again.
+                # Each reader of an unsafe path reports it again.
                 if finding.id != "unsafe-path" or finding.file not in odd:
                     yield finding
                 if finding.id == "unsafe-path":
@@ -157,7 +161,7 @@ class AgentCheck:
 
     def _tree(self, top: Path) -> Iterator[Finding]:
         """Check the entries below transcripts/, and collect the files; links are not followed."""
-        # A list of open folders, since whoever nests them deeper than Python calls is hostile.
+        # A list and not recursion: hostile folders may be nested deeper than Python's stack.
         folders = [("", iter(_sorted(top)))]
         while folders:
             inside, entries = folders[-1]
@@ -196,7 +200,7 @@ class AgentCheck:
                 yield Finding("missing", self._in(name), REMADE)
 
     def _identity(self, state: AgentState) -> Iterator[Finding]:
-        """Check that folder, log, descriptor and session record speak of the same agent."""
+        """Check that folder, log, descriptor and session record name the same agent."""
         folder = self._paths.id
         if state.agent_id != folder:
             reason = f"the first event says agent {state.agent_id}, the folder {folder}"
@@ -296,10 +300,8 @@ def _measure(path: Path, size: int) -> tuple[int, str]:
         return os.fstat(stream.fileno()).st_size, digest.hexdigest()
 
 
-# `validate` in routes/ and slots/: derived from the agents' logs, and never believed.
-#
-# What is wrong there misleads nobody, but says that somebody else wrote it (docs/behaviour.md,
-# "Routes").
+# routes/ and slots/ are unverified caches of the agents' logs. An error there misleads no reader,
+# but shows that another program wrote it (docs/behaviour.md, "Routes").
 
 _ROUTE = re.compile(r"[0-9a-f]{32}\.json")
 INDEXES = ("routes", "slots")
@@ -308,7 +310,7 @@ INDEXES = ("routes", "slots")
 def check_indexes(
     layout: Layout, name: str, tally: CheckCounts, *, modes: bool
 ) -> Iterator[Finding]:
-    """Yield the findings of both folders; one that is not there is none."""
+    """Yield the findings of both folders; a missing one is none."""
     for folder, check in ((layout.routes, _route), (layout.slots, _slot)):
         if folder.is_symlink() or not folder.is_dir():
             continue
@@ -355,7 +357,7 @@ def _is_named_by(layout: Layout, key: lookup.Key, path: Path) -> bool:
 
 
 def _slot(_layout: Layout, path: Path, name: str, tally: CheckCounts) -> Iterator[Finding]:
-    # Whether an entry counts, the agent's log says: one that does not is no remark.
+    # An entry that the agent's log contradicts does not count, and is no finding.
     if path.name == ".lock":
         return
     if not ids.is_agent_id(path.name):
@@ -375,16 +377,11 @@ def _slot(_layout: Layout, path: Path, name: str, tally: CheckCounts) -> Iterato
 def _is_so(layout: Layout, agent_id: str, wanted: Callable[[AgentState], bool]) -> bool:
     try:
         return wanted(read_agent(layout.agent(agent_id)).state)
-    except AgentsdirError:  # gone, or unreadable, which is said of the agent itself
+    except AgentsdirError:  # removed, or unreadable, which its own check reports
         return False
 
 
-# `validate`: which files there are below a path, and what each must be (SPEC.md, "Damage").
-#
-# Content never raises: whatever is wrong with it is a `Finding`. Memory is bounded by a line, or by
-# a document.
-
-# The files of the format that are told by name; events.jsonl is one, and has a check of its own.
+# The documents of the format by name; events.jsonl has a check of its own.
 NAMES = {
     "agentsdir.json": "agentsdir",
     "descriptor.json": "descriptor",
@@ -395,11 +392,11 @@ NAMES = {
 }
 LOG = "events.jsonl"
 SUFFIXES = (".json", ".jsonl")
-_SNIFFED = 20  # lines in which a stream of records must show one
+_SNIFFED = 20  # lines of which one must be of this format
 
 
 class NothingToValidate(Invalid):
-    """A path holds nothing that this format describes."""
+    """There is nothing of this format at the path."""
 
     kind = "nothing-to-validate"
 
@@ -419,9 +416,9 @@ def validate_path(
     """Yield the findings of an agents directory, an agent's folder, a file, or a folder of these.
 
     Args:
-        name: what findings call `path`.
-        kind: the schema to hold a file to, instead of the one that its name or content tells.
-        modes: whether to report permissions for other users; a copy, such as a checkout, has them.
+        name: of `path` in findings.
+        kind: the schema for a file, instead of the one of its name or content.
+        modes: report permissions for other users; a copy, such as a checkout, has them.
 
     Raises `NothingToValidate` when there is nothing of this format.
     """
@@ -440,7 +437,7 @@ def validate_path(
 
 
 def validate_source(source: Source, tally: CheckCounts, *, kind: str = "") -> Iterator[Finding]:
-    """Yield the findings of bytes without a name that says what they are.
+    """Yield the findings of a file whose name does not tell its kind.
 
     JSON Lines if the first line is JSON by itself, else one document. Raises `NothingToValidate`.
     """
@@ -553,12 +550,12 @@ def _agent(
 def _folder(
     path: Path, name: str, tally: CheckCounts, *, modes: bool
 ) -> Generator[Finding, None, bool]:
-    """Check what a folder of other things holds of this format; return whether there was any.
+    """Check the files of this format in any folder; return whether there were any.
 
-    Links are not followed, and files that are none of ours are passed over.
+    Links are not followed, and other files are skipped.
     """
     found = False
-    # A list of open folders, since whoever nests them deeper than Python calls is hostile.
+    # A list and not recursion: hostile folders may be nested deeper than Python's stack.
     folders = [(name, iter(_sorted(path)))]
     while folders:
         above, entries = folders[-1]
@@ -583,7 +580,7 @@ def _folder(
 
 
 def _file(path: Path, name: str, tally: CheckCounts, kind: str) -> Iterator[Finding]:
-    path = path.resolve()  # the person who named a link meant what it leads to
+    path = path.resolve()  # a link on the command line means its target
     if not path.is_file():
         yield Finding("unsafe-path", name, "it is no regular file")
         return
@@ -662,7 +659,7 @@ def _line(piece: JSONText, tally: CheckCounts, kind: str) -> Iterator[Finding]:
 
 
 def _sniff(source: Source) -> set[str]:
-    """Return the kinds of the first lines, as far as they are of this format."""
+    """Return the kinds of the first lines that are of this format."""
     kinds = set()
     with source.open() as stream:
         for line in islice(read_lines(stream), _SNIFFED):

@@ -24,8 +24,6 @@ def from_refusal(error: Invalid | NotRecorded, file: str) -> Finding:
     return Finding(kind, file, error.message)
 
 
-# One JSON text, checked: is it JSON, does it survive any reader, does it keep its schema.
-
 _COMPACT = orjson.OPT_STRICT_INTEGER
 _INDENTED = orjson.OPT_STRICT_INTEGER | orjson.OPT_INDENT_2
 _BRANCHED = ("event", "block", "stream-event", "script-line", "descriptor", "history-entry")
@@ -159,7 +157,7 @@ _MARKED = {
 }
 _CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
 
-# Documents that carry no discriminator, told by keys that only they have together.
+# Documents without a discriminator, recognised by keys that only they have together.
 _SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
     ("session", frozenset({"id", "state", "provider_name"})),
     ("state", frozenset({"sessionId", "logSize"})),

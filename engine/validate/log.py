@@ -1,4 +1,4 @@
-"""`validate` in one events.jsonl: lines, order, schemas, transitions, turns, loose ends."""
+"""`validate` for one events.jsonl: lines, order, schemas, transitions, turns, spawns, texts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
-# Whether messages and turns follow each other as they must.
-#
-# See docs/behaviour.md, "Sessions and turns".
-
-# What a turn does before its end.
+# Events of a turn before its end.
 _WITHIN = (
     "abort.requested",
     "abort.cleared",
@@ -41,7 +37,10 @@ _WITHIN = (
 
 
 class TurnOrder:
-    """Follows one log: one message, one turn; started once, ended once, delivered once."""
+    """Checks the order of messages and turns: each starts, ends and is delivered once.
+
+    See docs/behaviour.md, "Sessions and turns".
+    """
 
     def __init__(self) -> None:
         self._messages: set[str] = set()
@@ -53,7 +52,7 @@ class TurnOrder:
         self._undelivered: set[str] = set()
 
     def breach(self, record: Record) -> tuple[str, str] | None:
-        """Return what is wrong with a record after those before it, and a JSON pointer to it."""
+        """Return the reason and a JSON pointer if a record may not follow those before it."""
         data, event = record.data, record.event
         if event == "session.state":
             self._closed = data.get("to") == "terminated"
@@ -108,7 +107,7 @@ class TurnOrder:
         return None
 
     def _deliver(self, message: str, outcome: Any) -> tuple[str, str] | None:
-        if message in self._waiting:  # given up before any turn took it
+        if message in self._waiting:  # aborted before a turn took it
             self._waiting.discard(message)
             if not self._closed:
                 return f"no turn has taken message {message}", "/data/message_id"
@@ -122,20 +121,18 @@ class TurnOrder:
         return None
 
 
-# Whether spawned agents and outgoing texts come and go as they must (SPEC.md, "Events").
-
 _SPAWNING = ("spawn.requested", "agent.spawned", "spawn.dropped")
 
 
 class SpawnOrder:
-    """Follows one log: what began there, and whether it has ended."""
+    """Checks the order of events of spawned agents and outgoing texts (SPEC.md, "Events")."""
 
     def __init__(self) -> None:
         self._children: dict[str, str] = {}
         self._handed_out: dict[str, bool] = {}
 
     def breach(self, record: Record) -> tuple[str, str, str] | None:
-        """Return what is wrong with a record after those before it: finding, reason, pointer."""
+        """Return finding id, reason and pointer if a record may not follow those before it."""
         if record.event in _SPAWNING:
             child = str(record.data.get("child"))
             status = str(record.data.get("status", record.event))
@@ -167,19 +164,16 @@ class SpawnOrder:
         return None if before is None else f"text {message} is there already"
 
 
-# One events.jsonl, read once: lines, order, schemas, identity, transitions; folded on the way.
-
-
 class LogCheck:
-    """Checks one log. When `run` is through, `state` is the fold of its readable records.
+    """Checks one log while it folds it. After `run`, `state` is the fold of its readable records.
 
-    `sound` is False from the first line on that cannot be read, or is not in order: what the fold
-    says after that is not what a writer knew, so nothing is compared with it.
+    `sound` is False after the first line that cannot be read or is out of order. From there on the
+    fold differs from what writers had, so nothing is compared with it.
 
     Args:
-        name: what findings call the file.
-        held: tells whether a living writer may be in the middle of the last line.
-        on_record: called after each line that has a record, with the record, while all is sound.
+        name: of the file in findings.
+        held: returns whether a writer may be in the middle of the last line.
+        on_record: called after each record while the log is sound.
     """
 
     def __init__(
@@ -240,7 +234,7 @@ class LogCheck:
         yield from self._fold(line, broken=broken)
 
     def _meaning(self, record: Record, piece: JSONText) -> Iterator[Finding]:
-        """Check what a schema cannot say: the record among those before it."""
+        """Check a record against those before it, which a schema cannot."""
         state = self.state
         if state is None:
             if record.event != "session.created" and self.records == 1:
@@ -255,7 +249,7 @@ class LogCheck:
         if record.event == "session.state":
             yield from self._transition(record.data, state.session.state, piece)
         if not self.sound:
-            return  # after a loss the records that are left cannot follow each other
+            return  # after a loss the order of the remaining records is not legal
         if breach := self._turns.breach(record):
             yield piece.finding("turn-order", *breach)
         if loose := self._spawn_order.breach(record):
@@ -269,7 +263,7 @@ class LogCheck:
         try:
             wanted = SessionState(data["to"])
         except (KeyError, ValueError):
-            return  # the schema has said so
+            return  # a breach of the schema
         if data.get("from") != now.value:
             yield piece.finding("illegal-transition", f"the session was {now}", "/data/from")
         if wanted not in TRANSITIONS[now]:
@@ -299,5 +293,5 @@ class LogCheck:
 
 
 def _is_damaged(line: LogLine) -> bool:
-    """Tell whether a line's record had to be taken out of other bytes."""
+    """Return whether the record of a line was salvaged from other bytes."""
     return any(finding.id not in ("seq-gap", "chain-break") for finding in line.findings)
