@@ -1,4 +1,4 @@
-"""Programs of clients: starting them, their lines, their marks, ending what they started."""
+"""Programs of clients: starting them, their lines and marks, ending all their processes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 _PROC = Path("/proc")
 GRACE = 2.0
 """Seconds that a program has between being asked to end and being killed."""
-_PATIENCE = 10.0  # seconds; who is not gone by then hangs in the kernel
+_PATIENCE = 10.0  # seconds; a process that is left by then hangs in the kernel
 _LOOK_EVERY = 0.01
 _LOOKS = 2
 
 
 def find(pid: int) -> Process | None:
-    """Return a running process by its id; None where there is none, or no /proc to tell."""
+    """Return a running process by its id; None for none, or without /proc."""
     found = _stat(pid)
     return Process(pid, found[1]) if found else None
 
@@ -56,14 +56,14 @@ def _stat(pid: int) -> tuple[int, int] | None:
 
 
 def is_alive(process: Process) -> bool:
-    """Tell whether a process still runs, and is no later one of the same id."""
+    """Tell whether a process still runs; a later process with the same id is another."""
     return find(process.pid) == process
 
 
 def marked(marks: Mapping[str, str]) -> Iterator[Process]:
-    """Yield the processes that carry all of `marks` in their environment.
+    """Yield the processes that have all of `marks` in their environment.
 
-    Neither this one nor those that wait for it: a turn's own command may run agentsdir.
+    This process and its ancestors are left out: a turn's own command may run agentsdir.
     """
     wanted = {os.fsencode(f"{name}={value}") for name, value in marks.items()}
     excluded = _ancestry(os.getpid())
@@ -73,14 +73,14 @@ def marked(marks: Mapping[str, str]) -> Iterator[Process]:
 
 
 def started_with(options: Collection[str], value: str) -> Iterator[tuple[Process, dict[str, str]]]:
-    """Yield this user's processes that were given an option with a value, and their environments.
+    """Yield this user's processes that have an option with a value, and their environments.
 
-    An environment that cannot be read is empty. Where there is no /proc, there are none.
+    An environment that cannot be read is empty. Without /proc, nothing is yielded.
     """
     wanted = os.fsencode(value)
     names = [os.fsencode(option) for option in options]
     for pid in _pids():
-        with suppress(OSError):  # gone by now
+        with suppress(OSError):  # the process has ended
             if (_PROC / str(pid)).stat().st_uid != os.geteuid():
                 continue
             words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
@@ -101,7 +101,7 @@ def _environment(pid: int) -> dict[str, str]:
 
 
 def _ancestry(pid: int) -> set[int]:
-    """Return a process and its ancestors, by number."""
+    """Return the ids of a process and its ancestors."""
     line: set[int] = set()
     while pid not in line:
         line.add(pid)
@@ -118,7 +118,7 @@ def _pids() -> list[int]:
 
 
 def _has_marks(pid: int, wanted: set[bytes]) -> bool:
-    with suppress(OSError):  # another user's, or gone
+    with suppress(OSError):  # another user's process, or one that has ended
         return wanted <= set((_PROC / str(pid) / "environ").read_bytes().split(b"\0"))
     return False
 
@@ -126,22 +126,22 @@ def _has_marks(pid: int, wanted: set[bytes]) -> bool:
 def end(
     marks: Mapping[str, str], also: Sequence[Process] = (), *, grace: float = GRACE
 ) -> list[Process]:
-    """End every process that carries all of `marks`, and all that descends from one.
+    """End every process that has all of `marks`, and its descendants.
 
-    Each is asked, and killed if it does not listen. What descends from one that is over by then is
-    still known. Returns them when they are gone.
+    Each gets SIGTERM, and SIGKILL if it still runs after `grace`. Descendants of a process that
+    ends meanwhile are ended too. Returns all when they have ended.
 
     Args:
-        marks: variables and their values; nobody carries all of none.
-        also: other processes to end, those of them that still run.
-        grace: seconds between asking and killing.
+        marks: variables and their values; no process is found by an empty mapping.
+        also: other processes to end, if they still run.
+        grace: seconds between the two signals.
 
     Raises `ProviderError` (kind ``process-left``) for one that stays.
     """
     ended: dict[Process, None] = {}
     began = time.monotonic()
     unseen = 0
-    # One look is not enough: a process may start another behind it, and be gone before it is met.
+    # One look is not enough: a process may start another, and end before it is found.
     while unseen < _LOOKS:
         found = with_descendants([*marked(marks), *also, *ended])
         unseen = 0 if found else unseen + 1
@@ -161,14 +161,14 @@ def end(
 
 
 def with_descendants(roots: Sequence[Process]) -> list[Process]:
-    """Return those of some processes that still run, and all that descend from one of them.
+    """Return those of some processes that still run, and all their descendants.
 
-    Neither this one nor those that wait for it.
+    This process and its ancestors are left out.
     """
     if not roots:
         return []
     stats = {pid: found for pid in _pids() if (found := _stat(pid))}
-    # The number of one that is over may be another's by now.
+    # The id of a process that has ended may belong to another.
     known = {pid for pid, started in roots if stats.get(pid, (0, -1))[1] == started}
     grown = True
     while grown:
@@ -184,16 +184,16 @@ def with_descendants(roots: Sequence[Process]) -> list[Process]:
 _CHUNK = 256 * 1024
 _ERRORS = 64 * 1024
 _PIPE = 1024 * 1024
-"""Bytes of output that are not lost when a program ends before they are read."""
+"""Bytes that a pipe holds: output that is not lost when a program ends before it is read."""
 _GRACE = 5.0
 """Seconds that a program has between being asked to end and being ended."""
 _PR_SET_PDEATHSIG = 1
 
 
 class Program:
-    """One running program, in a session of its own, so that the terminal's signals are only ours.
+    """One running program, in a session of its own, so that it gets no signals of the terminal.
 
-    Where the system can, it is asked to end (SIGTERM) when this process dies.
+    On Linux it gets SIGTERM when this process dies.
 
     Args:
         command: the program and its arguments.
@@ -243,7 +243,7 @@ class Program:
 
     @property
     def errors(self) -> str:
-        """The end of what it said on standard error so far."""
+        """The end of its standard error so far."""
         assert self._popen.stderr is not None
         with suppress(BlockingIOError):
             while piece := os.read(self._popen.stderr.fileno(), _CHUNK):
@@ -275,8 +275,7 @@ class Program:
     def lines(self, timeout: float | None = None) -> Iterator[bytes]:
         """Yield each line of its output, the last one even without LF, until it ends.
 
-        A line beyond the cap of the format is cut there. What is left unread can be read by
-        another call.
+        A line that is longer than `LINE_CAP` is cut there. Another call reads on.
 
         Args:
             timeout: stop after this many seconds.
@@ -301,7 +300,7 @@ class Program:
             yield line
 
     def _exchange(self, timeout: float | None) -> None:
-        """Read what is there and write what can be written; wait for the first of it."""
+        """Read what is there and write what can be written; wait until there is any."""
         for key, _ in self._selector.select(timeout):
             if key.fileobj is self._popen.stdin:
                 self._flush()
@@ -334,7 +333,7 @@ class Program:
             del self._outgoing[:written]
         except BlockingIOError:
             return
-        except OSError:  # it reads no more; why, its output and its end will say
+        except OSError:  # it no longer reads; its output and exit code say why
             self._outgoing.clear()
             self._closing = True
         self._watch_input()
@@ -357,14 +356,14 @@ class Program:
             self._popen.send_signal(number)
 
     def end(self, marks: Mapping[str, str]) -> None:
-        """End it and all that it started, and let its pipes go; once it is over, do nothing.
+        """End it and all its descendants, and close its pipes; a second call does nothing.
 
         Raises `ProviderError` (kind ``process-left``) for a process that nothing ends.
         """
         started = with_descendants([self.process])
         with suppress(subprocess.TimeoutExpired):
             if self._popen.poll() is None:
-                self._popen.terminate()  # it may have to end its own commands, and to write
+                self._popen.terminate()  # it may end its own commands, and write its files
                 self._popen.wait(_GRACE)
         self._popen.kill()
         end(marks, started)
@@ -377,7 +376,7 @@ class Program:
 
 
 def _widen(pipe: IO[bytes] | None) -> None:
-    """Have a pipe hold more, where the system can: a client may exit without waiting for us."""
+    """Enlarge a pipe, if the system can: a client may exit before its output is read."""
     widen = getattr(fcntl, "F_SETPIPE_SZ", None)
     if pipe is not None and widen is not None:
         with suppress(OSError):  # the user has too many such pipes
@@ -385,7 +384,7 @@ def _widen(pipe: IO[bytes] | None) -> None:
 
 
 def dying_with_parent() -> Callable[[], None] | None:
-    """Return what a child does, before it is the program, to be told when this process dies."""
+    """Return a function for `preexec_fn`: the child gets SIGTERM when this process dies."""
     if sys.platform != "linux":
         return None
     import ctypes
@@ -395,7 +394,7 @@ def dying_with_parent() -> Callable[[], None] | None:
 
     def run() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != parent:  # it died before it could be tied to
+        if os.getppid() != parent:  # the parent died before the call
             os._exit(1)
 
     return run
@@ -405,11 +404,11 @@ def dying_with_parent() -> Callable[[], None] | None:
 
 
 def environment_of(host: Host, not_inherited: AbstractSet[str]) -> dict[str, str]:
-    """Return all of a program's environment: ours, what the user configured, and the marks.
+    """Return a program's environment: this process's, the configured variables, and the marks.
 
     Args:
-        not_inherited: what a client that runs us says to its children: ours would take it for its
-            own.
+        host: the user's settings.
+        not_inherited: variables of a client that runs agentsdir, which are left out.
     """
     inherited = {k: v for k, v in host.variables.items() if k not in not_inherited}
     return {"HOME": str(host.home), **inherited, **host.environment, **host.marks}

@@ -1,6 +1,6 @@
-"""Which architectures there are. Built-ins stand in a table; others are looked up by name.
+"""The known architectures: a table of built-ins, and others that are looked up by name.
 
-Nothing is imported before it is asked for: reading package metadata alone would cost every
+Adapters are imported when a command needs them, and so is `importlib.metadata`: it would cost every
 command more than its own work.
 """
 
@@ -35,7 +35,7 @@ def get(name: str) -> Architecture:
 
 
 def built_in() -> list[Architecture]:
-    """Return the built-in architectures, in the order in which `detect` asks them."""
+    """Return the built-in architectures, in the order in which `detect` is called."""
     return [get(name) for name in BUILT_IN]
 
 

@@ -27,16 +27,16 @@ _CHUNK = 1024 * 1024
 def is_there(
     path: Path, saved: Source, is_continuation: Callable[[Source, Source], bool] | None = None
 ) -> bool:
-    """Tell whether a file stands in its place; an empty one says that nothing does.
+    """Tell whether a saved file is in its place already; an empty file counts as none.
 
     Args:
-        path: of the place.
-        saved: what belongs there.
+        path: the place.
+        saved: the saved file.
         is_continuation: tells whether the second of two sources continues the first; None for a
             file that the client may rewrite.
 
     Raises `UnsafePath` for what is no regular file, and `Invalid` (kind ``transcript-differs``) for
-    one that does not go on from the saved one.
+    a file that does not continue the saved one.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -62,7 +62,7 @@ def is_there(
 
 
 def begins_with(saved: Source, present: Source) -> bool:
-    """Tell whether all bytes of `saved` stand at the beginning of `present`."""
+    """Tell whether `present` begins with all bytes of `saved`."""
     with saved.open() as one, present.open() as other:
         while piece := one.read(_CHUNK):
             here = b""
@@ -74,7 +74,7 @@ def begins_with(saved: Source, present: Source) -> bool:
 
 
 def make_folders(storage: Path, folder: Path) -> None:
-    """Make what is missing of the folders from the storage on; it may itself be behind a link.
+    """Make the missing folders from the storage on, which may itself be behind a link.
 
     Raises `UnsafePath`, and `AgentsdirError` where the system refuses.
     """
@@ -95,15 +95,15 @@ def make_folders(storage: Path, folder: Path) -> None:
 
 
 def write_new(path: Path, source: Source, *, lines: bool, more: Iterable[bytes] = ()) -> None:
-    """Make a file with the saved bytes, and then `more`, in whose place nothing stands.
+    """Make a new file of the saved bytes and `more`.
 
     Args:
-        path: of the new file, in a folder that is there.
+        path: the new file, in an existing folder.
         source: the saved bytes.
-        lines: whether the file is of lines, of which the last one is to end.
+        lines: whether the file is of lines, so that the last one gets an end.
         more: lines to add.
 
-    Raises `Invalid` (kind ``transcript-differs``) when somebody else made it just now, and
+    Raises `Invalid` (kind ``transcript-differs``) when another process made it meanwhile, and
     `AgentsdirError` where the system refuses.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
@@ -115,7 +115,7 @@ def write_new(path: Path, source: Source, *, lines: bool, more: Iterable[bytes] 
                 stream.write(piece)
                 last = piece[-1:]
             if lines and last != b"\n":
-                # Some clients append straight on, and lose the last record and their own.
+                # Some clients append to the open line, and lose both records.
                 stream.write(b"\n")
             stream.writelines(more)
             stream.flush()
@@ -133,7 +133,7 @@ def write_new(path: Path, source: Source, *, lines: bool, more: Iterable[bytes] 
 
 
 def _name(temporary: Path, path: Path) -> None:
-    """Give a file its name, in whose place nothing may stand but an empty file."""
+    """Give a file its name; only an empty file of that name is replaced."""
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -154,7 +154,7 @@ def size_of(source: Source) -> int:
 
 
 def names_in(folder: Path, refuse: Refuse) -> list[str]:
-    """Return what stands in a folder, sorted; of one that cannot be read `refuse` is told."""
+    """Return the names in a folder, sorted; `refuse` is called for a folder that cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries)
@@ -164,4 +164,4 @@ def names_in(folder: Path, refuse: Refuse) -> list[str]:
 
 
 def ignore(_error: OSError) -> None:
-    """Pass over what cannot be read: what is looked for is not there."""
+    """Take the error of a folder that cannot be read, and do nothing: nothing is found there."""

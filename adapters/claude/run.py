@@ -40,7 +40,7 @@ _MAX_ENTRY = 64 * 1024
 
 
 def find_open_client(storage: Path, native_id: str) -> Process | None:
-    """Return the running client that has a session open, None when none says so."""
+    """Return the running client that has a session open; None for none."""
     with suppress(OSError):
         for path in sorted((storage / "sessions").glob("*.json")):
             entry = _entry(path)
@@ -56,7 +56,7 @@ def find_open_client(storage: Path, native_id: str) -> Process | None:
 
 def _entry(path: Path) -> dict[str, Any]:
     try:
-        # O_NONBLOCK: whatever else stands there must not hang us.
+        # O_NONBLOCK: a FIFO in its place must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
             value = orjson.loads(stream.read(_MAX_ENTRY))
@@ -65,7 +65,7 @@ def _entry(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# Errors: the client's own words tell whether a run succeeded; its exit code says next to nothing.
+# Errors: the client's own output says whether a run succeeded; its exit code says very little.
 
 # By what the client calls it: the `error` of its message, or the HTTP status.
 _KINDS = {
@@ -93,14 +93,14 @@ _MAX_MESSAGE = 2000
 
 
 def is_settled(translator: ClaudeTranslator) -> bool:
-    """Tell whether the client has answered and nothing runs on in its background."""
+    """Tell whether the client has answered and runs nothing in the background."""
     return (
         bool(translator.results) and not translator.results[-1].queued and not translator.has_tasks
     )
 
 
 def failure(translator: ClaudeTranslator, code: int | None, errors: str) -> ProviderError | None:
-    """Return why a run failed, None where it did not: its last result says so.
+    """Return why a run failed, by its last result; None if it did not.
 
     Args:
         translator: all of its output.
@@ -110,7 +110,7 @@ def failure(translator: ClaudeTranslator, code: int | None, errors: str) -> Prov
     if not translator.results:
         return _unfinished(code, errors)
     result = translator.results[-1]
-    # Who set a limit takes what was said before it for the answer.
+    # The user set the limit, so what came before it is the answer.
     if not result.failed or result.subtype in LIMITS:
         return None
     return _error(_kind(result, translator.error), result.reason)
@@ -207,15 +207,15 @@ _PROTOCOL = (
     "--replay-user-messages",
     "--permission-prompt-tool=stdio",
 )
-# What a client that runs us says to its children: ours would take it for its own.
+# Variables of a client that runs agentsdir; a client below it would take them for its own.
 _NOT_INHERITED = frozenset({"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID"})
-# What stdout says of the run, and not of the talk: `turn.start` and `turn.complete` tell of its
-# ends, and of attempts that failed the transcript has a row.
+# Lines of stdout about the run: the log has `turn.start` and `turn.complete` for its ends, and the
+# transcript a row for each failed attempt.
 _LOGGED_ELSEWHERE = frozenset({"init", "result", "api_retry", "task_notification"})
 
 
 class ClaudeSession:
-    """One session; between turns it is nothing but its files.
+    """One session. Between turns it has no process, only its files.
 
     Args:
         opening: the client's option that takes the session's id.
@@ -230,22 +230,21 @@ class ClaudeSession:
         self._confirm = spec.host.confirm
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
-        """Run one turn. Success is what the client's last result says, never its exit code.
+        """Run one turn, which succeeds if the client's last result says so.
 
-        Raises `ProviderError` of the kinds that docs/clients/claude.md, "Running", has in
-        its table, and ``use-reset``, ``no-client``, ``no-folder`` and ``session-open`` before
-        anything is started.
+        Raises `ProviderError` of the kinds in the table of docs/clients/claude.md, "Running", and
+        ``use-reset``, ``no-client``, ``no-folder`` and ``session-open`` before anything is started.
         """
         spec = self._spec
         if isinstance(content, str) and content.split()[:1] == ["/clear"]:
-            # The client would go on under another id, and this session be as it was.
+            # The client would continue under another id and leave this session as it is.
             raise ProviderError(
                 "/clear would begin another session",
                 hint="`agentsdir reset` does it here",
                 kind="use-reset",
             )
         check_closed(spec)
-        # The row of the prompt gets this id, so its block is known before the client is.
+        # The row of the prompt gets this id, so its block is known before the client starts.
         prompt = control.encode(control.prompt_line(content, spec.native_id, spec.new_id()))
         failed = yield from self._run(prompt)
         is_unknown = failed is not None and failed.kind == "no-conversation"
@@ -260,7 +259,7 @@ class ClaudeSession:
     def _run(
         self, prompt: bytes, *, again: bool = False
     ) -> Generator[StreamEvent, None, ProviderError | None]:
-        """Run the client once; return why it failed. A prompt that is sent again is told once."""
+        """Run the client once; return why it failed. A prompt sent `again` is not yielded again."""
         spec = self._spec
         environment = environment_of(spec.host, _NOT_INHERITED)
         command = self._command(environment)
@@ -270,7 +269,7 @@ class ClaudeSession:
         if not again:
             yield from events
         program.write(prompt)
-        deadline: float | None = None  # a client that goes on talking does not move it
+        deadline: float | None = None  # further output does not move it
         while True:
             left = None if deadline is None else deadline - time.monotonic()
             said = None if left is not None and left <= 0 else next(program.lines(left), None)
@@ -287,7 +286,7 @@ class ClaudeSession:
 
     @property
     def _is_done(self) -> bool:
-        """Whether the client has given its result, and nothing of it runs on."""
+        """Whether the client has given its result and runs nothing in the background."""
         return is_settled(self._translator) and not self._translator.tasks
 
     def _handle_line(self, program: Program, line: bytes) -> Iterator[StreamEvent]:
@@ -299,11 +298,11 @@ class ClaudeSession:
             program.close_input()
 
     def interrupt(self) -> Iterator[StreamEvent]:
-        """Ask the client to stop, by its protocol and then by a signal; it keeps what it can."""
+        """Ask the client to stop, by its protocol and then by a signal, so that it can save."""
         program = self._program
         if program is None:
             return
-        self._confirm = deny_all  # who interrupts a turn is asked nothing more about it
+        self._confirm = deny_all  # no more questions about a turn that is interrupted
         program.write(control.INTERRUPT)
         program.close_input()
         for line in program.lines(self._patience):
@@ -314,11 +313,10 @@ class ClaudeSession:
         yield from self._translator.end()
 
     def suspend(self) -> bytes:
-        """Return nothing: the transcript says all (decision D23)."""
+        """Return nothing: the transcript is enough (decision D23)."""
         return b""
 
     def stop(self) -> None:
-        """End the client and everything that it started."""
         if self._program is not None:
             self._program.end(self._spec.host.marks)
 
@@ -334,13 +332,13 @@ class ClaudeSession:
             ("--system-prompt", spec.system_prompt),
             *((f"--{name}", spec.options.get(name, "")) for name in OPTIONS),
         ]
-        # One word each: a value may begin with a hyphen.
+        # One word for each: a value may begin with a hyphen.
         chosen = [f"{name}={value}" for name, value in options if value]
         return [*command, *_PROTOCOL, *chosen, f"{self._opening}={spec.native_id}"]
 
 
 def _is_conversation(event: StreamEvent) -> bool:
-    """Tell whether an event is none of those that the log or the transcript have of their own."""
+    """Tell whether an event is part of the conversation, not one of `_LOGGED_ELSEWHERE`."""
     block = event.get("block") or {}
     return (block.get("metadata") or {}).get("event") not in _LOGGED_ELSEWHERE
 

@@ -1,4 +1,4 @@
-"""One session of Claude Code read into a sink, whole or while it grows."""
+"""One session of Claude Code read into a sink, as a whole or while it is written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
         except AgentsdirError as error:
             if transcript.role == "main":
                 raise
-            # One subagent's file that the system refuses does not take the session with it.
+            # The rest of the session is read without a subagent's file that cannot be opened.
             sink.finding(Finding("unreadable", source.name, error.message))
             continue
         thread = None
@@ -63,9 +63,9 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
 
 
 def own_session(rows: list[dict[str, Any]], file: str) -> str:
-    """Return which session a file is, by its first rows; empty where they do not say.
+    """Return the session id of a file, by its first rows; empty without one.
 
-    A file may begin with a row of the session that it goes on from: then its name decides.
+    A file may begin with a row of the session that it continues: then the file's name decides.
     """
     native = (row.get("sessionId") or row.get("session_id") for row in rows)
     named = [name for name in native if isinstance(name, str)]
@@ -74,7 +74,7 @@ def own_session(rows: list[dict[str, Any]], file: str) -> str:
 
 
 def thread_name(rows: list[dict[str, Any]], file: str) -> str:
-    """Return the agent id that a subagent's rows carry, else the one in its file's name."""
+    """Return the agent id in a subagent's rows, else the one in its file's name."""
     for row in rows:
         found = agent_id(row.get("agentId"))
         if found:
@@ -83,7 +83,7 @@ def thread_name(rows: list[dict[str, Any]], file: str) -> str:
 
 
 def sidecar(source: Source | None) -> dict[str, Any]:
-    """Return what a subagent's sidecar says; nothing where there is none, or none to read."""
+    """Return the values of a subagent's sidecar; empty for none, or for one that is no object."""
     if source is None:
         return {}
     try:
@@ -100,7 +100,7 @@ def sidecar(source: Source | None) -> dict[str, Any]:
 
 
 class SessionParser:
-    """The readings of one session.
+    """Parses the files of one session together, row by row.
 
     Args:
         sink: takes the blocks of the whole session, in general a `LiveSink`.
@@ -118,10 +118,10 @@ class SessionParser:
         """Begin a file: the main transcript, or stdout, where `thread` is None.
 
         Args:
-            file: the name that blocks and findings say.
-            thread: the subagent whose file it is.
+            file: the file's name in blocks and findings.
+            thread: the subagent of the file.
             session: the session id for rows that come before any that names one.
-            meta: the sidecar of a subagent's file, as far as it is there.
+            meta: the sidecar of a subagent's file, if there is one yet.
         """
         if thread is None:
             self._sink.open_main()
@@ -143,13 +143,13 @@ class SessionParser:
         return self._subagents.copied_early
 
     def settle(self) -> None:
-        """State what the rows so far mean for blocks before them: links, statuses, branches."""
+        """State what the rows so far mean for earlier blocks: links, statuses, branches."""
         for parser in self._parsers:
             parser.branches()
         self._subagents.state()
 
     def finish(self) -> None:
-        """State what only the end tells; no row may follow. Children end before their parents."""
+        """State what only the end settles; no row may follow. Children end before their parents."""
         for parser in reversed(self._parsers):
             parser.finish()
         self._calls.finish()

@@ -7,7 +7,6 @@ from typing import Any
 
 # Values of any type: each function takes anything and returns the type that it names.
 
-# What real agent ids look like; anything else in their place is no id.
 SYNTHETIC = "<synthetic>"
 """The model of a message that the client wrote itself."""
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
@@ -50,7 +49,7 @@ def is_row(value: Any) -> bool:
 
 
 def parts(content: Any) -> list[Any]:
-    """Return message content as a list of parts: strings stand for text parts."""
+    """Return message content as a list of parts; a string is a text part."""
     if isinstance(content, list):
         return content
     return [] if content is None else [content]

@@ -1,4 +1,4 @@
-"""Who wrote a `user` row: a person, or the client (docs/clients/claude.md)."""
+"""The author of a `user` row: a person, or the client (docs/clients/claude.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Element(NamedTuple):
-    """An element: its tag's `name`, what stands `inside`, and where it starts and ends."""
+    """An element: its tag's `name`, the text `inside`, and where it starts and ends."""
 
     name: str
     inside: str
@@ -27,9 +27,9 @@ class Element(NamedTuple):
 
 
 def elements(text: str, opening: re.Pattern[str]) -> Iterator[Element]:
-    """Yield the elements of a text in order; those within another one are part of that one.
+    """Yield the elements of a text in order; an inner element is part of the outer one.
 
-    The time that it takes grows with the text, also where thousands of tags are never closed.
+    The time is linear in the text, also for thousands of tags without an end.
 
     Args:
         text: any text.
@@ -52,7 +52,7 @@ def elements(text: str, opening: re.Pattern[str]) -> Iterator[Element]:
 
 
 class Notice(NamedTuple):
-    """A task notification: a background task tells how it ended."""
+    """A task notification: how a background task ended."""
 
     task_id: str
     tool_use_id: str
@@ -68,7 +68,7 @@ _TEAMMATE = re.compile(r'<(teammate-message) teammate_id="([^"<]+)"[^<>]*>')
 
 
 def teammate_notices(text: str) -> list[Notice]:
-    """Read what teammates report; what a client says for one (JSON, that it waits) is no report."""
+    """Read the reports of teammates, without the JSON by which a client says that one waits."""
     return [
         Notice(said.opening[2], "", "completed", "", said.inside.strip(), None)
         for said in elements(text, _TEAMMATE)
@@ -135,10 +135,10 @@ def read_notice(content: Any) -> Notice:
 
 
 class ClaudeSpeaker(NamedTuple):
-    """What a row of user text is.
+    """The author and the kind of a `user` row's text.
 
-    `event` names it in metadata and is empty for a person's prompt. `subtype` is that of the
-    system block, `visible` whether it shows. `doubt` says why it may be no prompt after all.
+    `event` is its name in metadata, empty for a person's prompt. `subtype` is that of the system
+    block, `visible` whether the block shows. `doubt` is the reason why it may be no prompt.
     """
 
     event: str
@@ -148,7 +148,7 @@ class ClaudeSpeaker(NamedTuple):
 
     @property
     def is_person(self) -> bool:
-        """Whether a person typed the row, as far as anything tells."""
+        """Whether a person typed the row, as far as is known."""
         return not self.event
 
 
@@ -167,16 +167,16 @@ PLAN = ClaudeSpeaker("plan")
 LOOKALIKE = ClaudeSpeaker("", doubt="it begins like a text of the client's, and goes on otherwise")
 UNKNOWN_ORIGIN = ClaudeSpeaker("", doubt="its origin is of an unknown kind")
 
-# Below an accepted plan, with which a new session begins: what the person said of it.
+# What follows an accepted plan, with which a new session begins: the person's feedback.
 FEEDBACK_ON_A_PLAN = "\n\nUser feedback on this plan: "
 _PEOPLE = frozenset({"human", "channel"})
 _ORIGINS = {"task-notification": NOTIFICATION, "peer": PEER, "coordinator": PEER}
 
 
 def _inside(tag: str) -> str:
-    """Return the form of what stands in an element: anything but the tag that closes it.
+    """Return the pattern of an element's content: anything but the tag that closes it.
 
-    So no form spans what a person wrote between two elements.
+    So no pattern spans text that a person wrote between two elements.
     """
     return rf"[^<]*(?:<(?!/{tag}>)[^<]*)*"
 
@@ -186,18 +186,18 @@ def _element(tag: str) -> str:
 
 
 def _notice(tag: str) -> str:
-    """Return the form of a notice: an element, and below it the file that has the whole output."""
+    """Return the pattern of a notice: an element, then the file with the whole output."""
     file = r"(?:[^\n<]+\.(?:output|jsonl)|[^\s<]+)(?=[\s<]|$)"
     below = r"(?:Full transcript available at|Read the output file to retrieve the result)"
     return rf"<{tag}>\s*<{_inside(tag)}</{tag}>(?:\s*{below}: {file})?\s*"
 
 
 class _Form(NamedTuple):
-    """A text of the client's: how it begins, the form of the whole, and what it is.
+    """A text that the client writes: its beginning, the pattern of the whole, and its kind.
 
-    Where it `repeats`, the client writes several of it one after the other.
-    `since` and `before` bound the versions that write it in a row whose structure does not say
-    that it is the client's. None does where `is_marked`, or where there is no form.
+    With `repeats`, several may follow one another. `since` and `before` are the versions that write
+    it in a row whose structure does not show that the client wrote it. No version does with
+    `is_marked`, or without a pattern.
     """
 
     beginning: str
@@ -209,10 +209,10 @@ class _Form(NamedTuple):
     repeats: bool = False
 
     def is_whole(self, text: str) -> bool:
-        """Tell whether nothing but blanks stands in a text beside what the form says."""
+        """Tell whether the pattern matches all of a text but white space at its ends."""
         if not self.form:
             return False
-        # One after the other, so that no part of the text is tried in several ways.
+        # Matched one after the other, so that no part of the text is tried in several ways.
         pattern, at = re.compile(self.form), 0
         while (found := pattern.match(text, at)) is not None:
             at = found.end()
@@ -258,7 +258,7 @@ _FORMS = (
     ),
     _Form("<user-prompt-submit-hook>", _element("user-prompt-submit-hook"), HOOK, before=(2,)),
     _Form("<session-start-hook>", _element("session-start-hook"), HOOK, before=(2,)),
-    # The client's text ends with a line feed, which is cut off what a person types.
+    # The client's text ends with a line feed, which is stripped from what a person types.
     _Form(
         "Stop hook feedback:\n",
         r"Stop hook feedback:\n- \[(?=[^\n]*\]: )(?:(?![^\n]*Stop hook feedback:)[^\n]*\n)+",
@@ -271,7 +271,7 @@ _FORMS = (
         INTERRUPT,
     ),
     _Form(_CONTINUED, rf"{re.escape(_CONTINUED)}[\s\S]*", SUMMARY, is_marked=True),
-    # Their rows say by `isMeta`, and newer ones by `promptSource`, that they are the client's.
+    # Their rows have `isMeta`, and newer ones `promptSource`.
     _Form(_CAVEAT, "", PERSON),
     _Form("<local-command-caveat>", "", PERSON),
     _Form("<system-reminder>", "", PERSON),
@@ -279,7 +279,7 @@ _FORMS = (
     _Form("<goal>", "", PERSON),
 )
 _FIRST = tuple(form.beginning for form in _FORMS)
-# What the client puts into its queue, where a row says neither who speaks nor the version.
+# Kinds of texts in the client's queue, whose rows have neither an author nor a version.
 _QUEUED = (NOTIFICATION, PEER)
 # The client's answer to a command that it does not know, below its caveat.
 _REFUSED_COMMAND = re.compile(
@@ -293,14 +293,14 @@ _PASTED = re.compile(
     r'\n{0,2}<pasted_content id="([0-9A-Za-z]{1,32})">\n'
     r'([^<]*(?:<(?!/?pasted_content[ >])[^<]*)*)</pasted_content(?: id="\1")?>\n{0,2}'
 )
-# What an editor or the client puts before a prompt, or glues to its front.
+# Elements that an editor or the client puts before a prompt.
 _GLUED = re.compile(r"<(ide_opened_file|ide_selection|system-reminder)>.*?</\1>\s*", re.DOTALL)
 _EDITOR = "<ide_"
-# A message that a server of the client's brought from a channel of people.
+# A message from a channel of people, through a server of the client.
 _CHANNEL = re.compile(
     r'(<channel source="[^"\n]*"[^>\n]*>\n)(' + _inside("channel") + ")</channel>"
 )
-# What the client wraps the output and input of its own commands in.
+# Elements around the output and input of the client's own commands.
 _COMMAND_ELEMENT = re.compile(
     r"<(local-command-(?:stdout|stderr)|bash-(?:input|stdout|stderr)|user-memory-input)>"
 )
@@ -308,17 +308,17 @@ _COMMAND_PART = re.compile(r"<(command-(?:name|args))>")
 
 
 def speaker_of(value: dict[str, Any], text: str, caveat: str | None = None) -> ClaudeSpeaker:
-    """Say who speaks in a `user` row whose texts, joined by line feeds, are `text`.
+    """Return the author of a `user` row whose texts, joined by line feeds, are `text`.
 
-    `caveat` is the uuid of the last row in which the client warned of what follows below it.
+    `caveat` is the uuid of the last row in which the client warned of the rows below it.
     """
     get = value.get
     if get("isCompactSummary") is True:
         return SUMMARY
     origin = mapping(get("origin")).get("kind")
-    # The client marks what comes by a channel as its own, and shows it all the same.
+    # The client sets `isMeta` for a message from a channel too, and shows it.
     if get("isMeta") is True and origin != "channel":
-        # What a hook made the model go on with is shown, or its answer would follow from nothing.
+        # Feedback of a hook is shown, since the model answers it.
         return HOOK if text.startswith("Stop hook feedback:\n") else META
     if isinstance(get("planContent"), str) and get("planContent"):
         return PLAN
@@ -331,12 +331,12 @@ def speaker_of(value: dict[str, Any], text: str, caveat: str | None = None) -> C
     if isinstance(get("permissionMode"), str) and source is None and by_text is not NOTIFICATION:
         # The row was submitted as a prompt, which no command is.
         return PERSON
-    if isinstance(origin, str):  # a person caused it, and it may still be a command's mark-up
+    if isinstance(origin, str):  # a person caused it; it may still be the mark-up of a command
         return by_text if by_text is COMMAND else PERSON
     if by_text.is_person and (source == "system" or get("isSynthetic") is True):
         return INJECTED
     if caveat is not None and get("parentUuid") == caveat and _REFUSED_COMMAND.fullmatch(text):
-        return COMMAND  # the only trace of what was typed
+        return COMMAND  # the only trace of the command
     return by_text
 
 
@@ -351,15 +351,15 @@ def _by_text(value: dict[str, Any], text: str) -> ClaudeSpeaker:
 
 
 def _writes(value: dict[str, Any], form: _Form) -> bool:
-    """Tell whether the client that wrote a row writes texts of a form in such rows."""
+    """Tell whether the client's version writes texts of this form in such rows."""
     get = value.get
     if get("type") == "queue-operation" and form.speaker not in _QUEUED:
         return False
     pieces = parts(mapping(get("message")).get("content"))
     others = {mapping(part).get("type") for part in pieces if part_text(part) is None}
     if others and (form.speaker is not INTERRUPT or others != {"tool_result"}):
-        return False  # the form is not all of the row
-    # On stdout, whose lines have no parents, a prompt is said to be a replay.
+        return False  # the row has more than this text
+    # Lines of stdout have no parents; a prompt among them has `isReplay`.
     is_stdout = get("type") == "user" and "parentUuid" not in value and not get("isReplay")
     if is_stdout or get("isSynthetic") is True or get("promptSource") == "system":
         return True
@@ -367,9 +367,9 @@ def _writes(value: dict[str, Any], form: _Form) -> bool:
 
 
 def _is_between(value: dict[str, Any], since: tuple[int, ...], before: tuple[int, ...]) -> bool:
-    """Tell whether a client from `since` on, and older than `before`, wrote a row.
+    """Tell whether a row's version is at least `since`, and older than `before`.
 
-    A row that does not say its version may be of any.
+    A row without a version may be of any.
     """
     found = _VERSION.match(str(value.get("version")))
     if found is None:
@@ -390,12 +390,14 @@ def divide_speech(
     *,
     is_whole: bool = False,
 ) -> tuple[ClaudeSpeaker, list[tuple[str, str]]]:
-    """Say who speaks in a `user` row, and divide each text into what stands before it, and it.
+    """Return the author of a `user` row, and each text divided: its added beginning, and the rest.
 
     Args:
-        caveat: the uuid of the last row in which the client warned of what follows below it.
+        value: the row.
+        texts: its text parts.
+        caveat: the uuid of the last row in which the client warned of the rows below it.
         is_whole: whether the row has nothing but these texts. Then all of them are a doubtful
-            prompt if nothing is left without what stands before.
+            prompt if nothing is left without the added beginnings.
     """
     divided = [_divide(value, text) for text in texts]
     said = "\n".join([typed for _, typed in divided if typed])
@@ -408,8 +410,7 @@ def divide_speech(
 def _divide(value: dict[str, Any], text: str) -> tuple[str, str]:
     """Return what was put before a prompt, and the prompt.
 
-    An editor's tags stand before what was typed; the client's own count only where it does not
-    say who spoke.
+    An editor's elements always count; the client's own only in a row without an author.
     """
     at = 0
     if text.startswith("<"):
@@ -430,7 +431,7 @@ def _divide(value: dict[str, Any], text: str) -> tuple[str, str]:
 
 
 def command_text(text: str) -> str:
-    """Return a local command as it was typed, or its output, without the client's tags."""
+    """Return a local command as it was typed, or its output, without the client's elements."""
     found = {part.name: part.inside.strip() for part in elements(text, _COMMAND_PART)}
     if found:
         return f"{found.get('command-name', '')} {found.get('command-args', '')}".strip()

@@ -1,6 +1,6 @@
-"""Lines of `stream-json` output: other spellings for what the transcript says too.
+"""Lines of `stream-json` output, which spell the transcript's keys in another way.
 
-Only whole lines count here; partial messages and control lines are logged, hidden.
+Partial messages and control lines are logged, hidden.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SPELLINGS = {
     "context_usage": "contextUsage",
     "local_command_run": "commandRun",
 }
-# The patch of a `task_updated` line may be the only word that a task is over.
+# The statuses of a `task_updated` line, which may be the only sign that a task is over.
 _OVER = frozenset({"completed", "failed", "killed", "stopped"})
 _STDOUT_ENVELOPE = frozenset({"type", "uuid", "session_id", "result"})
 _UNDERSCORE = re.compile("_([a-z])")
@@ -48,7 +48,7 @@ def normalise(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _respelled(value: Any) -> Any:
-    """Return a compaction's facts, which nest, with the transcript's keys."""
+    """Return a compaction's nested values with the transcript's keys."""
     if isinstance(value, dict):
         return {
             _UNDERSCORE.sub(lambda match: match[1].upper(), name): _respelled(item)
@@ -58,7 +58,7 @@ def _respelled(value: Any) -> Any:
 
 
 def conversation_of(parser: TranscriptParser, value: dict[str, Any]) -> str:
-    """Return the thread of a stdout line: the agent's if its id was told, else its call's."""
+    """Return the thread of a stdout line: the agent's id if it is known, else the call's id."""
     parent = value.get("parentToolUseID")
     if not isinstance(parent, str):
         return MAIN
@@ -70,7 +70,7 @@ def conversation_of(parser: TranscriptParser, value: dict[str, Any]) -> str:
 
 
 def task_started(parser: TranscriptParser, value: dict[str, Any]) -> None:
-    """Note which agent serves a call, before its first line."""
+    """Note the agent of a call, before the agent's first line."""
     tool_use_id, task = value.get("tool_use_id"), agent_id(value.get("task_id"))
     if isinstance(tool_use_id, str) and task and "agent" in text(value.get("task_type")):
         parser.stdout_agents.setdefault(tool_use_id, task)
@@ -78,7 +78,7 @@ def task_started(parser: TranscriptParser, value: dict[str, Any]) -> None:
 
 
 def task_updated(parser: TranscriptParser, value: dict[str, Any]) -> None:
-    """Note that a task is over, if that is what changed."""
+    """Note that a task is over, if the line says so."""
     patch = mapping(value.get("patch"))
     if text(patch.get("status")) in _OVER:
         parser.subagents.notified(
@@ -119,14 +119,14 @@ def read_result(parser: TranscriptParser, value: dict[str, Any], context: RowCon
 
 
 def read_auth_status(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
-    """Show that the client logs in, or failed to."""
+    """Add a block that the client logs in, or failed to."""
     message = text(value.get("error")) or "Authentication"
     metadata = {name: item for name, item in value.items() if name not in _STDOUT_ENVELOPE}
     return parser.emitter.add_system(context, "auth_status", message, metadata)
 
 
 def read_rate_limit(parser: TranscriptParser, value: dict[str, Any], context: RowContext) -> int:
-    """Show that a rate limit is near or was reached; that all is well is hidden."""
+    """Add a block that a rate limit is near or was reached; other statuses are hidden."""
     status = text(mapping(value.get("rate_limit_info")).get("status"))
     if status in ("", "allowed"):
         parser.reason = "rate-limit"

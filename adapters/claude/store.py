@@ -1,4 +1,4 @@
-"""The store of Claude Code: where its transcripts stand, and what a list shows of them."""
+"""The store of Claude Code: where its transcripts are, and what a list shows of them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def claude_paths(home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
 
 
 def host_paths(host: Host, cwd: str) -> Paths:
-    """Return the same for a client that runs on `host`, in whatever home its settings give it."""
+    """Return the same for a client that runs on `host`, with the home that its settings give it."""
     variables = {**host.variables, **host.environment}
     home = Path(variables.get("HOME") or host.home)
     return claude_paths(home, Path(os.path.realpath(cwd)), variables)
 
 
 def project_folder_name(cwd: str) -> str:
-    """Return the folder name for a working directory. It cannot be turned back.
+    """Return the folder name for a working directory, which cannot be converted back.
 
     The client replaces UTF-16 units, so a character beyond the BMP gives two hyphens. Names
     over 200 are cut and get a hash, which differs between the client's runtimes: this is Node's.
@@ -89,15 +89,15 @@ END = 64 * 1024
 TITLE = 200
 NOTE = 1024
 _BOM = b"\xef\xbb\xbf"
-# Rows that name a session, the most telling first.
+# Rows with a title of the session, the best first.
 _TITLES = (
     ("custom-title", "customTitle"),
     ("ai-title", "aiTitle"),
     ("summary", "summary"),
 )
-# Commands of the client's own that begin or leave a conversation, and say nothing of it.
+# Commands of the client that begin or leave a conversation, and are no title.
 _OWN_COMMANDS = frozenset({"/clear", "/new", "/reset", "/exit", "/quit", "/resume", "/login"})
-# What every row of a conversation has. Some clients leave files that hold old titles and no talk.
+# What every row of a conversation has. Some clients leave files with old titles alone.
 _CHAINED = b'"parentUuid"'
 _SIDECHAIN = re.compile(rb'"isSidechain":\s*(true|false)')
 
@@ -136,10 +136,10 @@ class _Ends:
 
 
 def read_list_entry(path: Path) -> NativeSession | None:
-    """Return what a list shows of the session in a file; None if it need not show it.
+    """Return what a list shows of the session in a file; None for no session.
 
-    Raises `OSError` when the file cannot be read, is no regular file, or says nothing to show in
-    its first 64 MiB and goes on.
+    Raises `OSError` when the file cannot be read, is no regular file, or has nothing to show in its
+    first 64 MiB and is longer.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -162,7 +162,7 @@ def read_list_entry(path: Path) -> NativeSession | None:
         ends = _Ends(head, tail)
         title = next((found for kind, name in _TITLES if (found := ends.named(kind, name))), "")
         if not title.strip():
-            # A row is read to its end before a command counts: it may be the prompt.
+            # Cut rows are read to their end before a command counts: one may be the prompt.
             for ends.head in beginnings:
                 if title := _first_prompt(ends.head):
                     break
@@ -188,21 +188,21 @@ def read_list_entry(path: Path) -> NativeSession | None:
 
 
 def _is_chained(data: bytes) -> bool:
-    """Tell whether a row belongs to a conversation; one that is cut off counts by its text."""
+    """Tell whether any row belongs to a conversation; a row that is cut counts by its bytes."""
     if any("parentUuid" in row for row in _rows(data, "parentUuid")):
         return True
     return _CHAINED in data[data.rfind(b"\n") + 1 :]
 
 
 def _beginnings(descriptor: int, size: int) -> Iterator[bytes]:
-    """Yield the whole rows in the first 64 KiB, then those in more and more of the file."""
+    """Yield the complete rows of the first 64 KiB, then of ever longer beginnings."""
     for head in heads(lambda length: os.pread(descriptor, length, 0)):
         whole = len(head) if len(head) >= size else head.rfind(b"\n") + 1
         yield head[:whole].removeprefix(_BOM)
 
 
 def _end(descriptor: int, size: int) -> bytes:
-    """Return the last 64 KiB, or as much as holds the last row whole."""
+    """Return the last 64 KiB, or as many bytes as the last row has."""
     length = END
     while True:
         tail = os.pread(descriptor, length, max(0, size - length))
@@ -212,13 +212,13 @@ def _end(descriptor: int, size: int) -> bytes:
 
 
 def _refuse_long(path: Path, size: int) -> None:
-    """Refuse a file that may say more behind what was read of it. Raises `OSError`."""
+    """Raise `OSError` for a file that is longer than what was read of it."""
     if size > LINE_CAP:
         raise OSError(errno.EFBIG, "its first 64 MiB do not say what it is about", str(path))
 
 
 def _is_sidechain(head: bytes) -> bool:
-    """Tell whether the first row that says so belongs to a subagent."""
+    """Tell whether the first row with `isSidechain` belongs to a subagent."""
     found = _SIDECHAIN.search(head)
     while found is not None:
         row = _decode(_line_at(head, found.start()))
@@ -229,7 +229,7 @@ def _is_sidechain(head: bytes) -> bool:
 
 
 def _first_prompt(head: bytes) -> str:
-    """Return what a person typed first; failing that the first command that asks for something."""
+    """Return the first prompt; failing that the first command that is no `_OWN_COMMANDS`."""
     command, caveat = "", None
     for row in _rows(head, "user"):
         if row.get("type") != "user" or row.get("isSidechain") is True:
@@ -252,7 +252,7 @@ def _first_prompt(head: bytes) -> str:
 
 
 def _is_answered(head: bytes) -> bool:
-    """Tell whether the model answered: a prompt that is an image has no words for a title."""
+    """Tell whether the model answered: a prompt that is an image gives no title."""
     for row in _rows(head, "assistant"):
         message = mapping(row.get("message"))
         own = row.get("type") == "assistant" and row.get("isSidechain") is not True
@@ -262,9 +262,9 @@ def _is_answered(head: bytes) -> bool:
 
 
 def _notes(data: bytes) -> bytes:
-    """Return the lines that may hold a title: the short ones, and those that begin with a type.
+    """Return the lines that may have a title: the short ones, and those that begin with a type.
 
-    What is long in a transcript is what was said and done; most searches need not pass over it.
+    Long lines are messages and results, which most searches need not read.
     """
     return b"\n".join(
         line for line in data.split(b"\n") if len(line) < NOTE or line.startswith(b'{"type"')
@@ -272,7 +272,7 @@ def _notes(data: bytes) -> bytes:
 
 
 def _rows(data: bytes, word: str) -> Iterator[dict[str, Any]]:
-    """Yield the whole rows in `data` that hold a word as a JSON string, in order."""
+    """Yield the complete rows in `data` that contain a word as a JSON string, in order."""
     needle = f'"{word}"'.encode()
     at = data.find(needle)
     while at >= 0:
@@ -306,7 +306,7 @@ def _decode(line: bytes) -> dict[str, Any] | None:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:
-        try:  # half of a surrogate pair is nothing to the one, and a character to the other
+        try:  # orjson refuses half a surrogate pair, json does not
             row = json.loads(line)
         except (ValueError, RecursionError):  # damaged, or cut by the end of what was read
             return None
@@ -342,7 +342,7 @@ _ROOT_MARKS = (
 
 
 def is_storage(folder: Path) -> bool:
-    """Tell whether a folder is a client's root, where settings and secrets stand, too."""
+    """Tell whether a folder is a client's root, which also has settings and secrets."""
     if not (folder / PROJECTS).is_dir():
         return False
     return folder.name == ".claude" or any((folder / mark).exists() for mark in _ROOT_MARKS)
@@ -364,8 +364,8 @@ def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
 def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
     """Yield what a list shows of each session, the one written last first.
 
-    The order costs no reading, so the first row is there at once. Left out are sessions that begin
-    as a subagent's, or in which nothing was said.
+    Files are sorted before any is read, so the first row comes at once. Sessions of subagents, and
+    sessions without a conversation, are left out.
     """
     dated: list[tuple[int, Path]] = []
     for folder in _projects(storage, refuse):
@@ -386,9 +386,9 @@ def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
 
 
 def locate(storage: Path, native_id: str) -> list[Path]:
-    """Return the files of one id, or of the ids that begin so, the one written last first.
+    """Return the files of one id, or of ids that begin so, the one written last first.
 
-    An empty file says that a session is not here (some clients leave one when they resume).
+    Empty files, which some clients leave when they resume, are left out.
     """
     whole = _SESSION.fullmatch(native_id) is not None
     if not whole and (len(native_id) < MIN_NATIVE_PREFIX or not _BEGINNING.fullmatch(native_id)):
@@ -405,7 +405,7 @@ def locate(storage: Path, native_id: str) -> list[Path]:
 
 
 def files(main: Path) -> SessionFiles:
-    """Return a session as it stands: its main transcript, and the children that belong to it."""
+    """Return a session as it is now: its main transcript and its subagents' files."""
     main_source = Source(str(main), path=main)
     named = own_session(first_rows(main_source.head), main_source.name)
     near = beside(main, {main.stem, named} - {""})

@@ -35,7 +35,7 @@ _MOST_BLOCKS = 10_000  # no message has that many
 
 
 class _PartialBlock:
-    """One block that began."""
+    """One block that has begun and is not complete."""
 
     __slots__ = ("block", "deltas", "gone", "handle", "pieces")
 
@@ -48,14 +48,14 @@ class _PartialBlock:
 
 
 class PartialMessage:
-    """The message that streams now. Only the main thread's ever does."""
+    """The message that streams now, which is always one of the main thread."""
 
     def __init__(self) -> None:
         self.message = ""
-        # What its start says was spent; the end says only what changed.
+        # The usage at its start; its end has only the counts that changed.
         self.usage: dict[str, Any] = {}
         self._began: dict[int, _PartialBlock] = {}
-        # Its whole blocks, by index, while they may yet be replaced: their handles.
+        # The handles of its complete blocks, by index, while they may still be replaced.
         self._whole: dict[int, str] = {}
 
     def take(self, value: dict[str, Any]) -> list[StreamEvent]:
@@ -88,15 +88,15 @@ class PartialMessage:
         return events
 
     def line_of(self, message_id: Any) -> list[StreamEvent]:
-        """Note a whole line of a message: if it is another one, this one is not gone on with."""
+        """Note a complete line of a message; a line of another message replaces this one."""
         return [] if message_id == self.message else self._replaced()
 
     def answered(self) -> None:
-        """Note that the conversation went on: what is whole of this message stays."""
+        """Note that the conversation continued, so that the complete blocks stay."""
         self._whole.clear()
 
     def claim(self, block: Block) -> str | None:
-        """Return the handle under which a completed block began, if it did."""
+        """Return the handle under which a completed block began; None if it did not."""
         if block.get("messageId") != self.message or block["conversationId"] != MAIN:
             return None
         for index, partial in self._began.items():
@@ -106,7 +106,7 @@ class PartialMessage:
         return None
 
     def _replaced(self, first: int = 0) -> list[StreamEvent]:
-        """Supersede all blocks from index `first` on, the whole ones, too."""
+        """Supersede all blocks from index `first` on, the complete ones included."""
         gone = [index for index in self._whole if index >= first]
         events = [
             blocks.block_update(self._whole.pop(index), {"superseded": True}, MAIN)
@@ -115,9 +115,9 @@ class PartialMessage:
         return events + self.abandon(first)
 
     def abandon(self, first: int = 0) -> list[StreamEvent]:
-        """Supersede the blocks from index `first` on that are not whole.
+        """Supersede the incomplete blocks from index `first` on.
 
-        If one of them is brought after all, it is completed as if nothing had been said.
+        A line that still brings one of them completes it as usual.
         """
         events: list[StreamEvent] = []
         for index, partial in self._began.items():
@@ -142,7 +142,7 @@ class PartialMessage:
 
 
 def _begun(part: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the type and the own fields of the block that a part begins; no type for none."""
+    """Return the type and the own fields of the block that a part begins; no type for no block."""
     kind = text(part.get("type"))
     if kind == "text":
         return "assistant_text", {"content": text(part.get("text"))}
@@ -170,7 +170,7 @@ def _more(partial: _PartialBlock, delta: dict[str, Any]) -> list[StreamEvent]:
 
 
 def _input(partial: _PartialBlock) -> Any:
-    """Return what is there of a call's input: the prompt of an agent's is text in any case."""
+    """Return the input of a call so far; an agent's prompt is always text."""
     whole = "".join(partial.pieces)
     if partial.block["type"] == "subagent":
         return whole
@@ -189,10 +189,10 @@ _FILE = "stdout"
 
 
 class _ClaudeStdoutSink(StdoutSink):
-    """Events of a run, whose count is told in another way."""
+    """Events of a run, without usage updates for the main thread."""
 
     def use(self, conversation: str, usage: Usage) -> None:
-        """Tell what a subagent spent; the main thread's count is told as it runs."""
+        """Emit the usage of a subagent; `ClaudeTranslator` emits that of the main thread."""
         if conversation != MAIN:
             super().use(conversation, usage)
         else:
@@ -202,13 +202,12 @@ class _ClaudeStdoutSink(StdoutSink):
 class ClaudeTranslator:
     """Translates ``claude -p --output-format stream-json --verbose``, with any of its options.
 
-    `results` hold what each `result` said. `error` is the client's word for what kept the model
-    from answering last, and `has_tasks` whether the client says that something runs on in the
-    background; `tasks` are those that began and were not told to have ended, which older clients
-    tell only.
+    `results` has each `result` line. `error` is the client's word for the last failed answer.
+    `has_tasks` is whether the client says that tasks run in the background; older clients only say
+    that each begins and ends, and `tasks` has those that began and have not ended.
 
     Args:
-        hidden: tell the lines that are no part of the conversation, too, as hidden blocks.
+        hidden: also emit lines that are no part of the conversation, as hidden blocks.
     """
 
     def __init__(self, *, hidden: bool = False) -> None:
@@ -248,7 +247,7 @@ class ClaudeTranslator:
         return iter(self._sink.drain())
 
     def end(self) -> Iterator[StreamEvent]:
-        """Yield what is left: blocks that began and will not be whole are superseded."""
+        """Yield the last events: blocks that will not be completed are superseded."""
         self._emit(self._partial_message.abandon())
         self._session.finish()
         if self._spent.unsettled:
@@ -281,7 +280,7 @@ class ClaudeTranslator:
             return
         self.error = text(value.get("error"))
         if message.get("model") == SYNTHETIC:
-            # The client's own words, which may stand beside what the model said.
+            # A text of the client, which may come beside the model's.
             self._emit(self._partial_message.abandon())
             return
         self._emit(self._partial_message.line_of(message.get("id")))

@@ -27,19 +27,19 @@ BY_ID = (
     Link("notification", "exact"),
     Link("trailer", "likely"),
 )
-# Threads that the client starts for itself, without any call: by the beginning of their ids.
+# Threads that the client starts itself, without a call: by the beginning of their ids.
 _OWN = {
     "acompact-": "compaction",
     "aside_question": "side-question",
     "aprompt_suggestion": "prompt-suggestion",
 }
 _WARM_UP = "Warmup"
-# The folder of agents that the script of a workflow started, not a call; it is named for the run.
+# The folder of agents that the script of a workflow started; below it is a folder for each run.
 _WORKFLOWS = "/workflows/"
 
 
 class CallResult(NamedTuple):
-    """What a call's own result says, before anybody else is heard."""
+    """The outcome of a call by its own result, without what notices say."""
 
     status: str = "pending"
     output: str | None = None
@@ -60,18 +60,18 @@ class AgentCall:
         self.name = as_text(given.get("subagent_type"))
         self.prompt = as_text(given.get("prompt"))
         self.description = as_text(given.get("description"))
-        # What a person or the model calls it, which its sidecar and its messages repeat.
+        # The name given by a person or the model, which its sidecar and its messages repeat.
         self.teammate = as_text(given.get("name"))
         self.kind = ""
         self.handle = -1
         self.answer = CallResult()
         self.status, self.output, self.duration = self.answer
-        # Link method → agent id, as the rows about this call give it.
+        # Link method → agent id, from the rows about this call.
         self.ids: dict[str, str] = {}
 
 
 class SubagentThread:
-    """One subagent's conversation, as far as its rows were read."""
+    """One subagent's conversation, by the rows so far."""
 
     __slots__ = (
         "call", "closed", "end", "file", "link", "meta", "name", "own", "prompt", "session",
@@ -93,7 +93,7 @@ class SubagentThread:
 
 
 def workflow_run(file: str) -> str:
-    """Return which run of a workflow the agent of `file` belongs to; empty if to none."""
+    """Return the run of a workflow that the agent of `file` belongs to; empty for none."""
     return file.rpartition(_WORKFLOWS)[2].partition("/")[0] if _WORKFLOWS in file else ""
 
 
@@ -104,7 +104,7 @@ def _purpose(name: str, file: str) -> str:
 
 
 def link_threads(threads: Sequence[SubagentThread], calls: Sequence[AgentCall]) -> None:
-    """Tie each thread to its call, by the surest means there is for it."""
+    """Link each thread to its call, by the surest method that applies."""
     for thread in threads:
         thread.call, thread.link, thread.own = None, NO_LINK, _purpose(thread.name, thread.file)
         _by_id(thread, calls)
@@ -149,10 +149,10 @@ def _by_text(
     sure: Link,
     guess: Link | None = None,
 ) -> None:
-    """Tie what is left by a text that both sides have.
+    """Link the remaining threads and calls by a text that both have.
 
-    `sure` is for a text that one thread and one call have; with several, calls and threads
-    stand in the order in which they began, and `guess`, if given, says so.
+    `sure` is the link for a text of one thread and one call. With several, they are linked in the
+    order in which they began, by `guess` if it is given.
     """
     taken = {id(thread.call) for thread in threads if thread.call}
     open_threads: dict[str, list[SubagentThread]] = {}
@@ -161,7 +161,7 @@ def _by_text(
             open_threads.setdefault(of_thread(thread), []).append(thread)
     open_calls: dict[str, list[AgentCall]] = {}
     for call in calls:
-        # A call whose agent is known by id belongs to that agent, read or not.
+        # A call with a known agent id belongs to that agent, whether its file was read or not.
         if id(call) not in taken and not call.ids:
             open_calls.setdefault(of_call(call), []).append(call)
     open_threads.pop("", None)
@@ -191,12 +191,12 @@ _ENDINGS = {
 
 
 class Subagents:
-    """All calls and threads of one session. Links are made when everything was read."""
+    """All calls and threads of one session, and the links between them."""
 
     def __init__(self, sink: BlockSink) -> None:
         self._sink = sink
         self.threads: dict[str, SubagentThread] = {}
-        # Whether something came that may change what was stated last.
+        # Whether something changed since the last `state`.
         self.changed = False
         # The rows of the main transcript by uuid, and the file of each row of a subagent's.
         self.main_rows: Collection[str] = ()
@@ -212,7 +212,7 @@ class Subagents:
         self._notices: list[Notice] = []
 
     def is_copy(self, uuid: str, file: str) -> bool:
-        """Tell whether a row of a subagent's file stands in another file of the session, too."""
+        """Tell whether a row of a subagent's file is also in another file of the session."""
         return uuid in self.main_rows or self.rows.setdefault(uuid, file) != file
 
     def opened(self, context: RowContext, tool_use_id: str, given: dict[str, Any]) -> AgentCall:
@@ -226,7 +226,7 @@ class Subagents:
     def result(
         self, conversation: str, tool_use_id: str, content: Any, error: bool, native: Any
     ) -> bool:
-        """Take a call's result into its block; False when it answers no agent call."""
+        """Take the result of an agent call; return False for the result of another call."""
         call = self._calls.get((conversation, tool_use_id))
         if call is None:
             if type(native) is dict and "runId" in native:
@@ -235,7 +235,7 @@ class Subagents:
             return False
         self.changed = True
         details = mapping(native)
-        # An agent that runs elsewhere is known by its task, and leaves no transcript here.
+        # A remote agent has a task id, and no transcript here.
         found = agent_id(details.get("agentId") or details.get("taskId"))
         if found:
             call.ids["result"] = found
@@ -243,7 +243,7 @@ class Subagents:
         trailer = _TRAILER.search(texts[-1]) if texts else None
         if trailer:
             call.ids["trailer"] = trailer[1]
-            if len(texts) > 1:  # the client's own note to the model, after the answer
+            if len(texts) > 1:  # a note of the client to the model, after the answer
                 texts.pop()
         call.kind = as_text(details.get("agentType"))
         status = _RESULT_STATUS.get(as_text(details.get("status")), "success")
@@ -255,7 +255,7 @@ class Subagents:
         return True
 
     def names(self, method: str, tool_use_id: Any, agent: Any) -> None:
-        """Note that a row says which agent serves which call."""
+        """Note the agent of a call, from a row that names both."""
         found = agent_id(agent)
         if found and isinstance(tool_use_id, str):
             self.changed = True
@@ -270,7 +270,7 @@ class Subagents:
     def open(
         self, name: str, context: RowContext, file: str, meta: dict[str, Any]
     ) -> SubagentThread:
-        """Return the thread `name`, opening it with its first block at its first row."""
+        """Return the thread `name`; its first row opens it with a block."""
         thread = self.threads.get(name)
         if thread is None:
             self.changed = True
@@ -282,7 +282,7 @@ class Subagents:
         return thread
 
     def close(self, file: str) -> None:
-        """End the open threads of `file`, because it ends."""
+        """End the open threads of `file`."""
         for thread in self.threads.values():
             if not thread.closed and thread.file == file:
                 thread.closed = self.changed = True
@@ -303,9 +303,9 @@ class Subagents:
         )
 
     def state(self) -> None:
-        """Link threads and calls, and state what is now known about both.
+        """Link threads and calls, and state what is known about both.
 
-        While a session grows, this is done again and again: what was guessed may be told later.
+        While a session is tailed, this is repeated: a later row may replace a guess.
         """
         if not self.changed:
             return
@@ -319,14 +319,14 @@ class Subagents:
             self._state_call(call, linked.get(id(call)))
 
     def report(self) -> None:
-        """Name the threads that turned out to answer no call."""
+        """Report the threads that have no call."""
         for thread in self.threads.values():
             if thread.call is None and not thread.own and MAIN in self._sink.conversations:
                 message = f"subagent {thread.name} answers no call in this session"
                 self._sink.finding(Finding("orphan-subagent", thread.file, message))
 
     def _spread(self) -> None:
-        """Give each call what rows elsewhere say about it."""
+        """Apply to each call what other rows say about it."""
         by_tool = {call.tool_use_id: call for call in self._all}
         for call in self._all:
             call.status, call.output, call.duration = call.answer
@@ -335,7 +335,7 @@ class Subagents:
                 by_tool[tool_use_id].ids.setdefault(method, agent)
         by_agent = {agent: call for call in self._all for agent in call.ids.values()}
         by_name = {call.teammate: call for call in self._all if call.teammate}
-        # A call that gave its result itself is over, whatever is said about its task.
+        # A call with its own result is over, whatever a notice says about its task.
         unfinished = {id(call) for call in self._all if call.status in ("pending", "running")}
         for notice in self._notices:
             target = (

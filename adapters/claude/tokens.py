@@ -1,4 +1,4 @@
-"""Token counts and results of a session: once per model message, and as stdout reports them."""
+"""Token counts of a session, once per model message, and the `result` lines of stdout."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _WORDS = {
     "cacheReadTokens": "cache read",
     "cacheWriteTokens": "cache write",
 }
-# The first client whose rows have final counts, and that asks for titles and topics no more.
+# The first version whose rows have final counts, and that no longer asks a model for titles.
 _TELLS_ALL = [2, 1, 87]
 
 
 class _Message:
-    """What is known of one model message: its latest block and counts."""
+    """The latest block and counts of one model message."""
 
     __slots__ = ("conversation", "counts", "final", "handle", "key", "raw")
 
@@ -49,13 +49,13 @@ class _Message:
         self.final = False
 
     def count(self) -> None:
-        """Take the counts of the latest row, and let the row go."""
+        """Keep the counts of the latest row instead of the row."""
         if self.raw is not None:
             self.counts, self.raw = _counts(self.raw), None
 
 
 class _Sum:
-    """Adds up many messages faster than by building a usage object for each."""
+    """Adds up the usage of many messages, faster than with a usage object for each."""
 
     __slots__ = ("final", "got", "read", "sent", "thought", "wrote")
 
@@ -80,25 +80,25 @@ class _Sum:
 
 
 class FileUsage:
-    """Collects usage while a file is read, and states it at the end.
+    """Collects the usage of one file, and states it at the end.
 
-    Until about 2.1.86 the client often wrote a message before its counts were final: then no
-    row of it has a stop reason, and the numbers are lower bounds. It also asked its models for
-    things that no row shows, as all clients do for the summary of a compaction.
+    Until about 2.1.86 the client often wrote a message before its counts were final. Then no row
+    of it has a stop reason, and the numbers are lower bounds. These versions also made requests
+    that no row shows, as all versions do for the summary of a compaction.
     """
 
     def __init__(self) -> None:
         self._messages: dict[Any, _Message] = {}
         self._latest: _Message | None = None
         self._results: Usage | None = None
-        # What the client counted itself, and how many messages it had counted then.
+        # The client's own count, and the number of messages in it.
         self._own: Usage | None = None
         self._counted = 0
-        # Whether a prompt waits for its answer, and whether one never got it: what was spent
-        # on that, nobody counted.
+        # Whether a prompt waits for its answer, and whether an earlier one never got it, so that
+        # its tokens were not counted.
         self._waiting = False
         self._lost = False
-        # Whether the client made calls that only its own count has.
+        # Whether the client made requests that only its own count includes.
         self._aside = False
 
     def note(
@@ -126,45 +126,45 @@ class FileUsage:
             known.handle = handle
         raw = message.get("usage")
         if type(raw) is dict:
-            known.raw = raw  # every row repeats it, so only the last one is looked into
+            known.raw = raw  # every row repeats it, so only the last one is decoded
         if message.get("stop_reason") is not None:
             known.final = True
 
     def asked(self) -> None:
-        """Note a prompt: tokens are spent from here on."""
+        """Note a prompt."""
         self._lost = self._lost or self._waiting
         self._waiting = True
 
     def begun(self) -> None:
-        """Note that a turn begins on stdout, where prompts are not repeated."""
+        """Note that a turn begins on stdout, which has no prompts."""
         self._waiting = True
 
     def failed(self) -> None:
-        """Note that the client has an error for an answer, and counted nothing."""
+        """Note that the answer is an error, for which the client counted nothing."""
         self._waiting = False
 
     def set_aside(self) -> None:
-        """Note that the client asks a model for something that no row shows."""
+        """Note that the client makes a request that no row shows."""
         self._aside = True
 
     def wrote(self, version: str) -> None:
-        """Note which client wrote the rows from here on."""
+        """Note the client's version for the rows from here on."""
         numbers = version.split(".", 3)[:3]
         if all(number.isdecimal() for number in numbers):
             self._aside = self._aside or [int(number) for number in numbers] < _TELLS_ALL
 
     def note_cost(self, models: Any) -> None:
-        """Take what the client counted over the whole session, by model."""
+        """Take the client's own count of the whole session, by model."""
         if isinstance(models, dict):
             self._own = _by_model(models, final=True)
             self._covered()
 
     def note_result(self, value: dict[str, Any], *, final: bool) -> None:
-        """Take a `result` line, which counts better than the lines before it.
+        """Take a `result` line, whose counts are better than those of the lines before it.
 
-        `final` is false for a turn that failed: what it spent until then may not be in. Newer
-        clients go on counting where the last process of the session stopped, and say separately
-        what is new; older ones begin anew with each process.
+        `final` is false for a turn that failed, whose counts may lack some tokens. Newer clients
+        continue the count of the session's last process, and give the difference separately;
+        older ones start at zero with each process.
         """
         self._waiting = False
         raw = value.get("usage")
@@ -196,7 +196,7 @@ class FileUsage:
             if total is None:
                 total = sums[conversation] = _Sum()
             if message.counts is None:
-                total.final = later.final = False  # something was spent, and nobody says how much
+                total.final = later.final = False  # tokens were used, but not counted
                 continue
             spent = _usage(message.counts, final=message.final)
             sink.amend(message.handle, usage=spent)
@@ -218,7 +218,7 @@ class FileUsage:
 
 
 def compare(sink: BlockSink, file: str) -> None:
-    """Remark on tokens that the client counted and no row shows, when all files were read."""
+    """Report tokens that the client counted and no row shows, when all files were read."""
     own, rows = sink.own_count, total_usage(sink.conversations)
     if own is not None and is_beyond(own, rows):
         more = ", ".join(f"{own[name] - rows[name]} {what}" for name, what in _WORDS.items())
@@ -227,9 +227,9 @@ def compare(sink: BlockSink, file: str) -> None:
 
 
 def _lineage(value: dict[str, Any], message: Any) -> int:
-    """Name a model message so that its copy in a fork has the same name, and no other message.
+    """Return a key for a model message that its copy in a fork shares, and no other message has.
 
-    Gateways use the ids of messages again and again, so the request, or else the row, counts too.
+    Gateways repeat the ids of messages, so the request, or else the row, is a part of the key.
     """
     request = value.get("requestId")
     if not isinstance(request, str):
@@ -238,7 +238,7 @@ def _lineage(value: dict[str, Any], message: Any) -> int:
 
 
 def _by_model(models: dict[str, Any], *, final: bool) -> Usage:
-    """Add up what the client counted for each model."""
+    """Add up the client's counts for each model."""
     total = _Sum()
     for spent in map(mapping, models.values()):
         sent, got, read, wrote, thought = map(spent.get, _OWN_NAMES)
@@ -248,7 +248,7 @@ def _by_model(models: dict[str, Any], *, final: bool) -> Usage:
 
 
 class RunUsage:
-    """What the main thread of one run has spent so far: results, and messages since the last."""
+    """The usage of a run's main thread so far: of its results, and of messages since the last."""
 
     def __init__(self) -> None:
         self._settled = no_usage()
@@ -256,11 +256,11 @@ class RunUsage:
 
     @property
     def unsettled(self) -> bool:
-        """Whether messages came that no result has counted."""
+        """Whether messages came since the last result."""
         return bool(self._messages)
 
     def note(self, message_id: str, spent: Usage) -> None:
-        """Take the counts of a message, as a line gives them; final ones stand."""
+        """Take the counts of a message from a line; final counts are not replaced."""
         known = self._messages.get(message_id)
         if known is None or not known["exact"]:
             self._messages[message_id] = spent
@@ -268,8 +268,8 @@ class RunUsage:
     def settle(self, spent: Usage | None) -> None:
         """Take the counts of a result.
 
-        After an interrupt, and after a message that came without a stream, it counts nothing,
-        and the messages know better.
+        After an interrupt, and after a message without a stream, it has no counts, and those of the
+        messages are used.
         """
         if spent is None or (self._messages and not spent["totalTokens"]):
             spent = self._since()
@@ -304,7 +304,7 @@ def _counts(raw: dict[str, Any]) -> _Counts:
 
 
 def _usage(counts: _Counts, *, final: bool) -> Usage:
-    """Translate API counts. The input count already leaves the cache out."""
+    """Translate API counts. The input count does not include the cache."""
     sent, got, read, wrote, thinking = counts
     thought = count(thinking) if type(thinking) is int else None
     return usage(count(sent), count(got), count(read), count(wrote), thought, exact=final)
@@ -313,7 +313,7 @@ def _usage(counts: _Counts, *, final: bool) -> Usage:
 # The `result` line of stdout, which says how a turn ended.
 
 LIMITS = {"error_max_turns": "max_turns", "error_max_budget_usd": "max_budget"}
-"""Ends that the user had asked for, and the reasons to stop that they are."""
+"""Subtypes of results that a limit of the user caused, and their stop reasons."""
 
 
 class ClaudeResult(NamedTuple):
@@ -337,7 +337,7 @@ class ClaudeResult(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why the turn failed, or what it gave, in the client's words."""
+        """Why the turn failed, or its result, in the client's words."""
         return "\n".join(self.errors) or (self.text if self.failed else "") or self.subtype
 
 
@@ -369,15 +369,15 @@ def parse_result(value: dict[str, Any], spent: float = 0.0) -> ClaudeResult:
 
 
 def total_cost(value: dict[str, Any]) -> float | None:
-    """Return what a `result` line says was spent so far, in US dollars."""
+    """Return the total cost of a `result` line, in US dollars."""
     return _dollars(value.get("total_cost_usd"))
 
 
 def _cost(value: dict[str, Any], spent: float) -> float | None:
-    """Return what one result cost.
+    """Return the cost of one result, in US dollars.
 
-    The total runs over the process, and over the whole session in some versions; the newest say
-    what came since the last result.
+    The total is of the process, or of the whole session in some versions; the newest versions give
+    the difference from the last result.
     """
     since = value.get("model_usage_since_last_result")
     if isinstance(since, dict):

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
     from agentsdir.formats.rows import Row
 
-# What a row is to the tree. A filler is the "No response requested." that a client writes
+# The role of a row in the tree. A filler is the "No response requested." that a client writes
 # when it resumes a session in which it sees an unanswered prompt.
-# A command opens a group as a prompt does. What is NOTED happens around the conversation, and no
-# client goes on from it: the leaf is a row that is not.
+# A command opens a group as a prompt does. A NOTED row is an event around the conversation: no
+# client continues from it, so it is never the leaf.
 PLAIN, PROMPT, FILLER, ANSWER, ASIDE, COMMAND, NOTED = range(7)
 _OPENING = (PROMPT, COMMAND)
 _NONE = -1
 
 
 class _MissingParent(NamedTuple):
-    """A row whose parent had not been read when it was."""
+    """A row whose parent was not read before it."""
 
     row: int
     parent: str
@@ -222,7 +222,7 @@ class Tree:
         """Decide for each prompt without a parent whether it rewound to the very start.
 
         It did only if the file otherwise keeps its chain, and the first such prompt is of the
-        same session; if not, it goes on after what stands before it.
+        same session; if not, it continues after the row before it.
         """
         for group, bridged, session in self._roots[1:]:
             if self._loose or session != self._roots[0][2]:
@@ -238,7 +238,7 @@ class Tree:
             # A prompt written after the note was made, and after the leaf, is newer than both.
             if leaf is not None and last <= max(leaf, self._leaf[1] - 1):
                 return leaf
-        # Clients go on from the newest row, but for one that came late above the last prompt.
+        # Clients continue from the newest row, unless it came late above the last prompt.
         group, of_newest = len(self._prompts) - 1, self._rows[4 * self._newest + 1]
         while group > of_newest:
             group = self._above[group]
