@@ -1,4 +1,4 @@
-"""Gemini CLI: its session files of all eras as blocks, and its sessions run."""
+"""Gemini CLI: reads its session files of all versions, and runs its sessions."""
 
 from agentsdir.adapters.gemini.reader import GeminiReader
 from agentsdir.adapters.gemini.run import GeminiProvider

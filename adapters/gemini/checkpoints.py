@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class ApiTurn(NamedTuple):
-    """One turn: the beginning of its blocks' ids, its row, and what stands in it.
+    """One turn: the beginning of its blocks' ids, its row, and its parts.
 
     `display` is what the client showed of the result in it.
     """
@@ -73,11 +73,11 @@ class _OpenCall:
 
 
 class ApiTurnWriter:
-    """Writes turns into a sink, each call tied to its result.
+    """Writes turns into a sink, and pairs calls with their results.
 
     Args:
         sink: takes the blocks.
-        file: the name for `source`.
+        file: the file's name in blocks.
         session: the native session's id, where there is one.
     """
 
@@ -94,9 +94,9 @@ class ApiTurnWriter:
         self.visible = False
         # Of all blocks so far, in order.
         self.handles: list[int] = []
-        # Why the first hidden block of the turn at hand is hidden; empty if none is.
+        # Why the first hidden block of the current turn is hidden; empty if none is.
         self.reason = ""
-        # The client's version, where rows say it.
+        # The client's version, if rows have it.
         self.version: str | None = None
 
     def user(self, turn: ApiTurn) -> int:
@@ -145,11 +145,11 @@ class ApiTurnWriter:
         return self._last
 
     def client_text(self, turn: ApiTurn, text: str, *, hidden: str = "") -> int:
-        """Write what the client said in the user's place; return the last visible block.
+        """Write a text of the client in the user's turn; return the last visible block.
 
         Args:
-            turn: where it stands.
-            text: what it said.
+            turn: the turn.
+            text: the text.
             hidden: why it is hidden, in kebab-case; empty if it is not.
         """
         self._last = DROPPED
@@ -163,7 +163,7 @@ class ApiTurnWriter:
         self._add("system", "p", turn, subtype="status", message=text, metadata={"event": COMMAND})
 
     def use(self, turn: ApiTurn, call_id: str, name: str, given: Any, **fields: Any) -> int:
-        """Write one call whose outcome its own row says."""
+        """Write one call whose own row has its outcome."""
         return self._add(
             "tool_use", f"c{call_id.replace(':', '%3A')}", turn, toolName=name, toolUseId=call_id,
             input=given, **fields,
@@ -177,12 +177,12 @@ class ApiTurnWriter:
         )  # fmt: skip
 
     def drift(self, turn: ApiTurn, what: str, name: Any) -> None:
-        """Count something of a kind that is not known."""
+        """Count something of an unknown kind."""
         named = text_of(name) or "without type"
         self._sink.drifts.note(what, named, turn.row.source(self._file), self.version)
 
     def unknown(self, turn: ApiTurn, value: Any, what: str, name: Any) -> None:
-        """Keep something of a kind that is not known as a hidden block, and count it."""
+        """Keep something of an unknown kind as a hidden block, and count it."""
         self.drift(turn, what, name)
         self.log(turn, value, text_of(name) or None, reason="unknown")
 
@@ -195,7 +195,7 @@ class ApiTurnWriter:
     def log(
         self, turn: ApiTurn, value: Any, kind: str | None = None, *, reason: str = "bookkeeping"
     ) -> None:
-        """Keep what is no part of the conversation as a hidden block, for a reason."""
+        """Keep what is no part of the conversation as a hidden block."""
         self.reason = self.reason or reason
         metadata = {"rowType": kind, "row": value}
         self._add(
@@ -204,7 +204,7 @@ class ApiTurnWriter:
         )  # fmt: skip
 
     def end(self) -> None:
-        """State of every call that got no result that it is pending."""
+        """State that every call without a result is pending."""
         for calls in self._open.values():
             for call in calls:
                 self._sink.amend(call.handle, status="pending")
@@ -280,10 +280,10 @@ class ApiTurnWriter:
 # They have no times, ids, tokens or models, so they are read only for sessions without another
 # file.
 
-# Where the turns stand, the richest first: /restore, /chat save, and its oldest form.
+# The keys of the turns, the richest first: /restore, /chat save, and its oldest form.
 LISTS = ("clientHistory", "history", "")
 _BETWEEN = "########"
-# The answers that the client gives itself to the environment it sends first.
+# The client's own answers to the context that it sends first.
 _GIVEN = ("Got it. Thanks for the context!", GIVEN_ANSWER)
 
 
@@ -336,7 +336,7 @@ def session_of(around: dict[str, Any]) -> str:
 
 
 def turn_of(value: Any) -> tuple[str, list[dict[str, Any]]]:
-    """Return role and parts of a turn, be it the API's or an item that the client showed."""
+    """Return role and parts of a turn of the API, or of an item that the client showed."""
     if not isinstance(value, dict):
         return "", []
     if isinstance(value.get("role"), str):
@@ -358,7 +358,7 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
     `skipped` has the ids of sessions, and the `content_id` of single entries. Prompts that a rewind
     removed from their session's file (`Transcript.rewound`) are superseded.
 
-    Each block says the session it belongs to (docs/clients/gemini.md, "Last resorts").
+    Each block has its session's id (docs/clients/gemini.md, "Last resorts").
     """
     source, tally = transcript.source, sink.tally
     writer = ApiTurnWriter(sink, source.name, "")
@@ -394,7 +394,7 @@ def read_prompt_log(transcript: Transcript, sink: ParseSink) -> None:
 
 
 def is_prompt(value: Any) -> bool:
-    """Tell whether an entry of a list is one of this file's.
+    """Tell whether an entry of a list is a prompt of ``logs.json``.
 
     The first clients used the time of their start, a number, as the session's id.
     """
@@ -407,7 +407,7 @@ def is_prompt(value: Any) -> bool:
 
 
 def entry_of(value: dict[str, Any]) -> str:
-    """Return what names an entry: its session and its number there."""
+    """Return the id of an entry: its session and its number there."""
     return f"{value['sessionId']}/{value['messageId']}"
 
 

@@ -1,4 +1,4 @@
-"""Which files are Gemini's, what their ends say, and which of them make up a session."""
+"""Which files are Gemini's, what their heads and tails say, and which make up a session."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 # Detection: the family of a file, by its first bytes.
 
-# The families, and None for what is not ours.
+# The families of files.
 LOG, DOCUMENT, STREAM, REPORT = "log", "document", "stream", "report"
 PROMPTS, CHECKPOINT, QWEN = "prompts", "checkpoint", "qwen"
 
@@ -81,7 +81,7 @@ _QWEN = frozenset({"systemPayload", "usageMetadata", "toolCallResult"})
 
 
 def family_of(head: bytes) -> str | None:
-    """Return the family of a file that begins with `head`, or None where it is none of ours."""
+    """Return the family of a file that begins with `head`; None for a file of another program."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     first = text[:4096]
     if _is_report(text):
@@ -114,7 +114,7 @@ def family_of(head: bytes) -> str | None:
 
 
 def _has_header(text: bytes) -> bool:
-    """Tell whether an object begins here that names a session and a project itself."""
+    """Tell whether the text begins with an object that has the ids of a session and a project."""
     first = text[:4096]
     if not (first.startswith(b"{") and _SESSION.search(first) and _PROJECT.search(first)):
         return False
@@ -125,7 +125,7 @@ def _has_header(text: bytes) -> bool:
 def top_keys(text: bytes) -> Iterator[tuple[bytes, int]]:
     """Yield the keys of the object that `text` begins with, and where each one's value begins.
 
-    What stands deeper, or in a string, is none of its keys. `text` may be cut anywhere.
+    Keys of inner objects, and of text in strings, are left out. `text` may be cut anywhere.
     """
     depth, is_key = 0, False
     for match in TOKEN.finditer(text):
@@ -148,7 +148,7 @@ def top_keys(text: bytes) -> Iterator[tuple[bytes, int]]:
 def _is_report(text: bytes) -> bool:
     """Tell whether this is the one object that ``--output-format json`` prints.
 
-    Clients up to 0.11 say no session in it, so its statistics must be those of the client.
+    Clients up to 0.11 have no session in it, so its statistics must be those of the client.
     """
     if not text.startswith(b"{"):
         return False
@@ -164,7 +164,7 @@ def _is_report(text: bytes) -> bool:
 
 
 def _hints_of(row: dict[str, Any]) -> set[str]:
-    """Say what speaks for a log whose header is gone; one such row alone is a common shape."""
+    """Return signs of a log without its header; one such row alone is a common shape."""
     change = row.get("$set")
     if isinstance(change, dict):
         touched = change.get("lastUpdated")
@@ -177,7 +177,7 @@ def _hints_of(row: dict[str, Any]) -> set[str]:
 
 
 def _is_cut_header(text: bytes) -> bool:
-    """Tell whether this is all that a full disk left of a log: the beginning of its first line."""
+    """Tell whether this is the beginning of a log's first line, as a full disk leaves it."""
     found = _CUT_HEADER.fullmatch(text)
     return found is not None and b'"projectHash":'.startswith((found[1] or b'"')[:14])
 
@@ -192,13 +192,13 @@ def _family_of_list(text: bytes, *, has_sent: bool) -> str | None:
         return CHECKPOINT
     if is_prompt(entry):
         return PROMPTS if entry.get("type", "user") == "user" else None
-    # What the client showed stands only beside what it sent the model.
+    # Items that the client showed are only beside what it sent the model.
     shown = isinstance(entry.get("text"), str) and entry.get("type") == "user"
     return CHECKPOINT if shown and type(entry.get("id")) is int and has_sent else None
 
 
 def _one_line_document(row: dict[str, Any], text: bytes) -> str | None:
-    """A session in one line is a document if nothing follows, and an old record in a log if so."""
+    """Return `DOCUMENT` for a session in one line; with lines below it, it is a row of a log."""
     if isinstance(row.get("messages"), list) and "sessionId" in row:
         newline = text.find(b"\n")
         if newline < 0 or not text[newline:].strip():
@@ -215,7 +215,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def is_qwen(row: dict[str, Any]) -> bool:
-    """Tell whether a row is Qwen Code's: a row as Claude's, around a turn as Gemini's."""
+    """Tell whether a row is Qwen Code's: a row like Claude's, around a turn like Gemini's."""
     if not isinstance(row.get("uuid"), str) or not isinstance(row.get("sessionId"), str):
         return False
     call = row.get("toolCall")  # in what its /export writes
@@ -276,11 +276,11 @@ _MOST = 1024 * 1024
 _CONTEXT = b'"<session_context>'
 _TEXT = re.compile(rb'"([^"\\]*)"')
 _KIND = re.compile(rb'(?<!\\)"kind"\s*:\s*"(main|subagent)"')
-# In a document as clients write it, only the session's own keys stand this far left.
+# In a document as clients write it, only the session's own keys have this indent.
 _DOCUMENT_KIND = re.compile(rb'\n  "kind": "(main|subagent)"')
 _DOCUMENT_SUMMARY = re.compile(rb'\n  "summary": ("(?:[^"\\]|\\.)*+")')
 _WORKSPACE = re.compile(r"\*\*Workspace Directories:\*\*\n\s+- (.+)")
-# How the rendered prompt of the first agents began; their files say nothing else about it.
+# How the rendered prompt of the first agents began, the only sign in their files.
 _RENDERED = "Your task is to "
 _MESSAGES_KEY = re.compile(r'"messages"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
@@ -292,8 +292,8 @@ _CUT_PROMPT = re.compile(r'"(?:content|text)"\s*:\s*("(?:[^"\\]|\\.){1,1000})')
 class FileEnds(NamedTuple):
     """The first and last 64 KiB of a file, the same bytes where it is short; `size` is bytes.
 
-    Where the first 64 KiB hold nothing but what the client told the model, and the file has at most
-    1 MiB, they are all of it: else nobody could tell whether anybody talks behind that.
+    Where the first 64 KiB have only the client's context, and the file has at most 1 MiB, `head` is
+    the whole file: else the conversation behind the context would be missed.
     """
 
     head: bytes
@@ -307,10 +307,10 @@ class FileEnds(NamedTuple):
 
 
 class FileHead(NamedTuple):
-    """What a file says of itself; texts are empty where it does not.
+    """What the head of a file says; texts are empty where they are missing.
 
-    `kind` is "main", "subagent" or empty. `rendered` tells whether the first prompt is an agent's,
-    `talks` whether anybody but the client says anything.
+    `kind` is "main", "subagent" or empty. `rendered` is whether the first prompt is an agent's,
+    `talks` whether the file has any text of a person or a model.
     """
 
     family: str | None
@@ -321,7 +321,7 @@ class FileHead(NamedTuple):
 
     @property
     def may_be_child(self) -> bool:
-        """Whether it is a subagent's, or may be one of a client that did not say so."""
+        """Whether it is a subagent's, or may be one of a client that did not write the kind."""
         return self.kind == "subagent" or (not self.kind and self.rendered)
 
 
@@ -346,7 +346,7 @@ def ends_of(stream: BinaryIO) -> FileEnds:
 
 
 def peek(ends: FileEnds) -> FileHead:
-    """Return what the ends of a file say. Never raises for what the bytes hold."""
+    """Return what the two ends of a file say. Never raises for what the bytes hold."""
     family = family_of(ends.head)
     if family not in (LOG, DOCUMENT):
         return FileHead(family, "", "", rendered=False, talks=False)
@@ -356,7 +356,7 @@ def peek(ends: FileEnds) -> FileHead:
         id_of(ends.head[:BEGINNING]),
         _kind_of(ends, family),
         rendered=said is not None and prompt_of(said).startswith(_RENDERED),
-        # What is longer than both ends is more than what the client puts before a talk.
+        # A file that is longer than both ends has more than the client's context.
         talks=said is not None or not ends.is_whole,
     )
 
@@ -366,7 +366,7 @@ def _is_talk(ends: FileEnds) -> bool:
 
 
 def _kind_of(ends: FileEnds, family: str) -> str:
-    """Return the kind: a log says it in its first row, a document behind all messages."""
+    """Return the kind: a log has it in its first row, a document behind all messages."""
     if family == LOG:
         kind = _own(ends.head.partition(b"\n")[0], b"kind")
     elif (
@@ -382,7 +382,7 @@ def _kind_of(ends: FileEnds, family: str) -> str:
 
 
 def _own(text: bytes, name: bytes) -> str:
-    """Return a text that the object at the beginning of `text` has itself; empty for none."""
+    """Return a string of the object at the beginning of `text`, by its key; empty for none."""
     if name not in text:
         return ""
     for key, at in top_keys(text.removeprefix(b"\xef\xbb\xbf").lstrip()):
@@ -394,16 +394,16 @@ def _own(text: bytes, name: bytes) -> str:
 
 
 def id_of(beginning: bytes) -> str:
-    """Return the session's id that a file's first `BEGINNING` bytes say; empty where they do not.
+    """Return the session's id in a file's first `BEGINNING` bytes; empty for none.
 
-    It stands in the first row, and of a document in the first lines.
+    A log has it in the first row, a document in the first lines.
     """
     line = beginning.partition(b"\n")[0]
     return _own(beginning if line.strip() == b"{" else line, b"sessionId")
 
 
 def messages(ends: FileEnds, family: str) -> Iterator[dict[str, Any]]:
-    """Yield the messages that stand whole in the head, and of a log in the tail, in order."""
+    """Yield the complete messages of the head, and of a log's tail, in order."""
     if family == DOCUMENT:
         yield from _elements(ends.head)
         return
@@ -419,7 +419,7 @@ def messages(ends: FileEnds, family: str) -> Iterator[dict[str, Any]]:
 
 
 def rows(ends: FileEnds, word: bytes = b"") -> Iterator[dict[str, Any]]:
-    """Yield the rows that stand whole in the ends of a log, and hold a word, in order."""
+    """Yield the complete rows in the ends of a log that contain a word, in order."""
     for data in (ends.head,) if ends.is_whole else (ends.head, ends.tail):
         if word in data:
             for line in data.split(b"\n"):
@@ -428,14 +428,14 @@ def rows(ends: FileEnds, word: bytes = b"") -> Iterator[dict[str, Any]]:
 
 
 def started(ends: FileEnds) -> str:
-    """Return when a session began, as its header says; empty where it does not."""
+    """Return when a session began, from its header; empty for none."""
     return _own(ends.head[:BEGINNING], b"startTime")
 
 
 def workspace_of(ends: FileEnds, family: str) -> str:
-    """Return the first folder that the client told the model it works in; empty for none.
+    """Return the first workspace folder in the client's context; empty for none.
 
-    Only newer clients tell, and a subagent's header.
+    Only newer clients write it, and the header of a subagent.
     """
     if family == LOG:
         for row in rows(ends, b'"directories"'):
@@ -450,7 +450,7 @@ def workspace_of(ends: FileEnds, family: str) -> str:
 
 
 def summary_of(ends: FileEnds, family: str) -> str:
-    """Return the title that the client gave a session last; empty for none."""
+    """Return the client's last title of a session; empty for none."""
     found = ""
     if family == LOG:
         for row in rows(ends, b'"summary"'):
@@ -467,7 +467,7 @@ def summary_of(ends: FileEnds, family: str) -> str:
 
 
 def prompt_of(message: dict[str, Any]) -> str:
-    """Return what a person typed in a message; empty where nobody did."""
+    """Return the text that a person typed in a message; empty for none."""
     if role_of(message) != "user":
         return ""
     shown = message.get("displayContent")
@@ -515,7 +515,7 @@ def _elements(head: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _elements_and_rest(text: str) -> Iterator[Any]:
-    """Yield the messages of a document that stand whole in its head, then the text behind them."""
+    """Yield the complete messages of a document's head, then the text behind them."""
     found = _MESSAGES_KEY.search(text)
     decoder = json.JSONDecoder()
     at = found.end() if found else len(text)
@@ -535,7 +535,7 @@ def _decode(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
-        try:  # half of a surrogate pair is nothing to the one, and a character to the other
+        try:  # orjson refuses half a surrogate pair, json does not
             return json.loads(line)
         except (ValueError, RecursionError):  # damaged, or cut by the end of what was read
             return None
@@ -550,11 +550,10 @@ _NAMED = 3
 
 
 def shared_ids(files: Iterable[tuple[str, str]]) -> dict[str, tuple[Finding]]:
-    """Return a remark for each file whose session id others bear, too.
+    """Return a finding for each file whose session id other files have too.
 
     Args:
-        files: names of main files in order, each with its session id; of an empty id, nothing is
-            said.
+        files: names of main files in order, each with its session id; empty ids are left out.
     """
     by_id: dict[str, list[PurePath]] = {}
     for name, session_id in files:
@@ -604,7 +603,7 @@ class _Candidate(NamedTuple):
 
     @property
     def is_main(self) -> bool:
-        """Whether it is a session's own file, as far as it says."""
+        """Whether it is a session's main file, as far as is known."""
         head = self.head
         return head.family in (LOG, DOCUMENT) and head.kind != "subagent" and not head.rendered
 
@@ -616,7 +615,7 @@ class _Candidate(NamedTuple):
 def group(sources: Sequence[Source]) -> list[SessionFiles]:
     """Return sessions in the order of their first files, each subagent behind its main file.
 
-    What only a prompt log or a saved chat has of a session comes behind all others.
+    Sessions from fallback sources come last.
     """
     every = [_peek(one) for one in sources if OUTPUTS not in PurePath(one.name).parts]
     files = [one for one in every if one.head.family not in _FALLBACK_FAMILIES]
@@ -649,8 +648,6 @@ def group(sources: Sequence[Source]) -> list[SessionFiles]:
 def _with_fallback_sources(
     sessions: list[SessionFiles], files: list[_Candidate]
 ) -> list[SessionFiles]:
-    # Few folders have any: who has none need not pay for this.
-
     known: dict[PurePath, set[str]] = {}
     mains: dict[PurePath, list[Source]] = {}
     by_id: dict[str, list[Source]] = {}
@@ -676,7 +673,7 @@ def _owner(
 ) -> _Candidate | None:
     """Return the main file of a subagent's file: by folder, or by session id in the same folder.
 
-    Of several with that id, the largest: the others are stubs, or older twins.
+    Of several with that id it is the largest: the others are stubs or older twins.
     """
     head = file.head
     if not head.may_be_child:
@@ -694,12 +691,12 @@ def _owner(
 
 # How long before and after a prompt was typed its message may be written.
 _MOMENT, _MOMENTS = timedelta(seconds=1), timedelta(seconds=10)
-# The command with which clients before 0.39 took prompts out of a session's file.
+# The command with which clients before 0.39 removed prompts from a session's file.
 _REWIND = "/rewind"
 
 
 def project_of(name: str) -> PurePath:
-    """Return the project's folder that a session's or another file of the client's stands in."""
+    """Return the project's folder of a session's file or another file of the client."""
     path = PurePath(name)
     for above in path.parents:
         if above.name in (CHATS, "checkpoints"):
@@ -715,7 +712,7 @@ def fallback_sources(
 ) -> tuple[list[SessionFiles], tuple[Finding, ...]]:
     """Choose among prompt logs and saved chats, in the order given; each is one session.
 
-    What is not chosen is remarked on.
+    A finding names each file that is not chosen.
 
     Args:
         files: each with its family.
@@ -725,7 +722,7 @@ def fallback_sources(
     """
     chosen: dict[str, Source] = {}
     passed: list[str] = []
-    # Of one session's saved chats the last has all that the others have.
+    # The last of one session's saved chats has all that the others have.
     latest: dict[tuple[PurePath, str], str] = {}
     # A newer client copies a project's folder under its new name.
     copies: dict[bytes, PurePath] = {}
@@ -801,7 +798,7 @@ def fallback_sources(
 
 
 def _asked(document: ListDocument) -> list[set[str]]:
-    """Return what a person asked in a saved chat, in order, each in all its readings."""
+    """Return the prompts of a saved chat, in order, each with all its spellings."""
     asked = []
     for row in document.rows(LISTS, "", Tally(), lambda _finding: None):
         role, parts = turn_of(row.value)
@@ -815,7 +812,7 @@ def _asked(document: ListDocument) -> list[set[str]]:
 
 
 def _said(main: Source) -> list[set[str]]:
-    """Return what stands in the user's place in a session's file, in order."""
+    """Return the texts of user messages in a session's file, in order."""
     return [
         {plain_text(content_of(one)).strip(), plain_text(one.get("displayContent")).strip()}
         for one in _messages(main.read())
@@ -824,18 +821,18 @@ def _said(main: Source) -> list[set[str]]:
 
 
 def _follows(asked: list[set[str]], said: list[set[str]]) -> bool:
-    """Tell whether all that was asked was said in this order, whatever was said between."""
+    """Tell whether all prompts are among the texts, in this order."""
     rest = iter(said)
     return all(any(one & other for other in rest) for one in asked)
 
 
 def _saved(prompts: list[dict[str, Any]], session: str, asked: list[set[str]]) -> frozenset[str]:
-    """Return the entries of prompts that a saved chat has, of the one session that has all of it.
+    """Return the prompts that a saved chat contains, of the one session that has all of it.
 
     Args:
         prompts: the entries, in order.
-        session: whose chat it is; empty where it does not say.
-        asked: what was asked in it (`_asked`).
+        session: the chat's session; empty if it is unknown.
+        asked: the chat's prompts (`_asked`).
     """
     by_session: dict[str, list[dict[str, Any]]] = {}
     for prompt in prompts:
@@ -854,10 +851,10 @@ def _saved(prompts: list[dict[str, Any]], session: str, asked: list[set[str]]) -
 
 
 def _spoken(prompts: list[dict[str, Any]], mains: Iterable[Source]) -> frozenset[str]:
-    """Return the entries of prompts that stand in sessions' files, also under another id.
+    """Return the prompts that sessions' files contain, also under another id.
 
-    A client that resumes a session logs what is typed under the id of its own run (0.38). The
-    message is written a moment after the prompt was typed.
+    A client that resumes a session logs prompts under the id of its own run (0.38). The message is
+    written a moment after the prompt was typed.
     """
     moments: dict[str, list[datetime]] = {}
     for main in mains:
@@ -884,7 +881,7 @@ def _in_sessions(
     by_id: Mapping[str, Sequence[Source]],
     mains: Sequence[Source],
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the entries that stand in their sessions' files, and those that a rewind took out.
+    """Return the entries that their sessions' files contain, and those that a rewind removed.
 
     Args:
         prompts: the entries of all sessions, in order.
@@ -913,17 +910,17 @@ def _in_sessions(
             elif not names_command(entry["message"]):
                 gone.append(entry)
         left.update(content_id(entry) for entry in taken_out)
-        if taken_out:  # what was typed after /clear bears the old id, and stands in a new file
+        if taken_out:  # prompts after /clear have the old id, and are in a new file
             here |= _spoken(taken_out, (one for one in mains if one not in files))
     return frozenset(here), frozenset(left - here)
 
 
 def _written(entries: list[dict[str, Any]], files: Iterable[Source]) -> set[int]:
-    """Return which entries of a session stand in its files: each message is one entry's.
+    """Return the indexes of entries that a session's files contain: each message is one entry's.
 
-    A message is that of the entry with its words, typed just before if there is one. Of prompts
-    that waited several are one message. The client expands some prompts: a message that is left is
-    that of the last entry before it.
+    A message belongs to the entry with its text, if possible one typed just before. Several prompts
+    that waited are one message. The client expands some prompts: a message that is left belongs to
+    the last entry before it.
     """
     said: dict[str, tuple[datetime | None, set[str]]] = {}
     for one in (one for file in files for one in _messages(file.read())):
@@ -938,7 +935,7 @@ def _written(entries: list[dict[str, Any]], files: Iterable[Source]) -> set[int]
     found: set[int] = set()
     taken: set[str] = set()
     for near in (True, False):
-        # The last first: what a rewind took out may have been typed again at once.
+        # The last first: a prompt that a rewind removed may have been typed again at once.
         for at, (moment, text) in reversed([*enumerate(typed)]):
             for name in reversed(by_text.get(text, [])) if at not in found else ():
                 is_free = name not in taken or text not in said[name][1]
@@ -964,7 +961,7 @@ def _is_soon(typed: datetime | None, written: datetime | None) -> bool:
 
 
 def _messages(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a session's file, a log's or a document's."""
+    """Yield the messages of a log or a document."""
     for line in (data,) if family_of(data[:HEAD]) == DOCUMENT else data.split(b"\n"):
         try:
             row = dict_of(orjson.loads(line)) if line else {}

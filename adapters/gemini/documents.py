@@ -29,7 +29,7 @@ _BEGIN, _END, _LAST = b"\n    {", b"\n    }", b"\n  ]"
 
 
 class _Layout(NamedTuple):
-    """Where things stand in a document, as byte offsets.
+    """The layout of a document, as byte offsets.
 
     `begin` and `end` enclose the inside of the message list (both None where there is none, `end`
     None where it is not closed); `stop` is behind the document's last brace, None if it is cut.
@@ -46,7 +46,7 @@ def document_rows(
 ) -> Iterator[Row]:
     """Yield the header (``messages`` left out), then every complete message.
 
-    Each is one record on `tally`, and so is what stands behind the last complete message of a
+    Each is one record on `tally`, and so are the bytes behind the last complete message of a
     half-written document. Damaged records are settled here, all others by the caller.
     """
     layout = _survey(data)
@@ -65,7 +65,7 @@ def document_rows(
             value = orjson.loads(data[begin:last])
         except orjson.JSONDecodeError:
             if not surveyed and last != _end_of(data, begin):
-                # It is not laid out as it seemed to be.
+                # The quick search of `_skim` was wrong about the layout.
                 surveyed, last = True, begin
                 layout = _survey(data, begin, layout.begin)
                 pending = iter(layout.elements)
@@ -91,7 +91,7 @@ def document_rows(
 
 
 def _survey(data: bytes, at: int = 0, begin: int | None = None) -> _Layout:
-    """Return where things stand in a document, from its start or from `at` in its list on."""
+    """Return the layout of a document, from its start or from `at` in its list on."""
     elements: list[tuple[int, int]] = []
     depth = 0 if begin is None else 2
     key = b""
@@ -211,7 +211,7 @@ class ListDocument:
         self.lists: dict[str, list[tuple[int, int]]] = {}
         self.stop: int | None = None
         self.around: dict[str, Any] = {}
-        # What is told of a cut document begins here.
+        # A finding about a cut document begins here.
         self.last = 0
         self._survey()
 

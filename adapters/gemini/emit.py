@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 # the session's own folders beside its chats; no link is followed (docs/clients/gemini.md,
 # "Outputs").
 
-# How an output begins that is cut or masked; anything else may merely quote one.
+# The beginnings of outputs that are cut or masked; elsewhere they may be quoted.
 _CUT = (
     "Output too large. Showing first ",
     "Tool output was too large and has been truncated.",
@@ -69,37 +69,37 @@ _POINTER = re.compile(
     r"(?:For full output see|The full output has been saved to|Full output saved to"
     r"|Full output available at|Full string saved to): ([^\n]+?)\]?(?:\n|$)"
 )
-# What stands before the pointer to a whole response; the others point to one text of it.
+# The text before a pointer to a whole response; the others point to one text of it.
 _RESPONSE = "Full output available at"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-# What an output that is put back into a block may have; a longer one is only pointed to.
+# The bytes of an output that replaces a masked one; for a longer one the block has no output.
 _LONGEST_OUTPUT = 64 * 1024 * 1024
 _PIECE = 1024 * 1024
 
 
 class FullOutput(NamedTuple):
-    """The file of one output: its fields in a block, and the output itself if it was masked."""
+    """The file of one output: its `overflow` in a block, and the output itself if it was masked."""
 
     overflow: dict[str, Any]
     output: Any = None
 
 
 class _NotOwnFile(Exception):
-    """The file that a text names is not one of the session's."""
+    """The file that a text names is not one of the session's own."""
 
 
 def is_cut(output: Any) -> TypeGuard[str]:
-    """Tell whether an output begins as those do that are cut or masked."""
+    """Tell whether an output is cut or masked, by its beginning."""
     return isinstance(output, str) and output.startswith((MASKED, *_CUT))
 
 
 class OutputFiles:
-    """The files in which one transcript's outputs stand whole.
+    """The files with the whole outputs of one transcript.
 
     Args:
-        transcript: where the chat stands; None for standard input, beside which nothing stands.
+        transcript: the chat's path; None for standard input.
         session_id: its own id.
-        report: is told of each file that is not read.
+        report: called with a finding for each file that is not read.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class OutputFiles:
                 self._sessions.add(_folder_of(above.name))
 
     def whole(self, output: str, source: BlockSource) -> FullOutput | None:
-        """Return the file of an output that is cut or masked; None where it names none.
+        """Return the file of an output that is cut or masked; None for none.
 
-        Where the file is not the session's own, or cannot be read, that is remarked on.
+        A file that is not the session's own, or cannot be read, is reported.
         """
         found = _POINTER.search(output)
         if found is None:
@@ -146,7 +146,7 @@ class OutputFiles:
         return FullOutput(overflow, _masked_output(text) if _RESPONSE in found[0] else text)
 
     def _read(self, inner: PurePosixPath) -> tuple[bytes | None, str, int]:
-        """Return a file's bytes (None of a very long one), their SHA-256, and how many they are."""
+        """Return a file's bytes (None for a very long one), their SHA-256, and their number."""
         if self._project is None:
             raise _NotOwnFile("the transcript stands in no project's folder of the client's")
         digest, size, pieces = sha256(), 0, []
@@ -159,7 +159,7 @@ class OutputFiles:
         return b"".join(pieces) if size <= _LONGEST_OUTPUT else None, digest.hexdigest(), size
 
     def _inner(self, said: str) -> PurePosixPath:
-        """Return the file's place in the project's folder. Raises `_NotOwnFile`."""
+        """Return the file's path in the project's folder. Raises `_NotOwnFile`."""
         parts = said.replace("\\", "/").split("/")
         if ".." in parts:
             raise _NotOwnFile("it leads out of a folder")
@@ -213,7 +213,7 @@ def _masked_output(text: str) -> Any:
 # Tool calls: a tool_use and a tool_result block, or one subagent block for a call that ran one.
 
 _FINAL = ("success", "error")
-# A call's start stands only in ids that carry it: …_1795815018065_0, …-1757000000000-3fa….
+# Some ids contain the start of the call: …_1795815018065_0, …-1757000000000-3fa….
 _STARTED = re.compile(r"[_-](\d{13})[_-][0-9a-f]+$")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -223,7 +223,7 @@ _BODY_LIMIT = 2048
 
 
 class CallRecord:
-    """One call with its richest result, as its rows are read back."""
+    """One call with its richest result, from its rows."""
 
     def __init__(self, call: ToolCall, row_cache: RowCache) -> None:
         field, at = call.spot
@@ -240,7 +240,7 @@ class CallRecord:
         self.place = call.place
         self.answer_place = call.answer
         self.result: Any = _result(call, row_cache) if call.answer else None
-        # When the call was complete, where its record says so.
+        # When the call was complete, if its record has the time.
         self.ended = times.native(record.get("timestamp"))
         self.status = CALL_STATUSES.get(text_of(record.get("status")), "pending")
         if field != "toolCalls" and call.answer:
@@ -248,7 +248,7 @@ class CallRecord:
 
     @property
     def has_result(self) -> bool:
-        """Whether a result is known, be it an empty one."""
+        """Whether a result is known, even an empty one."""
         return self.answer_place is not None or self.status in _FINAL
 
     def use_fields(self) -> dict[str, Any]:
@@ -295,7 +295,7 @@ class CallRecord:
         )
 
     def duration(self) -> int | None:
-        """Return how long the call took, in milliseconds, where its id says when it began."""
+        """Return how long the call took, in milliseconds; None if its id has no start time."""
         started = _STARTED.search(self.id)
         if started is None or self.ended is None:
             return None
@@ -306,12 +306,12 @@ class CallRecord:
         return took if 0 <= took < _LONGEST_CALL else None
 
     def task(self) -> str:
-        """Return what a subagent was asked."""
+        """Return the task of a subagent."""
         asked = asked_of(self.args)
         return as_text(self.args) if asked is None else asked
 
     def answer(self) -> str | None:
-        """Return what a subagent gave back."""
+        """Return the answer of a subagent."""
         return as_text(result_output(self.result)) if self.answer_place else None
 
 
@@ -327,7 +327,7 @@ def _result(call: ToolCall, row_cache: RowCache) -> Any:
 
 
 def elide_bodies(display: Any) -> Any:
-    """Return a display without the whole-file bodies of a FileDiff; the diff itself stays."""
+    """Return a display without the whole files of a FileDiff; the diff itself stays."""
     if not isinstance(display, dict) or "fileDiff" not in display:
         return display
     return {
@@ -342,9 +342,9 @@ def elide_bodies(display: Any) -> Any:
 
 
 def in_order(fold: Fold) -> Iterable[ChatMessage]:
-    """Return all messages so that the live ones stand as a resume loads them.
+    """Return all messages, the live ones in the order of a resume.
 
-    What is no longer live keeps its place behind the message that it followed.
+    A message that is no longer live keeps its place behind the message that it followed.
     """
     messages = fold.index.messages
     live = {one: None for one in fold.live if one not in fold.summaries}
@@ -368,8 +368,8 @@ class MessageWriter:
     """Writes the blocks of one transcript's messages into a sink.
 
     Args:
-        fold: what the rows say, as far as they were read.
-        shelf: the way back to its rows.
+        fold: the fold of the rows so far.
+        row_cache: its rows.
         sink: takes blocks, usage and findings.
         conversation: the thread's id.
         children: (message id, call id) → the child thread's id and how long it ran, where linked;
@@ -397,25 +397,25 @@ class MessageWriter:
         self.children = children
         self.outputs = outputs
         self._settled = settled
-        # The message's blocks, those of them that are replaced, and the last that is neither
+        # The message's blocks, the indexes of replaced ones, and the last block that is neither
         # replaced nor hidden.
         self._blocks: list[Block] = []
         self._replaced: list[int] = []
         self._last: Block = {}
-        # The message's timestamp, as it stands and as we write it: most of its blocks have it.
+        # The message's timestamp, as in the row and as in blocks: most of its blocks have it.
         self._time: tuple[Any, str | None] = (None, None)
-        # The numbers of the rows that gave a block, inverted where it is a hidden one.
+        # The row number of each block, inverted for a hidden one.
         self.marks = array("q")
         # Why the first hidden block of a row is hidden.
         self.reasons: dict[int, str] = {}
 
     @property
     def visible(self) -> bool:
-        """Whether any block so far is one to be seen."""
+        """Whether any block so far is visible."""
         return any(mark >= 0 for mark in self.marks)
 
     def message(self, message: ChatMessage) -> None:
-        """Add all blocks of a message, say which are replaced, and count its tokens."""
+        """Add all blocks of a message, state which are replaced, and count its tokens."""
         handles = self.write(message)
         if not self._fold.is_live(message):
             for handle in handles:
@@ -427,7 +427,7 @@ class MessageWriter:
     def write(self, message: ChatMessage) -> list[int]:
         """Add all blocks of a message; return their handles.
 
-        Raises `NotAvailableYet` where the shelf, the children or the outputs are not there yet.
+        Raises `NotAvailableYet` if a row, the children or the outputs are not available yet.
         """
         self._blocks.clear()
         self._replaced.clear()
@@ -460,7 +460,7 @@ class MessageWriter:
         return handles
 
     def _spend_unseen(self, message: ChatMessage) -> None:
-        """Find a hidden block for the tokens of an answer that says nothing, or make one."""
+        """Choose a hidden block for the tokens of an empty answer, or make one."""
         if not self._blocks:
             fields = {"subtype": "log", "message": "an answer without content", "hidden": True}
             self._add(
@@ -471,7 +471,7 @@ class MessageWriter:
             self._last = self._blocks[-1]
 
     def note_copy(self, message: ChatMessage, used: Usage) -> None:
-        """Keep apart what another session counted: twins and copies have the same messages."""
+        """Note the usage of a message that another session also has: copies repeat them."""
         counted = self._sink.counted
         if counted is not None:
             key = hash((message.id, used["totalTokens"], used["inputTokens"]))
@@ -500,7 +500,7 @@ class MessageWriter:
         if number in self._lossy:
             fields["lossy"] = list(self._lossy[number])
         given, moment = self._time
-        # Spelled out, for this runs once per block: `make_block` would copy `fields` twice.
+        # Without `make_block`, which would copy `fields` twice: this runs once per block.
         block = {
             "type": kind,
             "id": block_id,
@@ -532,7 +532,7 @@ class MessageWriter:
         self._add("system", block_id, place, message.timestamp, fields, reason="unknown")
 
     def _record(self, message: ChatMessage) -> None:
-        """Write a row that gives no block but this one; its line is counted as folded."""
+        """Write a row of the session's data as a hidden block; its line is counted as folded."""
         value = dict_of(self._row_cache.entry(message.place))
         key = next((key for key in ("$set", "$rewindTo") if key in value), "header")
         kind = {"$set": "metadata", "$rewindTo": "rewind"}.get(key, key)
@@ -634,7 +634,7 @@ class MessageWriter:
             text = (
                 "" if signature == live else plain_text(content_of(self._row_cache.message(place)))
             )
-            # A text that merely grew is no other text.
+            # A beginning of the whole text is no other version.
             if text and not whole.startswith(text.strip()):
                 self._add(
                     "assistant_text", f"{message.id}:x~{content_id(text)[1:9]}", place,
@@ -663,7 +663,7 @@ class MessageWriter:
             if at + 1 < len(found):
                 text, after = thought_text(subject, description), thought_text(*found[at + 1][1:3])
                 if after.startswith(text) and text != after:
-                    continue  # some forks write a thought again and again as it grows
+                    continue  # some forks repeat a thought while it grows
             fields = {"content": description}
             if subject:
                 fields["summary"] = subject
