@@ -1,4 +1,4 @@
-"""The log of newer clients, folded into messages as the client does it."""
+"""Logs of newer clients folded into messages, as the client does when it resumes."""
 
 from __future__ import annotations
 
@@ -68,44 +68,44 @@ _SAID = ("text", "thought")
 
 
 class MessageIndex:
-    """Everything that the blocks of one transcript are made by, small per row.
+    """What the blocks of one transcript are made from, with few bytes per row.
 
     Two collections grow until their reader empties them: `new_messages`, and `touched`, which has
     the ids of changed messages: True for new content, False where a message only became live or is
     no longer live.
 
     Args:
-        file: the name for the places of what is not known.
+        file: the file's name in findings of unknown kinds.
     """
 
     def __init__(self, file: str = "") -> None:
         self._file = file
-        # Kinds of rows, messages and parts that are not known.
+        # Unknown kinds of rows, messages and parts.
         self.drifts = Drifts()
         self.new_messages: list[ChatMessage] = []
         self.touched: dict[str, bool] = {}
         self.line, self.offset, self.length = array("q"), array("q"), array("q")
         self.lossy: dict[int, tuple[str, ...]] = {}
-        # Rows that stood on a damaged line, which is counted already.
+        # Rows of a damaged line, which is counted already.
         self.salvaged: set[int] = set()
         self.messages: dict[str, ChatMessage] = {}
-        # How many there were, and those that turned out to only restate others.
+        # The number of messages ever, and those that were dropped because they restate others.
         self._count = 0
         self.dropped: list[ChatMessage] = []
         # Call id (bare) → the call and the message that made it last.
         self.calls: dict[str, tuple[ChatMessage, ToolCall]] = {}
-        # Of ids that several messages used, all of these, in order: some providers number the
-        # calls of each round anew.
+        # For ids that several messages used, all these messages in order: some providers number
+        # the calls of each round from the start.
         self.makers: dict[str, list[ChatMessage]] = {}
-        # Messages with results whose call was not there when they came.
+        # Messages with results that came before their call.
         self.orphaned: list[ChatMessage] = []
-        # Prompts that may be the client's, by message: where they stand, and why.
+        # Prompts that may be the client's, by message: their row, and why.
         self.doubts: dict[str, tuple[RowRef, str]] = {}
         self._repeats: dict[str, int] = {}
         self._sent_prompt = SentPrompt()
-        # What the calls of the message that was seen last gave, where each gave one part.
+        # The results of the last message's calls, if each is one part.
         self._answers: list[Part] | None = None
-        # The message that was seen last and its version then: the next one repeats most of it.
+        # The last message and its version: the next version repeats most of it.
         self._newest: tuple[ChatMessage | None, dict[str, Any]] = (None, NONE)
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class MessageIndex:
         return len(self.line)
 
     def add_row(self, row: Row) -> int:
-        """Note where a row stands; return its number."""
+        """Keep the offset of a row; return its number."""
         number = len(self.line)
         _, line, offset, length, _, salvaged, lossy = row
         self.line.append(line)
@@ -126,16 +126,16 @@ class MessageIndex:
         return number
 
     def touch(self, message_id: str) -> None:
-        """Note that a message is not what it was."""
+        """Note that a message has new content."""
         self.touched[message_id] = True
 
     def move(self, message_ids: Iterable[str]) -> None:
-        """Note that messages became live, or are no longer so."""
+        """Note that messages became live, or are no longer live."""
         for message_id in message_ids:
             self.touched.setdefault(message_id, False)
 
     def note(self, what: str, name: Any, number: int) -> None:
-        """Count something in a row that is of no known kind."""
+        """Count something of an unknown kind."""
         source: BlockSource = {
             "file": self._file,
             "line": self.line[number],
@@ -147,7 +147,7 @@ class MessageIndex:
     def _add_extra(
         self, message: ChatMessage, part: Any, place: RowRef, at: int, field: str = "content"
     ) -> None:
-        """Keep something in a message that is not read, for a hidden block, and name it."""
+        """Keep an unread part of a message for a hidden block, and count an unknown kind."""
         if message.add_extra(part, place, at, field):
             self.touch(message.id)
             owner = "answer" if message.role == "model" else "prompt"
@@ -164,7 +164,7 @@ class MessageIndex:
         self._keep(content_id(value), "unknown", (number, at))
 
     def add_record(self, value: dict[str, Any], number: int) -> None:
-        """Keep a row that only changes what is known of the session, for a hidden block."""
+        """Keep a row that only changes the session's data, for a hidden block."""
         self._keep(content_id(value), "record", (number, -1))
 
     def _keep(self, name: str, role: str, place: RowRef) -> None:
@@ -189,7 +189,7 @@ class MessageIndex:
             self.orphaned.remove(message)
 
     def see(self, value: dict[str, Any], message_id: str, place: RowRef) -> ChatMessage:
-        """Take in one version of a message."""
+        """Add one version of a message."""
         message = self.messages.get(message_id)
         before = None
         if message is None:
@@ -216,7 +216,7 @@ class MessageIndex:
         return message
 
     def settle_orphans(self) -> None:
-        """Give results that came before their call to it, now that all calls are known."""
+        """Give results that came before their call to the call."""
         for message in self.orphaned:
             left = {}
             for bare, (place, at) in (message.orphans or {}).items():
@@ -230,17 +230,17 @@ class MessageIndex:
             message.orphans = left
 
     def _see_user(self, message: ChatMessage, value: dict[str, Any], place: RowRef) -> None:
-        # Spelled out, for this runs for each version of a message.
+        # Without a call of `content_of`: this runs for each version of a message.
         content = value["content"] if "content" in value else content_of(value)
         if self._answers and content == self._answers and "displayContent" not in value:
-            return  # as every log does, what the calls gave is told again to the model
+            return  # the results of the last calls, repeated as the message to the model
         parts: list[Part] = [] if content == "" else parts_of(content)
         kinds = [part_kind(part) for part in parts]
         answers = "response" in kinds
         said: list[Any] = []
         used: dict[str, int] = {}
         length = 0
-        before = ""  # of what kind the last part was that is no media
+        before = ""  # the kind of the last part that is no media
         for at, kind in enumerate(kinds):
             part = parts[at]
             before = before if kind == "media" else kind
@@ -254,11 +254,11 @@ class MessageIndex:
             elif kind == "response":
                 message.answers = True
                 bare = _numbered(part["functionResponse"], "", used)
-                if bare not in self.calls:  # a result that stands twice
+                if bare not in self.calls:  # a repeated result
                     bare = _numbered(part["functionResponse"], "", {})
                 self._see_answer(message, bare, parts, place, at)
             elif kind == "media" and answers:
-                # What follows a result is a part of it.
+                # Media behind a result are a part of it.
                 if before != "response":
                     self._add_extra(message, part, place, at)
             elif kind == "media":
@@ -308,11 +308,11 @@ class MessageIndex:
             self.touch(message.id)
 
     def was_recorded(self, bare: str) -> bool:
-        """Tell whether the client recorded a call of an id: other mentions of it restate that."""
+        """Tell whether the client recorded a call of this id; other mentions restate the record."""
         return bare in self.calls and self.calls[bare][1].spot[0] == "toolCalls"
 
     def is_over(self, bare: str) -> bool:
-        """Tell whether an id's call has its result: in no other record, it may be used again."""
+        """Tell whether an unrecorded call has its result, so that its id may be used again."""
         owner = self.calls.get(bare)
         return owner is not None and owner[1].answer is not None and not self.was_recorded(bare)
 
@@ -323,8 +323,8 @@ class MessageIndex:
         place: RowRef,
         before: dict[str, Any] | None,
     ) -> None:
-        """Take in a version; what is as it was `before` is known."""
-        # Spelled out, for this runs for each version of a message.
+        """Add a version; values equal to those of the version `before` are skipped."""
+        # Without a call of `content_of`: this runs for each version of a message.
         content = value["content"] if "content" in value else content_of(value)
         if before is None or content != before.get("content", before.get("parts")):
             self._see_content(message, content, place)
@@ -390,7 +390,7 @@ class MessageIndex:
         if text:
             signature = hash(text)
             known = message.thoughts.get(signature)
-            # The list has the thought's own time; a text part that restates it has not.
+            # An entry of the list has the thought's own time; a text part has none.
             if known is None or (known[1] == "content" and field == "thoughts"):
                 if message.thoughts is NONE:
                     message.thoughts = {}
@@ -441,7 +441,7 @@ class MessageIndex:
         call.spawn = spawn
 
     def _note_answer(self, result: Any, call_id: str, name: str) -> None:
-        """Note the one part that a call gave, if it names the call; else what all of them gave."""
+        """Note a call's result, if it is one part with the call's id; else forget all results."""
         if self._answers is None:
             return
         if isinstance(result, list) and len(result) == 1 and isinstance(result[0], dict):
@@ -461,8 +461,8 @@ def _numbered(record: dict[str, Any], call_id: str, used: dict[str, int]) -> str
 
     Args:
         record: the call or the result.
-        call_id: its id, if it is to have another than its own.
-        used: how often each id was used in the message so far.
+        call_id: the id to use in place of its own, or empty.
+        used: the number of uses of each id in the message so far.
     """
     bare = bare_call_id(call_id or text_of(record.get("id")), text_of(record.get("name")))
     number = used[bare] = used.get(bare, 0) + 1
@@ -471,22 +471,22 @@ def _numbered(record: dict[str, Any], call_id: str, used: dict[str, int]) -> str
 
 # The row cache: rows by number, read again from the file where they are not kept.
 
-# How many rows that were read again stay decoded, and how many bytes they have.
+# The limits of decoded rows that are kept: their number, and their bytes.
 MAX_CACHED_ROWS = 8
 MAX_CACHED_BYTES = 32 * 1024 * 1024
 
 
 class NotAvailableYet(Exception):
-    """What a block needs is not at hand while the transcript is being read."""
+    """A block needs a row or a file that is only available after the first read."""
 
 
 class RowCache:
-    """Rows of one transcript by number: the ones last read are at hand, all others are read again.
+    """Rows of one transcript by number. The last ones are kept decoded; others are read again.
 
     Args:
-        stream: the transcript's bytes, seekable; None while they are read for the first time.
-        file: its name, for `source`.
-        index: where each row stands.
+        stream: the transcript's bytes, seekable; None during the first read.
+        file: the file's name in blocks.
+        index: the offset of each row.
     """
 
     def __init__(self, stream: BinaryIO | None, file: str, index: MessageIndex) -> None:
@@ -499,23 +499,23 @@ class RowCache:
         self._source: blocks.BlockSource
 
     def hold(self, value: Any) -> None:
-        """Keep the row that the index took last at hand, until `release`."""
+        """Keep the value of the index's last row, until `release`."""
         self._kept[len(self._index.line) - 1] = value
 
     def release(self) -> None:
-        """Let go of all rows but the last one."""
+        """Drop all rows but the last one."""
         last = len(self._index.line) - 1
         self._kept = {last: self._kept[last]}
 
     def read_from(self, stream: BinaryIO) -> None:
-        """Read rows again from here on."""
+        """Use `row` to read rows again from here on."""
         self._stream = stream
         self._kept.clear()
 
     def row(self, number: int) -> Any:
-        """Return the value of a row; None if the file was changed under our hands.
+        """Return the value of a row; None if the file has changed meanwhile.
 
-        Raises `NotAvailableYet` for one that is not at hand before it can be read again.
+        Raises `NotAvailableYet` during the first read for a row that is not kept.
         """
         if number in self._kept:
             return self._kept[number]
@@ -533,7 +533,7 @@ class RowCache:
         return value
 
     def _make_room(self, number: int) -> None:
-        """Let go of rows, the shortest first, which are the cheapest to read again."""
+        """Drop rows beyond the limits, the shortest first, which are the cheapest to read again."""
         kept, length = self._kept, self._index.length
         while len(kept) > 1 and (
             len(kept) > MAX_CACHED_ROWS or sum(length[one] for one in kept) > MAX_CACHED_BYTES
@@ -541,7 +541,7 @@ class RowCache:
             del kept[min((one for one in kept if one != number), key=length.__getitem__)]
 
     def entry(self, place: RowRef) -> Any:
-        """Return what stands at a place: a row, or an entry of the row's message list."""
+        """Return a row, or an entry of the row's message list."""
         number, at = place
         value = self.row(number)
         if at < 0:
@@ -551,13 +551,13 @@ class RowCache:
         return messages[at] if at < len(messages) else None
 
     def message(self, place: RowRef) -> dict[str, Any]:
-        """Return the message at a place; empty if it is gone."""
+        """Return a message by its row; empty if it is gone."""
         number, at = place
         value = self._kept.get(number) if at < 0 else None
         return value if type(value) is dict else dict_of(self.entry(place))
 
     def source(self, place: RowRef) -> blocks.BlockSource:
-        """Return the `source` of a block made from that place, to be left as it is."""
+        """Return the `source` of a block made from that row. It is shared: do not change it."""
         number = place[0]
         if number != self._sourced:
             index = self._index
@@ -576,11 +576,11 @@ class RowCache:
 # Half of a log's bytes are the results of a message's calls, repeated as a message to the model. So
 # the repetition is compared with the first as bytes. Half of a log's rows hold only a time.
 
-# How a turn of results goes on behind its id, time and type, and how far those go at most.
+# A turn of results behind its id, time and type; and the most bytes that these have.
 _CONTENT = b'"content":[{"functionResponse":'
 _BEGINNING = 512
 _END = b"}\n"
-# What the client writes behind each row. Nothing is made of that time.
+# What the client writes behind each row. The time is not used.
 _TIME = re.compile(rb'\{"\$set":\{"lastUpdated":"[0-9T:.Z-]*"\}\}\n').fullmatch
 _TIME_LENGTH = 64
 
@@ -589,12 +589,12 @@ class RowDecoder:
     """Decodes the rows of a log, in their order.
 
     Args:
-        skips: give `NOTHING` for rows that say only that there was another row.
+        skips: return `NOTHING` for rows that only hold a time.
     """
 
     def __init__(self, *, skips: bool = True) -> None:
         self._skips = skips
-        # What the calls of the last row gave; empty if it made none.
+        # The results of the last row's calls.
         self._given: list[Any] = []
 
     def decode(self, data: bytes) -> Any:
@@ -634,21 +634,21 @@ Signature: TypeAlias = "tuple[str, int]"
 
 
 def said_in(parts: list[Part]) -> list[Any]:
-    """Return what the texts and the media of a user turn tell it apart by, in order."""
+    """Return the texts and the hashed media that identify a user turn, in order."""
     answers = any(part_kind(part) == "response" for part in parts)
     said: list[Any] = []
     for part in parts:
         kind = part_kind(part)
         if kind in ("text", "thought"):
             said.append(part["text"])
-        elif kind == "media" and not answers:  # what follows a result is a part of it
+        elif kind == "media" and not answers:  # media behind a result are a part of it
             media = dict_of(part.get("inlineData") or part.get("fileData"))
             said.append(hash(text_of(media.get("data")) or text_of(media.get("fileUri"))))
     return said
 
 
 def signature_of(value: Any) -> Signature | None:
-    """Return the sign of a message; None for one without text."""
+    """Return the signature of a message; None for one without text."""
     if not isinstance(value, dict):
         return None
     role, content = role_of(value), content_of(value)
@@ -660,7 +660,7 @@ def signature_of(value: Any) -> Signature | None:
 
 
 def by_text(messages: Iterable[ChatMessage]) -> dict[Signature, list[ChatMessage]]:
-    """Return messages by what they say, the last first: `pop` takes the earliest."""
+    """Return messages by signature, the last first: `pop` takes the earliest."""
     found: dict[Signature, list[ChatMessage]] = {}
     for message in messages:
         for signature in message.texts:
@@ -671,11 +671,11 @@ def by_text(messages: Iterable[ChatMessage]) -> dict[Signature, list[ChatMessage
 
 
 def splits(said: list[Any], is_there: Callable[[Signature], bool]) -> list[Signature] | None:
-    """Split what a user turn says into turns that are there, the longest first; None if it fails.
+    """Split a user turn into existing turns, the longest first; None if that is not possible.
 
     Args:
-        said: what the turn says (`said_in`).
-        is_there: tells whether there is a turn with this sign.
+        said: the content of the turn (`said_in`).
+        is_there: returns whether there is a turn with this signature.
     """
     signatures: list[Signature] = []
     at = 0
@@ -692,24 +692,24 @@ def splits(said: list[Any], is_there: Callable[[Signature], bool]) -> list[Signa
 
 
 def only_restates(value: dict[str, Any], signatures: set[Signature]) -> bool:
-    """Tell whether all that a message says has been said in messages with these signs."""
+    """Tell whether all content of a message is in messages with these signatures."""
     if role_of(value) != "user":
         return signature_of(value) in signatures
     return splits(said_in(parts_of(content_of(value))), signatures.__contains__) is not None
 
 
 class Restatements:
-    """The messages that a history written anew may restate, each once.
+    """The messages that a rewritten history may restate, each once.
 
     Args:
         index: has the calls.
-        messages: those before it, what was live first.
+        messages: the earlier messages, live ones first.
     """
 
     def __init__(self, index: MessageIndex, messages: list[ChatMessage]) -> None:
         self._calls = index.calls
         self._free = by_text(messages)
-        # The turn of results behind each message that calls.
+        # The turn of results behind each message with calls.
         self._results: dict[str, ChatMessage] = {}
         before = None
         for message in messages:
@@ -735,7 +735,7 @@ class Restatements:
             return []
         found = self._answers(parts)
         for signature in signatures:
-            if not self._has(signature):  # one text twice, where it stood once
+            if not self._has(signature):  # one text twice, of which there was one
                 return []
             found.append(self._free[signature].pop().id)
         return list(dict.fromkeys(found))
@@ -744,7 +744,7 @@ class Restatements:
         return bool(self._free.get(signature))
 
     def _answers(self, parts: list[Part]) -> list[str]:
-        """Return the turn that gave the results among these parts, if it is known."""
+        """Return the turn with the results among these parts, if it is known."""
         for part in parts:
             if part_kind(part) == "response":
                 response = part["functionResponse"]
@@ -761,7 +761,7 @@ class Restatements:
 # Each row is one of: ``$rewindTo``, a message (an ``id``), ``$set``, a header, tested in this order
 # as in the client. A message that the fold drops stays in the index; it is only no longer live.
 
-# What clients say of a session beside its messages.
+# The keys of a session's data in a header.
 _METADATA = frozenset(
     [
         "directories",
@@ -782,14 +782,14 @@ _METADATA = frozenset(
 
 
 class Fold:
-    """Folds the rows of one transcript; `live` has the ids of what a resume would load, in order.
+    """Folds the rows of one transcript; `live` has the ids that a resume would load, in order.
 
-    `header` holds the merged session metadata. `session_id` is the first one seen: it must not
-    change while a file grows. `amending` counts the rows that change what others say, by reason.
+    `header` is the merged session metadata. `session_id` is the first one: it must not change while
+    a file is tailed. `amending` counts the rows that change earlier ones, by reason.
 
     Args:
-        file: the name for the places of what is not known.
-        hidden: keep such rows, for hidden blocks.
+        file: the file's name in findings of unknown kinds.
+        hidden: keep the rows that change earlier ones, for hidden blocks.
     """
 
     def __init__(self, file: str = "", *, hidden: bool = False) -> None:
@@ -799,16 +799,16 @@ class Fold:
         self.header: dict[str, Any] = {}
         self.live: dict[str, None] = {}
         self.session_id = ""
-        # The ids made for messages of a document that have none.
+        # Ids for messages of a document without ids.
         self._names = Names()
-        # What a rewind dropped, be it live again or not.
+        # What a rewind dropped, live again or not.
         self._rewound: set[str] = set()
-        # What a compaction took from the model: history, which stays live.
+        # What a compaction removed from the model's context: history, which stays live.
         self.history: dict[str, None] = {}
-        # What a compaction put in the place of that: it stands where it was written.
+        # The summaries of compactions, which keep the place where they were written.
         self.summaries: set[str] = set()
-        # Ids that a restatement gave to messages we know under an older one, and those of them
-        # that stand for several messages.
+        # New ids of restated messages → their older ids; and the new ids of several joined
+        # messages.
         self._alias: dict[str, str] = {}
         self._merged: dict[str, list[str]] = {}
 
@@ -816,7 +816,7 @@ class Fold:
         """Fold one row of a log."""
         index, value = self.index, row.value
         number = index.add_row(row)
-        # Asked of every row: a look into the keys is cheaper than `get`.
+        # `in` is cheaper than `get`, and this runs for every row.
         if "$rewindTo" in value and isinstance(value["$rewindTo"], str):
             self._rewind(value["$rewindTo"])
             self._amend("rewind", row, number)
@@ -869,12 +869,12 @@ class Fold:
         self._insert(row.value, message_id, (number, -1))
 
     def is_live(self, message: ChatMessage) -> bool:
-        """Tell whether a resume would load a message; what is none, nothing can drop."""
+        """Tell whether a resume would load a message; rows that are no message are always live."""
         name = message.id
         return name in self.live or name in self.history or message.role in ("unknown", "record")
 
     def left_by(self, message: ChatMessage) -> str:
-        """Say why a message is not live: a rewind dropped it, or a list that left it out."""
+        """Return why a message is not live: a rewind dropped it, or a list left it out."""
         return "rewind" if message.id in self._rewound else "replaced"
 
     def _insert(self, value: dict[str, Any], message_id: str, place: tuple[int, int]) -> None:
@@ -884,7 +884,7 @@ class Fold:
                 return
             message_id = self._alias.get(message_id, message_id)
         if message_id not in index.messages:
-            # Masking and resuming write all messages again, one by one, under new ids.
+            # Masking and resuming write all messages again, each under a new id.
             content = content_of(value)
             known = self._same_call(value, (), alone=True) if type(content) is list else None
             if known is not None:
@@ -911,11 +911,11 @@ class Fold:
             self.index.move(message_id for message_id in self.live if message_id not in before)
 
     def _take_restated_rows(self, messages: list[Any]) -> None:
-        """Put rows that only wrote the history anew back to the messages that they restate.
+        """Drop new messages that only restate earlier ones, and keep their ids as aliases.
 
-        A declined tool, ``/chat resume`` and ``/restore`` append each message that is kept under a
-        new id, turns of one role joined, and then list these. Such a list has the last messages
-        alone, none of which has counts.
+        A declined tool, ``/chat resume`` and ``/restore`` append each kept message under a new id,
+        turns of one role joined, and then write a list of these. Such a list has only the last
+        messages, none of which has counts.
         """
         alias = self._alias
         fresh: dict[str, dict[str, Any]] = {}
@@ -957,7 +957,7 @@ class Fold:
         *,
         compacts: bool = False,
     ) -> None:
-        # Messages that the list leaves out by id may stand in it under another one.
+        # Messages whose id is not in the list may be in it under another id.
         replaced = before or {}
         named: set[str] = set()
         for value in messages:
@@ -987,18 +987,18 @@ class Fold:
             self.index.see(value, message_id, (number, at))
             if message_id not in self.live:
                 self.live[message_id] = None
-                if before is None:  # it may have been dropped before, and is back
+                if before is None:  # it may have been dropped earlier
                     self.index.touched.setdefault(message_id, False)
 
     def _same_call(
         self, value: dict[str, Any], taken: Any, *, alone: bool = False
     ) -> ChatMessage | None:
-        """Find the message whose call `value` restates, unless that one stands in its own right.
+        """Find the message whose call `value` restates, unless it is in `taken`.
 
         Args:
-            value: the message, in which calls stand as parts.
-            taken: the ids of messages that stand in their own right.
-            alone: whether the message stands in a row of its own, in no list.
+            value: the message, with calls as parts.
+            taken: the ids of messages that are named themselves.
+            alone: whether the message is a row of its own, in no list.
         """
         for part in list_of(content_of(value)):
             if isinstance(part, dict) and "functionCall" in part and part_kind(part) == "call":
@@ -1015,11 +1015,11 @@ class Fold:
         return None
 
     def _known_as(self, message_id: str) -> Sequence[str]:
-        """Return the messages that an id stands for: one, but for turns that were joined."""
+        """Return the ids of the messages behind an id: several for turns that were joined."""
         return self._merged.get(message_id) or (self._alias.get(message_id, message_id),)
 
     def _is_new_snapshot(self, value: Any) -> bool:
-        """Tell whether a message is what /compress leaves, for the first time."""
+        """Tell whether a message is a new snapshot of /compress."""
         if not isinstance(value, dict) or role_of(value) != "user":
             return False
         message_id = _id_of(value)
@@ -1028,7 +1028,7 @@ class Fold:
         return is_snapshot(plain_text(content_of(value)))
 
     def _note_given_answer(self, messages: list[Any]) -> None:
-        """Note the answer that the client gave itself to the snapshot."""
+        """Note the client's own answer to the snapshot."""
         for value in messages:
             if isinstance(value, dict) and plain_text(content_of(value)) == GIVEN_ANSWER:
                 message = self.index.messages.get(_id_of(value))
@@ -1037,7 +1037,7 @@ class Fold:
                     self.index.touch(message.id)
 
     def _rewind(self, target: str) -> None:
-        """Drop a message and all after it; an id that nobody knows drops everything."""
+        """Drop a message and all after it; an unknown id drops everything."""
         target = self._known_as(target)[0]
         dropped: list[str] = []
         while self.live and (not dropped or dropped[-1] != target):
@@ -1054,7 +1054,7 @@ def _id_of(value: dict[str, Any]) -> str:
 def _same_text(
     value: dict[str, Any], free: dict[Signature, list[ChatMessage]], named: set[str]
 ) -> ChatMessage | None:
-    """Return the first of the messages with this text that no row names."""
+    """Return the first message with this text that is not named."""
     signature = signature_of(value)
     candidates = [] if signature is None else free.get(signature, [])
     while candidates:
@@ -1065,7 +1065,7 @@ def _same_text(
 
 
 def _keep_last(free: dict[Signature, list[ChatMessage]], messages: list[Any]) -> None:
-    """Leave of messages with one text as many as a compaction kept, which are the last."""
+    """Keep as many messages of each text as a compaction kept: the last ones."""
     kept = Counter(signature for one in messages if (signature := signature_of(one)) is not None)
     for signature, candidates in free.items():
         del candidates[kept[signature] :]

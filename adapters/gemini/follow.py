@@ -1,4 +1,4 @@
-"""A session of Gemini CLI, read while the client writes it."""
+"""Tailing a session of Gemini CLI."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ if TYPE_CHECKING:
 
 
 class _BlockCollector(LiveSink):
-    """Takes the blocks of a few messages, whole; what they spent is counted at the end.
+    """Collects the blocks of a few messages; their usage is summed at the end.
 
     Args:
+        hidden: also collect hidden blocks.
         conversations: those of the whole session.
     """
 
@@ -72,36 +73,36 @@ class _BlockCollector(LiveSink):
         self._blocks: list[Block] = []
 
     def begin(self, *, holds_usage: bool) -> None:
-        """Begin with a message; its usage may have to be held back (`held`)."""
+        """Begin a message; with `holds_usage` its usage goes to `held`."""
         self._holds_usage = holds_usage
         self.held = None
 
     def add(self, block: Block) -> int:
-        """Gather a block; hold its usage back if that is asked for."""
+        """Collect a block."""
         if self._holds_usage and "usage" in block:
             self.held = (block["conversationId"], block["id"]), block.pop("usage")
         self._blocks.append(encodable(block))
         return len(self._blocks) - 1
 
     def amend(self, handle: int, **late: Any) -> None:
-        """State fields of a gathered block."""
+        """State fields of a collected block."""
         self._blocks[handle].update(late)
 
     def blocks(self) -> list[Block]:
-        """Return what was gathered since the last call."""
+        """Return the blocks collected since the last call."""
         blocks, self._blocks = self._blocks, []
         return blocks
 
     def use(self, conversation: str, usage: Usage) -> None:
-        """Do nothing: a message that is written out again spends nothing again."""
+        """Do nothing: a message that is written again is not counted again."""
 
     def spent(self, conversation: str, usage: Usage) -> None:
-        """Tell what a conversation spent in all."""
+        """State the whole usage of a conversation."""
         super().use(conversation, usage)
 
 
 class _RecentRowCache(RowCache):
-    """A shelf on which the rows that came last still lie decoded."""
+    """A row cache that also has the decoded rows of the current batch."""
 
     def __init__(
         self, rows: BinaryIO, file: str, index: MessageIndex, fresh: dict[int, Any]
@@ -110,18 +111,17 @@ class _RecentRowCache(RowCache):
         self._fresh = fresh
 
     def row(self, number: int) -> Any:
-        """Return the value of a row."""
         return self._fresh[number] if number in self._fresh else super().row(number)
 
 
 class TailedThread(GeminiThread):
-    """A transcript that is read while it is written.
+    """A transcript that is tailed.
 
     Args:
-        file: the name that blocks and findings say.
+        file: the file's name in blocks and findings.
         child: whether it is a subagent's.
         is_document: whether it is one JSON object, which is read once; else a log.
-        hidden: tell blocks marked `hidden`.
+        hidden: also emit blocks marked `hidden`.
         conversations: those of the whole session.
         told: what was told of this transcript so far.
     """
@@ -141,18 +141,18 @@ class TailedThread(GeminiThread):
         self.children: dict[tuple[str, str], tuple[str, int | None]] = {}
         self.sink = _BlockCollector(hidden=hidden, conversations=conversations)
         self._touched = self.fold.index.touched
-        # Of copies of a file, one tells their thread; another may go on with what it told.
+        # Only one of several copies emits their thread; another may take over from it.
         self.emitted = emitted
         self._feed = LineFeed(file, self.sink.tally, self.sink.finding)
         self._fresh: dict[int, Any] = {}
-        # The message that came last may yet grow: which block its usage is to stand on is open.
+        # The usage of the last message, which may still grow: its last block is not known yet.
         self._held: tuple[str, Key, Usage] | None = None
         self._visible = False
-        # What messages said so far. Those that say it again wait until it is clear whether they
-        # are messages of their own, or rows that only write the history anew.
+        # Signatures of the messages so far. A message with a known signature waits until it is
+        # clear whether it is a message of its own or a restatement.
         self._signatures: set[Signature] = set()
         self._waiting: set[str] = set()
-        # How many of the messages that were none have been taken back.
+        # How many dropped messages have been taken back.
         self._taken_back = 0
 
     @property
@@ -162,21 +162,21 @@ class TailedThread(GeminiThread):
 
     @property
     def drifts(self) -> Drifts:
-        """What of the transcript no reader knows."""
+        """Unknown kinds in the transcript."""
         return self.fold.index.drifts
 
     @property
     def has_news(self) -> bool:
-        """Whether any message is not what was told of it."""
+        """Whether any message differs from what was emitted."""
         return bool(self._touched)
 
     @property
     def is_half(self) -> bool:
-        """Whether it is a document that somebody has not written to its end."""
+        """Whether it is a document whose end is not written yet."""
         return any(finding.id == "half-document" for finding in self.findings)
 
     def take(self, line: bytes | int) -> None:
-        """Read a line of a log; of one that is too long only the length came."""
+        """Read a line of a log; of a line that is too long, `line` is the length."""
         if isinstance(line, int):
             self._feed.pass_over(line)
             return
@@ -192,10 +192,10 @@ class TailedThread(GeminiThread):
             self._touched.update(dict.fromkeys(self.fold.index.messages, True))
 
     def _look_for_restatement(self, message: ChatMessage, value: dict[str, Any]) -> None:
-        """Let a new message wait if it says what others said; else let the waiting ones go."""
+        """Let a new message wait if it may be a restatement; else release the waiting ones."""
         if not message.texts or message.role == "notice":
             return
-        is_row = "id" in value  # a list has the history as it is
+        is_row = "id" in value  # else it is in a list
         if is_row and message.usage is None and only_restates(value, self._signatures):
             self._waiting.add(message.id)
         else:
@@ -211,12 +211,12 @@ class TailedThread(GeminiThread):
     def emit(
         self, rows: BinaryIO, *, settled: bool = True, final: bool = False
     ) -> Iterator[StreamEvent]:
-        """Write out every message that is not what was told of it; yield what is new.
+        """Write out every message that differs from what was emitted; yield the differences.
 
         Args:
             rows: the transcript's bytes, seekable.
-            settled: nobody is writing, so what a list left out is dropped. A client that resumes
-                writes an empty list first, and the whole one a moment later.
+            settled: the file is not being written, so messages that a list left out are dropped. A
+                client that resumes writes an empty list first, and the whole one a moment later.
             final: no row will follow.
         """
         index, sink, emitted = self.fold.index, self.sink, self.emitted
@@ -246,7 +246,7 @@ class TailedThread(GeminiThread):
         newest = reversed(index.messages.values())
         last = next((one.id for one in newest if one.role != "record"), None)
         if last is not None and last in due and not final and index.messages[last].is_empty:
-            del due[last]  # what it calls may yet come
+            del due[last]  # its calls may still come
         if self._held is not None:
             message_id, key, used = self._held
             if message_id in due:
@@ -276,22 +276,22 @@ class TailedThread(GeminiThread):
         yield from self.emit_bounds(end=True)
 
     def hold_back(self) -> None:
-        """Tell nothing: another file does, of which this is a copy."""
+        """Emit nothing: this is a copy of another file, which emits the thread."""
         self.fold.index.new_messages.clear()
         self._fresh.clear()
 
     def emit_all_again(self) -> None:
-        """Let the next `tell` write out every message that no other file tells."""
+        """Let the next `emit` write out every message that is in no other file."""
         self._touched.clear()
         self._touched.update((one.id, True) for one in self.own_messages)
 
     def emit_bounds(self, *, end: bool = False, final: bool = False) -> Iterator[StreamEvent]:
-        """Yield what is new about how a subagent's thread starts, or how it ends, if it has."""
+        """Yield changes of the first block of a subagent's thread, or of its last block."""
         if self.child and (not end or final or isinstance(self.fold.header.get("summary"), str)):
             yield from self.emitted.restate(self.bound("end" if end else "start"))
 
     def finish(self) -> Iterator[StreamEvent]:
-        """Yield what only the end settles, after the last `tell`."""
+        """Yield what only the end settles, after the last `emit`."""
         yield from self.emit_bounds(end=True, final=True)
         if not self._visible and not self.is_copy:
             why = "the transcript holds no conversation"
@@ -310,11 +310,11 @@ class TailedThread(GeminiThread):
 
 
 class SnapshotReader:
-    """A file with one thread and nothing to fold, which is read anew as a whole when it changed.
+    """A file with one thread and no fold, which is read again as a whole when it has changed.
 
     Args:
-        path: where the file is.
-        hidden: tell blocks marked `hidden`.
+        path: the file.
+        hidden: also emit blocks marked `hidden`.
         told: what was told of it so far.
     """
 
@@ -326,16 +326,16 @@ class SnapshotReader:
 
     @property
     def findings(self) -> list[Finding]:
-        """What was wrong with the file when it was read last."""
+        """What was wrong with the file at the last read."""
         return self._sink.findings
 
     @property
     def drifts(self) -> Drifts:
-        """What of the file, as it was read last, no reader knows."""
+        """Unknown kinds in the file at the last read."""
         return self._sink.drifts
 
     def read(self, data: bytes) -> Iterator[StreamEvent]:
-        """Read the file as it is now; yield what is new."""
+        """Read the file as it is now; yield the differences."""
         emitted, sink = self._emitted, ParseSink(hidden=self._hidden)
         source = Source(str(self._path), path=self._path, data=data)
         read_session(SessionFiles((Transcript(source, "main"),)), sink)
@@ -343,7 +343,7 @@ class SnapshotReader:
         emitted.start_again()
         for block in sink.blocks("all"):
             yield from emitted.restate(block)
-        # Somebody may be writing it: what is not there yet may come.
+        # If it is being written, missing blocks may still come.
         yield from emitted.finish_again(whole=data.rstrip().endswith((b"]", b"}")))
 
     def finish(self) -> Iterator[StreamEvent]:
@@ -365,12 +365,12 @@ _LISTINGS = 3
 
 
 class ChildFiles:
-    """The files beside a main transcript, and what they were found to be."""
+    """The files beside a main transcript, and whether they are subagents' files."""
 
     def __init__(self) -> None:
-        # By folder: when it was changed, and how often it has looked so.
+        # By folder: its time of change, and the number of looks that found that time.
         self._folders: dict[Path, tuple[int, int]] = {}
-        # Files that have said what they are, by inode; and those that have not.
+        # Files that are known, by inode; and those that do not say yet what they are.
         self._known: dict[Path, int] = {}
         self._open: set[Path] = set()
 
@@ -378,7 +378,7 @@ class ChildFiles:
         """Yield the files of a session's subagents that were not yielded before, in order.
 
         Args:
-            complete: a file that is still being written is taken for what it says by now.
+            complete: files that are still being written are decided too.
         """
         folders = [main.parent]
         if PurePath(session_id).name == session_id and session_id.isprintable():
@@ -399,7 +399,7 @@ class ChildFiles:
                 yield path
 
     def forget(self, path: Path) -> None:
-        """Look at a file anew that is not what it was."""
+        """Read a file again that has changed."""
         self._known.pop(path, None)
         self._open.add(path)
 
@@ -414,7 +414,7 @@ class ChildFiles:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     path = folder / entry.name
-                    # Whatever else stands there must not hang us.
+                    # A FIFO must not block.
                     if not (path.suffix in _SUFFIXES and entry.is_file()):
                         continue
                     if self._known.get(path) != entry.inode():
@@ -436,13 +436,13 @@ def _is_own(main: Path, session_id: str, path: Path, *, complete: bool) -> bool 
     if head.family == LOG and b"\n" not in ends.head and not complete:
         return None
     if head.may_be_child and session_id in (head.session_id, path.parent.name):
-        # If not, the main transcript is just being written.
+        # If it is no child, the main transcript may just be written.
         return is_child(main, path) or None
     return False if _says_all(head.family, ends) else None
 
 
 def _says_all(family: str | None, ends: FileEnds) -> bool:
-    """Tell whether a file says what kind it is: a log in its first line, a document in its last."""
+    """Tell whether a file has its kind: a log in its first line, a document in its last."""
     if family == DOCUMENT:
         return ends.tail.rstrip().endswith(b"}")
     return family is not None
@@ -454,13 +454,13 @@ def _says_all(family: str | None, ends: FileEnds) -> bool:
 # when it was rewritten. The links between calls and threads are computed again whenever one of them
 # changes.
 
-# After so many lines, or bytes, what they gave is told, so that a long file is not gathered whole.
+# How many lines or bytes are read before events are yielded, so that a long file is not collected.
 _BATCH_LINES = 256
 _BATCH_BYTES = 1024 * 1024
 
 
 class _GeminiTail:
-    """One transcript that is followed: where it was read to, and what was told of it."""
+    """One transcript that is tailed, and what was emitted of it."""
 
     def __init__(self, path: Path, *, is_main: bool) -> None:
         self.tail = Tail(path)
@@ -470,12 +470,12 @@ class _GeminiTail:
         self.snapshot: SnapshotReader | None = None
         self.head = b""
         self.family: str | None = None
-        # Its own id, and the conversation that it is: a copy of another file is told apart.
+        # Its own id, and the id of its conversation, which differs for a copy of another file.
         self.own_id = ""
         self.conversation = ""
-        # Whether it tells its conversation: of copies, only the fullest does.
+        # Whether it emits its conversation: of several copies, only the fullest does.
         self.is_primary = False
-        # A subagent's document as it was read last.
+        # A subagent's document at the last read.
         self.document: BytesIO | None = None
 
     @property
@@ -484,7 +484,7 @@ class _GeminiTail:
         return self.family == DOCUMENT
 
     def look_at_head(self) -> bool:
-        """Learn of what family the file is; return whether that is known."""
+        """Read the head for the file's family; return whether that is known."""
         if len(self.head) < HEAD:
             self.head = self.tail.head(HEAD)
             self.family = family_of(self.head)
@@ -493,17 +493,18 @@ class _GeminiTail:
         return self.family is not None and new_messages
 
     def is_child(self, data: bytes) -> bool:
-        """Tell whether the file is a subagent's, which can be followed by itself, too."""
+        """Tell whether the file is a subagent's, which can also be followed by itself."""
         source = Source(str(self.tail.path), data=data)
         return not self.is_main or group([source])[0].transcripts[0].role == "subagent"
 
 
 class GeminiFollower:
-    """Follows the session whose main transcript is, or will be, at `main`.
+    """Follows a session (`StoreReader.follow`).
 
     Args:
-        hidden: tell blocks marked `hidden` too.
-        alone: follow the one file, and no subagents' beside it.
+        main: the main transcript, which need not exist yet.
+        hidden: also emit blocks marked `hidden`.
+        alone: follow this file only, without subagents' files beside it.
     """
 
     def __init__(self, main: Path, *, hidden: bool, alone: bool = False) -> None:
@@ -550,7 +551,7 @@ class GeminiFollower:
     def _poll(self, *, final: bool) -> Iterator[StreamEvent]:
         whole = not self._goes_on_in_a_log()
         news = final
-        # The main file first: what it says of a child is then no older than the child's file.
+        # The main file first, so that its links are no older than the child's file.
         for file in self._all_files(complete=final):
             for event in self._read(file, final=final, whole=whole):
                 news = True
@@ -565,7 +566,7 @@ class GeminiFollower:
             yield file
 
     def _goes_on_in_a_log(self) -> bool:
-        """Go over to the log in which a newer client goes on with a document, if there is one."""
+        """Switch to the log in which a newer client continues a document, if there is one."""
         document, thread = self._main.tail.path, self._main.thread
         if document.suffix != ".json":
             return False
@@ -606,7 +607,7 @@ class GeminiFollower:
         if thread.own_id() != file.own_id:
             self._name(file, thread)
         yield from self._emit(file, thread, BytesIO(data))
-        # Whoever writes a document anew begins with an empty file: what is not there yet may come.
+        # A client that rewrites a document begins with an empty file: blocks may still come.
         yield from file.emitted.finish_again(whole=whole and not thread.is_half)
 
     def _read_anew(self, file: _GeminiTail) -> Iterator[StreamEvent]:
@@ -625,7 +626,7 @@ class GeminiFollower:
             thread = self._begin(file, file.head)
         yield from self._read_lines(file, thread, settled=again)
         if thread.child and file.own_id not in ("", thread.own_id()):
-            # Its header came late, and what was told bears another name.
+            # Its header came late, and earlier blocks have another conversation id.
             self._name(file, thread)
             file.tail.rewind()
             thread = self._begin(file, file.head)
@@ -645,7 +646,7 @@ class GeminiFollower:
         yield from self._emit(file, thread, settled=settled)
 
     def _begin(self, file: _GeminiTail, data: bytes) -> TailedThread:
-        """Start to read a file from its beginning; what was told of it is kept to compare with."""
+        """Start to read a file from its beginning; what was emitted is kept to compare with."""
         if file.thread is not None or file.snapshot is not None:
             file.emitted.start_again()
         file.snapshot = None
@@ -699,14 +700,14 @@ class GeminiFollower:
         file.is_primary = file.is_primary and self._primary(file) is None
 
     def _primary(self, file: _GeminiTail) -> _GeminiTail | None:
-        """Return the other file that tells the conversation that this one is, too."""
+        """Return the other file that emits the same conversation; None for none."""
         others = (one for one in self._files if one.is_primary and one.own_id == file.own_id)
         return next((one for one in others if one is not file), None)
 
     def _claim_conversation(self, file: _GeminiTail, thread: TailedThread) -> bool:
-        """Let a file tell its conversation unless a fuller copy does.
+        """Let a file emit its conversation unless a fuller copy does.
 
-        Return whether another copy told it so far.
+        Return whether another copy emitted it so far.
         """
         primary = None if file.is_primary else self._primary(file)
         if primary is None or primary.thread is None:
@@ -723,7 +724,7 @@ class GeminiFollower:
         return True
 
     def _emit_copies(self) -> Iterator[StreamEvent]:
-        """Tell what copies of subagents' files have beyond the fullest of each."""
+        """Emit what copies of subagents' files have beyond the fullest of each."""
         children = [one for one in self._threads() if one[1].child]
         for file, thread in children:
             if not file.is_primary:
@@ -738,7 +739,7 @@ class GeminiFollower:
                 yield from self._emit(file, copy, final=True)
 
     def _link(self) -> Iterator[StreamEvent]:
-        """Tie the threads of subagents to their calls; yield what that makes new."""
+        """Link the threads of subagents to their calls; yield the changes."""
         main = self._main.thread
         if main is None or main.child:
             return
@@ -757,7 +758,7 @@ class GeminiFollower:
             yield from thread.emit_bounds()
             yield from thread.emit_bounds(end=True)
         before = dict(self._linked)
-        # The main thread goes by this, too, whenever it writes such a call out.
+        # The main thread uses the same mapping when it writes such a call.
         self._linked.clear()
         self._linked.update(linked)
         for key in {**before, **linked}:
@@ -765,7 +766,7 @@ class GeminiFollower:
                 yield from self._relink(main, *key)
 
     def _relink(self, main: TailedThread, message_id: str, call_id: str) -> Iterator[StreamEvent]:
-        """State anew what a call that was told says of the thread that it started."""
+        """State the changed link of an emitted call to its thread."""
         place = MAIN, f"{message_id}:c{call_key(call_id)}"
         message = main.fold.index.messages.get(message_id)
         call = None if message is None else message.calls.get(call_id)
@@ -785,7 +786,7 @@ class GeminiFollower:
         yield from self._main.emitted.restate(block)
 
     def _folders_to_search(self) -> Iterator[Path]:
-        """Yield the folders in which a main transcript may be found again: its project's, others'.
+        """Yield the folders where a moved main transcript may be: its project's, then the others.
 
         People rename the folder of a project, and move sessions to another.
         """
@@ -799,11 +800,11 @@ class GeminiFollower:
             yield project / chats.name
 
     def _new_children(self, *, complete: bool) -> Iterator[_GeminiTail]:
-        """Yield the files of subagents that were not there before; find those that moved along."""
+        """Yield the new files of subagents, and update the paths of files that moved."""
         if self._alone:
             return
         main = self._main.thread
-        # What a torn header says holds, too.
+        # A torn header may have the id too.
         session_id = id_of(self._main.head[:BEGINNING])
         if main is None or main.child or not session_id:
             return
@@ -820,11 +821,11 @@ class GeminiFollower:
     def _is_child(self, file: _GeminiTail) -> bool:
         try:
             return is_child(self._main.tail.path, file.tail.path)
-        except AgentsdirError:  # one of them is gone, which says nothing
+        except AgentsdirError:  # one of them is gone
             return True
 
     def _drop(self, file: _GeminiTail) -> Iterator[StreamEvent]:
-        """Follow a file no more that is not a subagent's of this session any longer."""
+        """Stop following a file that is no longer a subagent's of this session."""
         file.emitted.start_again()
         yield from file.emitted.finish_again()
         self._files.remove(file)
