@@ -1,4 +1,4 @@
-"""Sessions put into Gemini's store, taken out of it, continued, forked and adopted."""
+"""Sessions written into Gemini's store, read from it, continued, forked and adopted."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 def is_continuation(saved: Source, present: Source) -> bool:
     """Tell whether `present` is `saved`, or what became of it.
 
-    A message of a document goes on from one with its id and type whose text it begins with, and
-    whose calls it has; the client may have given it more text, calls and tokens, or have masked the
-    result of a call. A document that is damaged, or that lost, moved or changed a message, goes on
+    A message of a document continues one with the same id and type if it begins with its text and
+    has its calls; the client may add text, calls and tokens, or mask the result of a call. A
+    document that is damaged, or that lost, moved or changed a message, continues
     from nothing but itself.
 
     Raises `AgentsdirError` when either cannot be read.
@@ -153,7 +153,7 @@ def materialize(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
     if main in missing and _is_renamed(folder, main, saved, spec.native_id):
         missing.remove(main)
     if missing and not by_hash and _claim(storage, cwd) != folder:
-        return materialize(spec)  # somebody else has taken the folder just now
+        return materialize(spec)  # another process took the folder meanwhile
     written = []
     for own in missing:
         path = folder.joinpath(*own.inner)
@@ -176,11 +176,11 @@ def _is_present(folder: Path, own: Own) -> bool:
 
 
 def _is_renamed(folder: Path, main: Own, saved: list[Own], native_id: str) -> bool:
-    """Tell whether the session stands in the folder under another name, and goes on from there.
+    """Tell whether the session is in the folder under another name, in a file that continues it.
 
-    Two files of one id would be two sessions to the client, which goes on with the one that it
-    wrote last. So one that does not go on, under a name that none of the saved files has, is
-    refused.
+    Two files of one id would be two sessions to the client, which continues the one that it wrote
+    last. So one that does not continue the saved one, under a name that none of the saved files
+    has, is refused.
     """
     names = {_stem(own) for own in saved}
     for listed in store.in_folder(folder / CHATS, native_id):
@@ -238,7 +238,7 @@ def fork(
 ) -> Iterator[NativeFile]:
     """Yield the session's transcript, its subagents' and its outputs, under the new id.
 
-    Paths in the text that lead to the old one's files are left as they are. `report` is told of
+    Paths in texts stay as they are. `report` is called for
     each damaged line of a log; records that can be read on it are taken.
     """
     for own in own_files(transcripts, old_id):
@@ -400,14 +400,14 @@ _NO_TIME = "1970-01-01T00:00"
 
 
 def adoptable(main: Path) -> Adoptable:
-    """Return the session whose main transcript is at `main`, with all files that are its own.
+    """Return a session with all files that are its own (`StoreReader.adoptable`).
 
-    Of a document and the log that goes on from it, it is the log, whichever was named.
+    If `main` is a document with a log that continues it, the log is used.
 
     Raises `Invalid` (kind ``bad-native-id``) when the file does not say which session it is, or
     says what no client takes for an id; `OSError` and `AgentsdirError` when it cannot be read.
     """
-    # Prompt logs and forks have ids of sessions, too, but nothing that the client goes on with.
+    # Prompt logs and forks have ids of sessions too, but the client cannot continue them.
     native_id = peek(read_ends(Source(str(main), path=main))).session_id
     if not store.ID.fullmatch(native_id):
         raise Invalid(

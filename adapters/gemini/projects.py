@@ -1,4 +1,4 @@
-"""Folders of Gemini's store, and which project each belongs to."""
+"""The folders of Gemini's store, and the project of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNKNOWN_OWNER = "?"
 
 
 class Projects:
-    """The projects of one store, as its files say now. Nothing is written."""
+    """The projects of one store, by its files as they are now. Nothing is written."""
 
     def __init__(self, storage: Path) -> None:
         self._storage = storage
@@ -47,8 +47,8 @@ class Projects:
     def folder(self, cwd: str) -> str:
         """Return the name of the folder in which a client looks for the sessions of `cwd`.
 
-        The folder of an older client counts as long as nothing is in another: a newer client that
-        finds it so copies all of it there.
+        The folder of an older client counts while the newer one is empty: a newer client then
+        copies the older folder's files.
 
         Args:
             cwd: the real path of the working directory.
@@ -73,7 +73,7 @@ class Projects:
                 yield name
 
     def root(self, name: str) -> str:
-        """Return the project whose sessions are in a folder; empty where nobody says."""
+        """Return the project of a folder's sessions; empty where it is unknown."""
         marked = mark_of(self._storage / TMP / name)
         if marked not in ("", _UNKNOWN_OWNER):
             return marked
@@ -113,12 +113,12 @@ def hashed(cwd: str) -> str:
 
 
 def slug(name: str) -> str:
-    """Return a folder name for a project as the client makes it, if nobody else has it yet."""
+    """Return the folder name that the client gives a project, if it is free."""
     return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-") or "project"
 
 
 def _registry(path: Path) -> dict[str, str]:
-    """Return the slugs by project; a client takes a file that is anything else for an empty one."""
+    """Return the slugs by project; a client treats a file of another form as empty."""
     try:
         value = orjson.loads(_read(path, _MAX_REGISTRY))
         projects = value["projects"]
@@ -132,7 +132,7 @@ def _registry(path: Path) -> dict[str, str]:
 
 
 def mark_of(folder: Path) -> str:
-    """Return the project that a folder is marked as; a mark that says nothing is somebody's."""
+    """Return the project in a folder's mark; empty for none, `_UNKNOWN_OWNER` for a bad one."""
     try:
         said = os.fsdecode(_read(folder / MARK, _MAX_MARK)).strip()
         return os.path.normpath(said) if said else _UNKNOWN_OWNER
@@ -143,7 +143,7 @@ def mark_of(folder: Path) -> str:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    # O_NONBLOCK: whatever else stands there must not hang us.
+    # O_NONBLOCK: a FIFO in its place must not block.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         return stream.read(limit)
@@ -162,21 +162,21 @@ def client_paths(home: Path, cwd: Path, env: Mapping[str, str]) -> Paths:
 
 
 def storage_in(environment: Mapping[str, str]) -> Path | None:
-    """Return the folder of a client that runs in an environment; None where it has no home."""
+    """Return the folder of a client that runs in an environment; None without a home."""
     home = environment.get("GEMINI_CLI_HOME") or environment.get("HOME")
     return Path(home) / FOLDER if home else None
 
 
 def host_storage(host: Host) -> Path:
-    """Return the folder of a client that runs on `host`, in whatever home its settings give it."""
+    """Return the folder of a client that runs on `host`, in the home of its settings."""
     return storage_in({**host.variables, **host.environment}) or host.home / FOLDER
 
 
 def project_folder(spec: SessionSpec, *, by_hash: bool = False) -> Path:
-    """Return the folder of the project in which a session's client looks for it, and for no other.
+    """Return the project folder in which a session's client looks for the session.
 
     Args:
-        spec: of the session.
+        spec: the session.
         by_hash: for a client before 0.29, which names a project's folder by a hash.
     """
     storage, cwd = host_storage(spec.host), real_cwd(spec.cwd)
@@ -184,5 +184,5 @@ def project_folder(spec: SessionSpec, *, by_hash: bool = False) -> Path:
 
 
 def real_cwd(cwd: str) -> str:
-    """Return a working directory as the client, which is started in it, names it."""
+    """Return a working directory as a client that runs in it names it."""
     return os.path.realpath(cwd)

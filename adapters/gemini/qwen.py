@@ -100,7 +100,7 @@ class _Link(NamedTuple):
 
     number: int
     parent: str | None
-    # Whether the row says what its parent is, be it none.
+    # Whether the row says what its parent is, even if that is none.
     says: bool
     # Whether it is the client's note that the conversation went back.
     rewinds: bool

@@ -1,4 +1,4 @@
-"""One transcript, one thread, one session of Gemini CLI read into a sink."""
+"""Sessions of Gemini CLI read into a sink, each transcript as a thread."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 # The ids of the first agents with files of their own were this short; a longer one in a document
 # is the parent's.
 _SHORT_ID = 8
-# How the folder is named in which the client keeps agents that it starts for itself.
+# The beginning of the folder names of agents that the client starts itself.
 _SKILLS = "skill-extraction-"
 
 
 class GeminiThread:
-    """What one transcript says about the whole: whose it is, when it began, how it ended.
+    """The thread of one transcript: its owner, its beginning and its end.
 
     Args:
         file: the transcript's name.
@@ -68,18 +68,18 @@ class GeminiThread:
         self.fold = Fold(file, hidden=hidden)
         self.child = child
         self.is_document = is_document
-        # The name of the subagent and its link, as far as its parent says them.
+        # The name of the subagent and its link, from its parent.
         self.name = ""
         self.link = unlinked(file)
         self.conversation = MAIN
-        # Whether a fuller file is the same thread, and the messages that it tells.
+        # Whether a fuller file has the same thread, and the messages that it has.
         self.is_copy = False
         self.repeated: set[str] = set()
 
     def own_id(self) -> str:
-        """Return the id of the conversation that the transcript is, as far as it was read.
+        """Return the id of the transcript's conversation, by the rows so far.
 
-        A child has its own session id, or one made of its beginning where it bears its parent's.
+        A subagent has its own session id, or one made of its beginning if it has its parent's.
         """
         if not self.child:
             return MAIN
@@ -93,7 +93,7 @@ class GeminiThread:
 
     @property
     def own_messages(self) -> Iterable[ChatMessage]:
-        """The messages that no other file tells."""
+        """The messages that are in no other file."""
         messages = self.fold.index.messages.values()
         if not self.repeated:
             return messages
@@ -101,7 +101,7 @@ class GeminiThread:
 
     @property
     def has_own_messages(self) -> bool:
-        """Whether a copy has a message that no other file tells."""
+        """Whether a copy has a message that is in no other file."""
         return any(one.role != "record" for one in self.own_messages)
 
     def span(self) -> tuple[datetime, datetime] | None:
@@ -119,11 +119,11 @@ class GeminiThread:
         return None if span is None else (span[1] - span[0]) // timedelta(milliseconds=1)
 
     def is_nested_in(self, main: GeminiThread) -> bool:
-        """Tell whether the file stands in the folder of `main`'s subagents."""
+        """Tell whether the file is in the folder of `main`'s subagents."""
         return PurePath(self.file).parent.name == main.fold.session_id
 
     def bound(self, which: str) -> Block:
-        """Return the block with which a subagent's thread starts or ends (``which``)."""
+        """Return the first or last block of a subagent's thread; `which` is "start" or "end"."""
         span = self.span()
         fields: dict[str, Any] = {"subtype": f"session_{which}"}
         name = f"Subagent {self.name}" if self.name else "Subagent"
@@ -148,7 +148,7 @@ class GeminiThread:
         )
 
     def doubts(self) -> Iterator[Finding]:
-        """Yield a remark on each prompt that may be the client's: a lost word would be worse."""
+        """Yield a finding for each shown prompt that may be the client's."""
         index = self.fold.index
         for message_id, ((number, _), why) in index.doubts.items():
             if message_id in self.repeated:
@@ -158,10 +158,11 @@ class GeminiThread:
             )
 
     def counts_are_partial(self) -> bool:
-        """Clients up to 0.30 merge turns that only call tools into one message with one count.
+        """Tell whether the token counts are a lower bound.
 
-        They are told by the `kind` that no document of theirs has. Which of their messages are
-        merged cannot be told, so any call makes their counts a lower bound.
+        Clients up to 0.30 merge turns that only call tools into one message with one count. Their
+        documents have no `kind`. Merged messages look like others, so any call makes the counts of
+        such a document a lower bound.
         """
         models = [one for one in self.own_messages if one.role == "model" and not one.continues]
         if any(one.tokens is None for one in models) or self._awaits_an_answer():
@@ -172,24 +173,24 @@ class GeminiThread:
     def _awaits_an_answer(self) -> bool:
         """Whether a prompt has no answer, or the last answer called a tool and nothing followed.
 
-        The model may have been asked all the same: a run was killed, or failed. A subagent's last
-        answer is such a call.
+        The model may have been called all the same: a run was killed, or failed. A subagent's last
+        answer is always such a call.
         """
         waiting = False
         for message in self.own_messages:
             if message.role == "model":
                 waiting = bool(message.calls) and not self.child
             elif message.asks:
-                if waiting and not message.answers:  # hints stand beside the results
+                if waiting and not message.answers:  # hints are beside the results
                     return True
                 waiting = True
         return waiting
 
 
 def fullness(thread: GeminiThread) -> tuple[int, bool, bool, str]:
-    """Return what sorts the copies of a file: the one with most rows first, then the client's.
+    """Return a sort key for the copies of a file: the one with most rows first.
 
-    Rows of metadata, which are not always read, do not count, but for what the end says.
+    Rows of metadata, which are not always read, do not count, except for the summary at the end.
     """
     fold = thread.fold
     rows = len(fold.index) - fold.amending["metadata"]
@@ -198,12 +199,12 @@ def fullness(thread: GeminiThread) -> tuple[int, bool, bool, str]:
 
 
 def separate_copies(children: Iterable[OneThread]) -> list[tuple[OneThread, OneThread]]:
-    """Give each child its id; of files with one id, leave to each what no fuller one says.
+    """Give each child its id; of several files with one id, keep in each what no fuller one has.
 
-    The fullest is the thread of that id; what another has beyond it is a thread with a number.
+    The fullest file is the thread of that id; the rest of another file is a thread with a number.
 
     Returns:
-        Each child that is not the fullest of its id, with that one.
+        Each child that is not the fullest of its id, with the fullest one.
     """
     by_id: dict[str, list[OneThread]] = {}
     for child in children:
@@ -224,7 +225,7 @@ def separate_copies(children: Iterable[OneThread]) -> list[tuple[OneThread, OneT
                 if any(message.says_no_more_than(one) for one in versions):
                     copy.repeated.add(message.id)
                     continue
-                if any(message.tokens == one.tokens for one in versions):  # they were spent once
+                if any(message.tokens == one.tokens for one in versions):  # they were counted once
                     message.usage = None
                     copy.fold.index.touch(message.id)
                 versions.append(message)
@@ -237,11 +238,11 @@ def separate_copies(children: Iterable[OneThread]) -> list[tuple[OneThread, OneT
 def link_children(
     main: GeminiThread, children: Sequence[GeminiThread]
 ) -> dict[tuple[str, str], tuple[str, int | None]]:
-    """Tie each child to the call that started it; return (message id, call id) → (id, ms).
+    """Link each child to the call that started it; return (message id, call id) → (id, ms).
 
-    An id that the call names is exact. Without one, a call whose time holds the child's counts,
-    and the folder makes that likely. Where times say nothing, the one call that is left and the one
-    child in the session's folder that is left are taken for each other.
+    An id in the call is exact. Without one, a call is linked whose time includes the child's, and
+    the folder makes that likely. Without times, the only call that is left and the only child that
+    is left in the session's folder are linked.
     """
     spawned = [
         (message, bare, call.spawn)
@@ -283,7 +284,7 @@ def link_children(
 
 
 def unlinked(file: str) -> Link:
-    """Return the link of a child before a call is found: some threads no call has started."""
+    """Return the link of a child without a call; the client starts some threads itself."""
     purpose = PurePath(file).parent.name.startswith(_SKILLS)
     return Link(_SKILLS.rstrip("-") if purpose else "none", "none")
 
@@ -314,19 +315,19 @@ _VOID = -(2**62)
 
 
 class _DeferredOutputFiles(OutputFiles):
-    """Before the end, no file beside the transcript is looked for."""
+    """Stands in for `OutputFiles` during the first read."""
 
     def whole(self, output: str, source: blocks.BlockSource) -> None:
-        """Raise `NotAvailableYet` for an output that may stand in a file of its own."""
+        """Raise `NotAvailableYet` for an output that may have a file of its own."""
         raise NotAvailableYet
 
 
 class ParsedThread(GeminiThread):
-    """A transcript that is read as it stands.
+    """A transcript that is read as a whole.
 
     Args:
         transcript: the file.
-        sink: takes the blocks, when they are known, and `write` arranges them.
+        sink: takes the blocks in the order of reading; `write` arranges them.
     """
 
     def __init__(self, transcript: Transcript, sink: ParseSink) -> None:
@@ -350,7 +351,7 @@ class ParsedThread(GeminiThread):
             stream.seek(0)
             if is_document:
                 data = source.document()
-                # Clients replace a document as a whole, so these very bytes are read again.
+                # Clients replace a document as a whole, so its bytes are kept.
                 self._source = Source(self.file, data=data)
                 rows = document_rows(data, self.file, sink.tally, sink.finding)
                 take = self.fold.take_record
@@ -376,7 +377,7 @@ class ParsedThread(GeminiThread):
         self.conversation = self.own_id()
 
     def _settle(self, count: int) -> None:
-        """Write the first messages of those that began; note which written ones say more now."""
+        """Write the first `count` new messages; note which written ones have new content."""
         index, writer, stale = self.fold.index, self._writer, self._stale
         handles, marks, sink = self._handles, self._marks, self._sink
         written = len(handles)
@@ -402,7 +403,7 @@ class ParsedThread(GeminiThread):
     def write(
         self, sink: ParseSink, children: Mapping[tuple[str, str], tuple[str, int | None]]
     ) -> None:
-        """Put all blocks in order, settle all rows, and count all tokens."""
+        """Arrange all blocks, settle all rows, and count all tokens."""
         index, writer = self.fold.index, self._writer
         writer.conversation, writer.children = self.conversation, children
         writer.outputs = OutputFiles(self._path, self.fold.session_id, sink.finding)
@@ -444,12 +445,12 @@ class ParsedThread(GeminiThread):
             sink.use(self.conversation, usage(0, 0, exact=False))
 
     def pass_over(self) -> None:
-        """Count the rows of a copy, of which nothing is shown."""
+        """Count the rows of a copy without blocks."""
         self._writer.marks = array("q")
         self._settle_rows()
 
     def _run_of(self, message: ChatMessage) -> tuple[int, int]:
-        """Return where a message's blocks begin and end, written again if they are stale."""
+        """Return the handles of a message's blocks, which are written again if they are stale."""
         sink, number = self._sink, message.number
         begin, end = self._handles[number], self._handles[number + 1]
         if message.id in self._stale:
@@ -463,13 +464,13 @@ class ParsedThread(GeminiThread):
         return begin, end
 
     def _void(self, number: int) -> None:
-        """Take back what a message's blocks say of their rows."""
+        """Remove the marks of a message's blocks."""
         marks = self._writer.marks
         for at in range(self._marks[number], self._marks[number + 1]):
             marks[at] = _VOID
 
     def _settle_rows(self) -> None:
-        """Count each row by what it gave."""
+        """Count each row by its blocks."""
         index, tally = self.fold.index, self._sink.tally
         marks = set(self._writer.marks)
         marks.discard(_VOID)
@@ -535,7 +536,7 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
 
 
 def _count_missing(thread: GeminiThread, sink: ParseSink) -> None:
-    """Say that the tokens are a lower bound where a subagent's file is not there."""
+    """State that the tokens are a lower bound if a subagent's file is missing."""
     for message in thread.fold.index.messages.values():
         for call in message.calls.values():
             child = call.spawn.agent_id if call.spawn is not None else None

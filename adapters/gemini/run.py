@@ -57,7 +57,7 @@ def takes_session_id(command: Sequence[str], environment: Mapping[str, str]) -> 
 def names_by_hash(host: Host) -> bool:
     """Tell whether the client on a host names a project's folder by a hash.
 
-    Nothing is started for it: only a package that says so makes a client so old.
+    Only the package is read, no program is started: without a package the client counts as newer.
     """
     program, *given = host.command or (COMMAND,)
     search = {**host.variables, **host.environment}.get("PATH", os.defpath)
@@ -66,10 +66,10 @@ def names_by_hash(host: Host) -> bool:
 
 
 def version_of(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, ...]:
-    """Return a program's version; empty if nobody knows.
+    """Return a program's version; empty if it is unknown.
 
-    What its package says is read, as starting the program takes seconds; only one without a
-    package is asked.
+    The package is read, as starting the program takes seconds; only a program without a package is
+    started.
     """
     if found := _packaged_version(command):
         return found
@@ -137,7 +137,7 @@ def remove_stubs(chats: Path, native_id: str) -> list[Path]:
 
 
 def has_answer(chats: Path, native_id: str) -> bool:
-    """Tell whether a model said anything in a session's chat files, be it withdrawn since."""
+    """Tell whether a session's chat files have any answer of a model, even a superseded one."""
     for listed in store.in_folder(chats, native_id):
         sink = ParseSink()
         read_session(store.files(listed.file), sink)
@@ -147,11 +147,11 @@ def has_answer(chats: Path, native_id: str) -> bool:
 
 
 def is_stub(path: Path, native_id: str) -> bool:
-    """Tell whether a log of that session has a header and the client's own context, and no more."""
+    """Tell whether a log of that session has only a header and the client's own context."""
     if path.suffix != ".jsonl":
         return False
     try:
-        # O_NONBLOCK: whatever else stands there must not hang us.
+        # O_NONBLOCK: a FIFO in its place must not block.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(path, flags), "rb") as stream:
             status = os.fstat(stream.fileno())
@@ -210,18 +210,18 @@ _STATUSES = {
     "503": "overloaded",
     "529": "overloaded",
 }
-# By the exit code that is left of an HTTP status.
+# By the exit code, which is the HTTP status modulo 256.
 _EXIT_STATUSES: dict[int | None, str] = {int(status) % 256: status for status in _STATUSES}
 # By what the client calls an error of its own, and by the exit code that it has for it.
 _TYPES = {
     "FatalAuthenticationError": "bad-key",
     "FatalTurnLimitedError": "max-turns",
 }
-# By a word in the reason, or of what stands on standard error beside it.
+# By a word in the reason, or on standard error.
 _WORDS = {"ModelNotFoundError": "no-model", "API_KEY_INVALID": "bad-key"}
 _CODES = {41: "bad-key", 53: "max-turns"}
 _NOT_TRUSTED = 55
-# By what stands on standard error when there is no result.
+# By a text on standard error when there is no result.
 _STARTUP_ERRORS = {
     "Error resuming session": "no-conversation",
     "already exists. Use --resume": "session-in-use",
@@ -241,7 +241,7 @@ _HINTS = {
     "cut-stream": "send the prompt again; what was done until then is in the log",
 }
 _STATUS = re.compile(r'"code"\s*:\s*(\d{3})\b|\bstatus:? (\d{3})\b')
-# What some versions say at every start.
+# Lines that some versions print at every start.
 _STARTUP_NOISE = ("Warning: ", "Ripgrep is not available", "YOLO mode is enabled", "[STARTUP]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # What follows a refusal of an argument: all arguments there are.
@@ -251,12 +251,12 @@ _UNTRUSTED = "Gemini CLI runs nothing in a folder that its user has not trusted"
 
 
 def is_settled(turn: JoinedTurn) -> bool:
-    """Tell whether the client has said how the turn ended."""
+    """Tell whether the client has given its result."""
     return turn.result is not None
 
 
 def failure(turn: JoinedTurn, code: int | None, errors: str) -> ProviderError | None:
-    """Return why a run failed, None where it did not: its result says so.
+    """Return why a run failed, by its result; None if it did not.
 
     Args:
         turn: all of its output.
@@ -308,20 +308,20 @@ def _error(kind: str, message: str) -> ProviderError:
 
 # One session: a process of the client for each turn (decision D11).
 
-# What a client that runs us says to its children: ours would take it for its own.
+# Variables of a client that runs agentsdir; a client below it would take them for its own.
 _NOT_INHERITED = frozenset({"GEMINI_CLI"})
-# A client that starts itself again would be out of reach of the signal that interrupts it.
+# A client that starts itself again would not get the signal that interrupts it.
 _OUR_VARIABLES = {"GEMINI_CLI_NO_RELAUNCH": "true"}
 MODES = ("", "default", "auto_edit", "yolo", "plan")
 _LONGEST_PROMPT = 8 * 1024 * 1024
-"""Bytes of a prompt that the client reads; it drops what is beyond with a warning."""
+"""Bytes of a prompt that the client reads; it drops the rest with a warning."""
 _TEMPORARY = "/tmp"  # noqa: S108, where no other is named
 _LOOK = 0.1
 """Seconds between looks at the chat file."""
 
 
 class GeminiSession:
-    """One session; between turns it is nothing but its files.
+    """One session. Between turns it has no process, only its files.
 
     Args:
         is_known: the client has the session's chat file, so it is resumed.
@@ -335,15 +335,15 @@ class GeminiSession:
         self._turn: JoinedTurn | None = None
         self._follower: PendingFollower | None = None
         self._instructions: Path | None = None
-        # The prompt of the turn, as long as nothing that was told is it.
+        # The prompt of the turn, until its block was yielded.
         self._unseen_prompt: Block | None = None
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
-        """Run one turn. Success is what the client's result says, never its exit code.
+        """Run one turn, which succeeds if the client's result says so.
 
-        Raises `ProviderError` of the kinds that docs/clients/gemini.md, "Running", has in
-        its table, and ``text-only``, ``prompt-too-long``, ``permission-mode``, ``no-client``,
-        ``no-folder`` and ``session-open`` before anything is started.
+        Raises `ProviderError` of the kinds in the table of docs/clients/gemini.md, "Running", and
+        ``text-only``, ``prompt-too-long``, ``permission-mode``, ``no-client``, ``no-folder`` and
+        ``session-open`` before anything is started.
         """
         check_closed(self._spec)
         prompt = _prompt_bytes(content)
@@ -358,8 +358,8 @@ class GeminiSession:
         )
         failed = yield from self._run(prompt)
         if failed is not None and failed.kind == "no-conversation" and self._is_bare():
-            # The client neither resumes a session in which nothing was answered, nor lets another
-            # have its id.
+            # The client neither resumes a session without an answer, nor starts another with its
+            # id.
             self.stop()
             self._is_known = False
             self._name(self._spec.new_id())
@@ -369,7 +369,7 @@ class GeminiSession:
             raise failed
 
     def _missing_prompt(self) -> Iterator[StreamEvent]:
-        """Tell the prompt that a client which ended too soon never mentioned."""
+        """Yield the prompt's block if neither stdout nor the chat file had it."""
         if self._unseen_prompt is not None:
             yield blocks.block_complete(self._unseen_prompt["id"], self._unseen_prompt)
             self._unseen_prompt = None
@@ -400,7 +400,7 @@ class GeminiSession:
                 yield from self._handle_line(turn, line)
             yield from self._note(turn.poll())
             if is_settled(turn) or program.wait(0) is not None:
-                # Something that it started may hold its output open, or it goes on talking.
+                # A descendant may hold its output open, or it may print more.
                 for line in program.lines(self._patience):
                     yield from self._handle_line(turn, line)
                 break
@@ -414,15 +414,15 @@ class GeminiSession:
         if turn.session_id and turn.session_id != self._spec.native_id:
             self._name(turn.session_id)
         if self._is_known and turn.session_id and not was_named:
-            # By now the client has turned to the session's own file. Until its stub is gone,
-            # another one that starts would delete both.
+            # By now the client uses the session's own file. Until its stub is removed, another
+            # client that starts would delete both.
             remove_stubs(self._chats, self._spec.native_id)
             if self._follower is not None:
                 self._follower.look_again()
         yield from self._note(events)
 
     def _name(self, native_id: str) -> None:
-        """Go on under another id than the one given. Raises `ProviderError` for what is none."""
+        """Continue under another id than the given one. Raises `ProviderError` for an invalid id."""
         if not ID.fullmatch(native_id):
             raise ProviderError(
                 f"the client calls the session {native_id[:100]!r}, which is no id",
@@ -437,7 +437,7 @@ class GeminiSession:
         return not has_answer(self._chats, self._spec.native_id)
 
     def interrupt(self) -> Iterator[StreamEvent]:
-        """Ask the client to stop. It drops what it was saying; its output until then is kept."""
+        """Ask the client to stop. It drops its last answer; its output until then is kept."""
         program, turn = self._program, self._turn
         if program is None or turn is None:
             return
@@ -448,11 +448,11 @@ class GeminiSession:
         yield from self._missing_prompt()
 
     def suspend(self) -> bytes:
-        """Return nothing: the chat file says all (decision D23)."""
+        """Return nothing: the chat file is enough (decision D23)."""
         return b""
 
     def stop(self) -> None:
-        """End the client and everything that it started, and take away what it left of that."""
+        """End the client and all its processes, and remove its stubs and the prompt file."""
         if self._program is not None:
             self._program.end(self._spec.host.marks)
             remove_stubs(self._chats, self._spec.native_id)
@@ -487,12 +487,12 @@ class GeminiSession:
         elif takes_session_id(command, environment):
             opening = f"--session-id={spec.native_id}"
         options = [("--model", spec.model), ("--approval-mode", spec.host.permission_mode)]
-        # One word each: a value may begin with a hyphen.
+        # One word for each: a value may begin with a hyphen.
         chosen = [f"{name}={value}" for name, value in options if value]
         return [*command, "--output-format=stream-json", *chosen, *filter(None, [opening])]
 
     def _instructed(self, environment: dict[str, str]) -> dict[str, str]:
-        """Return the environment with the system prompt, which the client takes as a file only."""
+        """Return the environment with the system prompt, which the client only reads from a file."""
         if not self._spec.system_prompt:
             return environment
         if self._instructions is None:
@@ -512,7 +512,7 @@ class GeminiSession:
 
 
 def _prompt_bytes(content: Content) -> bytes:
-    """Return a prompt as it is typed. Raises `ProviderError` for what cannot be."""
+    """Return a prompt as text for stdin. Raises `ProviderError` for images, or a long one."""
     if not isinstance(content, str):
         if any(part.get("type") != "text" for part in content):
             raise ProviderError(
@@ -545,8 +545,8 @@ def check_closed(spec: SessionSpec) -> None:
 class GeminiProvider:
     """Opens sessions of Gemini CLI, under an id of our choice where the version takes one.
 
-    There are no options: what the client can be told besides a model loosens what it may do
-    (decision D33).
+    There are no options: those of the client, except the model, loosen its permissions (decision
+    D33).
     """
 
     option_names: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # A message's content is a PartListUnion: a string, a part, or a list of both. Clients of all
 # versions write all forms, and a resume rewrites one as another.
 
-# How a call ended, or stands, and what we say.
+# The client's status of a call → the block's.
 CALL_STATUSES = {
     "validating": "pending",
     "scheduled": "pending",
@@ -40,7 +40,7 @@ Part: TypeAlias = "dict[str, Any]"
 MODEL_TYPES = ("gemini", "model", "bob-shell")
 NOTICE_TYPES = ("info", "warning", "error")
 MESSAGE_TYPES = ("gemini", "user", *NOTICE_TYPES, *MODEL_TYPES[1:])
-# What accompanies a part, and is all of a part that only carries a signature.
+# Keys beside a part's content; a part that only has a signature has no others.
 _BESIDE = frozenset({"text", "thought", "thoughtSignature", "videoMetadata", "mediaResolution"})
 
 MASKED = "<tool_output_masked>"
@@ -62,12 +62,12 @@ def list_of(value: Any) -> list[Any]:
 
 
 def entries_of(value: Any) -> list[Any]:
-    """Return `value` if it is a list, else what stands in the place of one as its only entry."""
+    """Return `value` if it is a list, else a list of it."""
     return value if type(value) is list else [value]
 
 
 def moment_of(timestamp: Any) -> datetime | None:
-    """Return a foreign timestamp as a moment, or None where it is no time."""
+    """Return a client's timestamp as a moment; None if it is no time."""
     text = times.native(timestamp)
     try:
         return None if text is None else times.from_text(text)
@@ -83,7 +83,7 @@ def as_text(value: Any) -> str:
 
 
 def content_id(value: Any) -> str:
-    """Return an id made of a value that has none itself."""
+    """Return an id for a value without one, made of its content."""
     return "#" + short_hash(_dumps(value))
 
 
@@ -95,14 +95,14 @@ def _dumps(value: Any) -> bytes:
 
 
 def content_of(message: dict[str, Any]) -> Any:
-    """Return what a message says; some programs write it as `parts`, as the API names it."""
+    """Return the content of a message; some programs use the API's name `parts`."""
     if "content" in message or "parts" not in message:
         return message.get("content")
     return message["parts"]
 
 
 def parts_of(content: Any) -> list[Part]:
-    """Return content in any form as a list of parts; what is no part stands under ``unknown``."""
+    """Return content in any form as a list of parts; other values are under ``unknown``."""
     if type(content) is list:
         for item in content:
             if type(item) is not dict:
@@ -116,7 +116,7 @@ def parts_of(content: Any) -> list[Part]:
 
 
 def part_at(content: Any, at: int) -> Part:
-    """Return one of the parts of `content`, without a look at the others; empty for none."""
+    """Return one of the parts of `content`, without reading the others; empty for none."""
     items = content if isinstance(content, list) else parts_of(content)
     return _part_of(items[at]) if at < len(items) else {}
 
@@ -129,7 +129,7 @@ def _part_of(item: Any) -> Part:
 
 def part_kind(part: Part) -> str:
     """Name the kind of a part: call, response, text, thought, media or other."""
-    # Asked of every part of every version: a look into the keys is cheaper than `get`.
+    # `in` is cheaper than `get`, and this runs for every part of every version.
     if "functionCall" in part and type(part["functionCall"]) is dict:
         return "call"
     if "functionResponse" in part and type(part["functionResponse"]) is dict:
@@ -142,7 +142,7 @@ def part_kind(part: Part) -> str:
 
 
 def unknown_part(part: Part) -> str:
-    """Name what a part has that is not read; empty where nothing of it says anything."""
+    """Return the kind of a part that is not read; empty for a part without content."""
     for key in part:
         if key not in _BESIDE:
             return type(part[key]).__name__ if key == "unknown" else key
@@ -157,9 +157,10 @@ def plain_text(content: Any) -> str:
 
 
 def role_of(message: dict[str, Any]) -> str:
-    """Name who speaks in a message: user, model, notice, or other for what nobody knows.
+    """Return the role of a message: user, model, notice, or other for an unknown type.
 
-    Forks rename the type of the model's messages, so what only a model can have decides, too.
+    Forks rename the type of the model's messages, so keys that only a model's message has decide
+    too.
     """
     kind = message.get("type")
     if kind == "gemini":
@@ -177,7 +178,7 @@ def role_of(message: dict[str, Any]) -> str:
 
 
 def bare_call_id(call_id: str, name: str) -> str:
-    """Strip the ``<name>__`` that newer clients put before a call's id; the API's id has none."""
+    """Return a call's id as the API has it, without the ``<name>__`` of newer clients."""
     return call_id.removeprefix(name + "__") if name else call_id
 
 
@@ -197,7 +198,7 @@ def media_part(part: Part) -> dict[str, Any]:
 
 
 def thought_text(subject: str, description: str) -> str:
-    """Write a thought as a resume does when it rebuilds it as a text part."""
+    """Return a thought as a resume writes it in a text part."""
     return f"**{subject}** {description}".strip() if subject else description.strip()
 
 
@@ -211,7 +212,7 @@ def split_thought(text: str) -> tuple[str, str]:
 
 
 def response_output(response: Any) -> Any:
-    """Return what a functionResponse told the model: its output, its error, or all of it."""
+    """Return the model's view of a functionResponse: its output, its error, or all of it."""
     if isinstance(response, dict) and len(response) == 1:
         if "output" in response:
             return response["output"]
@@ -233,7 +234,7 @@ def is_error_response(result: Any) -> bool:
 def answer_parts(content: Any, at: int) -> list[Part]:
     """Return the functionResponse at `at` and the media that follow it; empty for none.
 
-    There may be very many in one message, so the parts before it are not looked at.
+    There may be very many in one message, so the parts before it are not read.
     """
     found = [part] if (part := part_at(content, at)) else []
     while found and part_kind(part := part_at(content, at + len(found))) == "media":
@@ -242,7 +243,7 @@ def answer_parts(content: Any, at: int) -> list[Part]:
 
 
 def own_result(result: Any, bare: str) -> Any:
-    """Return the share of the call with that id in a result.
+    """Return the part of a result that belongs to the call with that id.
 
     A resume by a newer client writes the results of all parallel calls into each of them.
     """
@@ -299,13 +300,13 @@ def result_weight(result: Any) -> int:
 
 
 class Names:
-    """The names that were given so far."""
+    """Makes names unique by a number."""
 
     def __init__(self) -> None:
         self._count: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
-        """Return `name`, with a number behind it if it, or what that makes, was given before."""
+        """Return `name`, with a number behind it if it was returned before."""
         unique = name
         while unique in self._count:
             self._count[name] += 1
@@ -316,12 +317,12 @@ class Names:
 
 # User turns: texts that a person typed, and texts that the client added.
 
-# The form of a text with which the client goes on by itself.
+# The form of a text with which the client continues by itself.
 _GOES_ON = "continuation"
 
 
 class BlockDraft(NamedTuple):
-    """One block to be: its type, its key within the message, its fields."""
+    """A block that is not added yet: its type, its key within the message, its fields."""
 
     kind: str
     key: str
@@ -331,11 +332,11 @@ class BlockDraft(NamedTuple):
 
 
 def prompt_drafts(message: dict[str, Any], *, continues: bool = False) -> Iterator[BlockDraft]:
-    """Yield the pieces of a user turn; results of tools are not among them.
+    """Yield the blocks of a user turn, without results of tools.
 
-    Where the client keeps what was typed (``displayContent``) beside what it sent, the first is
-    the prompt, and the second is a hidden piece. Where the client goes on by itself (`continues`),
-    nothing in the row is a prompt.
+    Where the client keeps the typed text (``displayContent``) beside the text that it sent, the
+    first is the prompt, and the second a hidden block. Where the client continues by itself
+    (`continues`), nothing in the row is a prompt.
     """
     parts = parts_of(content_of(message))
     kinds = [part_kind(part) for part in parts]
@@ -381,7 +382,7 @@ def prompt_drafts(message: dict[str, Any], *, continues: bool = False) -> Iterat
 
 
 def doubtful(file: str, line: int, offset: int, length: int, why: str) -> Finding:
-    """Remark on a text that is shown as a prompt."""
+    """Return a finding for a text that is shown as a prompt."""
     return Finding("doubtful-prompt", file, f"shown as a prompt: {why}", line, offset, length)
 
 
@@ -393,7 +394,7 @@ def _injected(text: str, number: int, reason: str) -> BlockDraft:
 
 
 def _shell(text: str, number: int) -> Iterator[BlockDraft]:
-    """Yield a shell command that a person typed, and what it printed."""
+    """Yield a shell command that a person typed, and its output."""
     command, output = shell_lines(text)
     yield _status(COMMAND, f"s{number}", command)
     if output:
@@ -430,7 +431,7 @@ _ASKED = ("prompt", "request", "objective", "question", "query")
 
 
 class Spawn(NamedTuple):
-    """What a call says about its child: the agent's name, the child's id, when the call ended."""
+    """The subagent of a call: the agent's name, its id, and when the call ended."""
 
     name: str
     agent_id: str | None
@@ -438,7 +439,7 @@ class Spawn(NamedTuple):
 
 
 def spawn_of(record: dict[str, Any]) -> Spawn | None:
-    """Return what a tool call record says about the subagent it ran; None if it ran none.
+    """Return the subagent that a tool call ran; None if it ran none.
 
     A call of an agent that does not exist is an ordinary failed call.
     """
@@ -488,10 +489,10 @@ NONE: dict[Any, Any] = {}
 
 
 class ToolCall:
-    """One tool call of a message: where its richest record and its richest result stand.
+    """One tool call of a message: the rows of its richest record and its richest result.
 
-    `spot` and `answer_spot` say where in the message: a field (``toolCalls`` or ``content``) and
-    an index in it.
+    `spot` and `answer_spot` are their place in the message: a field (``toolCalls`` or ``content``)
+    and an index in it.
     """
 
     __slots__ = ("answer", "answer_spot", "answer_weight", "id", "place", "spawn", "spot", "weight")
@@ -522,13 +523,13 @@ class ToolCall:
 
 
 class ChatMessage:
-    """One message, over all its versions. Its calls are keyed by the id without a name before it.
+    """One message, over all its versions. Its calls are keyed by `bare_call_id`.
 
-    `texts` has every text that ever stood there (by hash) with its length and place, and `text` is
-    the last; `thoughts` and `extras` (parts nobody knows) likewise. `orphans` are results whose
-    call is not here, by its id. `asks` is set where a person typed something,
-    `answers` where results of calls stand, and `continues` where the client goes on with a prompt
-    by itself, or answers itself. `number` counts messages from 0.
+    `texts` has every text of any version (by hash) with its length and row, and `text` is the hash
+    of the last; `thoughts` and `extras` (unknown parts) likewise. `orphans` are results without a
+    call, by the call's id. `asks` is set if a person typed something, `answers` if there are
+    results of calls, and `continues` if the client continues or answers by itself. `number` counts
+    messages from 0.
     """
 
     __slots__ = ("answers", "asks", "calls", "continues", "extras", "id", "model", "number",
@@ -548,7 +549,7 @@ class ChatMessage:
         self.calls: dict[str, ToolCall] = NONE
         self.extras: dict[int, tuple[RowRef, str, int]] = NONE
         self.orphans: dict[str, tuple[RowRef, int]] | None = None
-        # The counts as they stand, so that a restatement of them is not worked out again.
+        # The counts as in the row, so that equal counts are not computed again.
         self.tokens: dict[str, Any] | None = None
         self.usage: Usage | None = None
         self.model: str | None = None
@@ -558,11 +559,11 @@ class ChatMessage:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the model said nothing, as far as is known."""
+        """Whether it is a message of the model without content so far."""
         return self.role == "model" and not (self.texts or self.thoughts or self.calls)
 
     def says_no_more_than(self, other: ChatMessage) -> bool:
-        """Tell whether another version of the message, from another file, has all that this has."""
+        """Tell whether the message of another file has all content of this one."""
         calls = all(
             (known := other.calls.get(bare)) is not None
             and call.weight <= known.weight
@@ -580,7 +581,7 @@ class ChatMessage:
         )
 
     def add_text(self, signature: int, length: int, place: RowRef) -> bool:
-        """Keep the first place of a text, or a richer one; return whether that is news."""
+        """Keep the first row of a text, or a richer one; return whether something changed."""
         before, self.text = self.text, signature
         known = self.texts.get(signature)
         if known is not None and known[0] >= length:
@@ -591,7 +592,7 @@ class ChatMessage:
         return True
 
     def add_extra(self, part: Any, place: RowRef, at: int, field: str = "content") -> bool:
-        """Keep the first place of a part that is not read, entry `at` of `field`; return if new."""
+        """Keep the first row of an unread part, entry `at` of `field`; return whether it is new."""
         if self.extras is NONE:
             self.extras = {}
         signature = hash(content_id(part))
@@ -620,7 +621,7 @@ def message_usage(tokens: dict[str, Any]) -> Usage:
     from ``total`` all the same, the result is not exact.
     """
     sent, got, cached, thoughts, tool, total = [
-        # `count_of` spelled out, for this runs for each message.
+        # Without a call of `count_of`: this runs for each message.
         count if type(count) is int and 0 <= count < BELOW else 0
         for count in map(tokens.get, _COUNTS)
     ]
@@ -640,7 +641,7 @@ def message_usage(tokens: dict[str, Any]) -> Usage:
 
 
 def total_usage(usages: Iterable[Usage | None]) -> Usage | None:
-    """Return the sum of what messages used; None where none says what it used."""
+    """Return the summed usage of messages; None if none has any."""
     sent = got = cached = thoughts = counted = 0
     exact = True
     for used in usages:
