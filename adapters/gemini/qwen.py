@@ -1,9 +1,8 @@
-"""Qwen Code's transcripts: rows with a uuid and a parent around the turns that the API is sent.
+"""Qwen Code's transcripts: rows with a uuid and a parent, around turns as the API takes them.
 
-What stands simply there is read: prompts, answers, thoughts, calls, results, tokens. Rows of any
-other kind are kept, hidden. A rewind is a branch, so what the last row does not descend from is
-superseded (docs/clients/gemini.md, "Forks"). What ``/export`` writes is the same
-conversation flattened.
+Prompts, answers, thoughts, calls, results and tokens are read. Other rows are kept, hidden. A
+rewind is a branch, so rows that are no ancestors of the last row are superseded
+(docs/clients/gemini.md, "Forks"). ``/export`` writes the same conversation without branches.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import ParseSink
 
 
-# The rows with which the client keeps its own books, by their subtype.
+# Subtypes of the client's bookkeeping rows.
 _BOOKS = frozenset(
     [
         "agent_bootstrap",
@@ -80,7 +79,7 @@ _TYPES = ("user", "assistant", "tool_result", "system", "session_metadata", "too
 _PROVENANCES = (
     "assistant_output", "goal_control", "goal_runtime", "real_user", "system", "tool_result",
 )  # fmt: skip
-# The kinds of user rows that a person typed; the others the client writes in the user's place.
+# The kinds of user rows that a person typed; the client writes the others.
 TYPED = ("", "at_command", "mid_turn_user_message")
 CLIENTS = ("goal_control", "goal_runtime", "system")
 HOOK_OPEN = "<qwen:user-prompt-submit-context>"
@@ -96,7 +95,7 @@ _COUNTS = {
 
 
 class _Link(NamedTuple):
-    """A row of the conversation's tree: its number, its parent, and where it stands."""
+    """A row of the conversation's tree, with its number and its parent."""
 
     number: int
     parent: str | None
@@ -108,7 +107,7 @@ class _Link(NamedTuple):
 
 
 def read_qwen(transcript: Transcript, sink: ParseSink) -> None:
-    """Read a transcript of Qwen Code, or what its ``/export`` wrote of one."""
+    """Read a transcript of Qwen Code, or a file of its ``/export``."""
     source, tally = transcript.source, sink.tally
     writer = ApiTurnWriter(sink, source.name, "")
     links: dict[str, _Link] = {}
@@ -191,7 +190,7 @@ def _write(writer: ApiTurnWriter, row: Row, value: dict[str, Any], sink: ParseSi
 
 
 def _name_unknown(writer: ApiTurnWriter, turn: ApiTurn, value: dict[str, Any]) -> None:
-    """Count what of a row's own fields is of no known kind."""
+    """Count the unknown kinds among a row's own fields."""
     kind, subtype, who = (value.get(name) for name in ("type", "subtype", "provenance"))
     if kind not in _TYPES:
         writer.drift(turn, "row", kind)
@@ -202,7 +201,7 @@ def _name_unknown(writer: ApiTurnWriter, turn: ApiTurn, value: dict[str, Any]) -
 
 
 def _prompt(writer: ApiTurnWriter, turn: ApiTurn, payload: dict[str, Any]) -> int:
-    """Write what a person typed, without what hooks and the client put around it, which is hidden.
+    """Write a prompt. Texts that hooks and the client put around it are hidden.
 
     The client puts a hook's words last, as a part of their own; words that are merely like them
     and stand alone are a person's.
@@ -230,7 +229,7 @@ def _is_hooks(part: dict[str, Any]) -> bool:
 
 
 def _exported_call(writer: ApiTurnWriter, turn: ApiTurn, call: dict[str, Any]) -> int:
-    """Write a call with its result as an export has it: in one row, without the tool's name."""
+    """Write a call and its result from a row of an export, which has no tool name."""
     call_id, title = text_of(call.get("toolCallId")), text_of(call.get("title"))
     status = text_of(call.get("status"))
     done = status in ("completed", "failed")
@@ -260,7 +259,7 @@ def _usage(counts: Any) -> Usage | None:
 
 
 def _live_rows(links: dict[str, _Link], rows: int, file: str, sink: ParseSink) -> set[int]:
-    """Return the numbers of the rows that the last one descends from, and of rows without ids.
+    """Return the numbers of the last row's ancestors, and of rows without ids.
 
     Where a parent is not in the file, or a row says none, the row before it counts for it.
     """
@@ -295,7 +294,7 @@ def _live_rows(links: dict[str, _Link], rows: int, file: str, sink: ParseSink) -
 
 
 def _before(names: list[str | None], number: int, live: set[int]) -> str | None:
-    """Return the nearest row with an id before one that is not yet known to be live."""
+    """Return the nearest earlier row with an id that is not known to be live yet."""
     for at in range(number - 1, -1, -1):
         if names[at] is not None and at not in live:
             return names[at]

@@ -422,7 +422,7 @@ class GeminiSession:
         yield from self._note(events)
 
     def _name(self, native_id: str) -> None:
-        """Continue under another id than the given one. Raises `ProviderError` for an invalid id."""
+        """Continue under the client's own id. Raises `ProviderError` for an invalid id."""
         if not ID.fullmatch(native_id):
             raise ProviderError(
                 f"the client calls the session {native_id[:100]!r}, which is no id",
@@ -492,7 +492,7 @@ class GeminiSession:
         return [*command, "--output-format=stream-json", *chosen, *filter(None, [opening])]
 
     def _instructed(self, environment: dict[str, str]) -> dict[str, str]:
-        """Return the environment with the system prompt, which the client only reads from a file."""
+        """Return the environment with the system prompt, which the client reads from a file."""
         if not self._spec.system_prompt:
             return environment
         if self._instructions is None:

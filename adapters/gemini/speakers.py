@@ -1,9 +1,9 @@
-"""Who wrote a text of a user turn: a person, or the client.
+"""The author of a text in a user turn: a person, or the client.
 
 See docs/clients/gemini.md, "Who speaks".
 
-A text is the client's only if the whole of it has a form that a version of the client writes.
-A text that only begins like one is a person's.
+A text is the client's only if all of it has a form that a version of the client writes. A text that
+only begins like one is a person's.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import orjson
 
 
 class GeminiSpeaker(NamedTuple):
-    """What a text is: a `form` of the client (empty: a prompt), and what a person `typed` in it.
+    """The author of a text: a `form` of the client (empty: a prompt), and text `typed` within it.
 
-    `shown` is whether the text gives a block without `--hidden`. `doubt` says why a prompt may be
-    the client's all the same.
+    `shown` is whether the text gives a visible block. `doubt` is the reason why a prompt may be the
+    client's.
     """
 
     form: str
@@ -29,17 +29,17 @@ class GeminiSpeaker(NamedTuple):
 
 PERSON = GeminiSpeaker("")
 LOOKALIKE = GeminiSpeaker("", doubt="it begins like a text of the client's, and goes on otherwise")
-# Clients before 0.28 say it without a `displayContent` when they go on by themselves.
+# Clients before 0.28 write it without a `displayContent` when they continue by themselves.
 MAY_GO_ON = GeminiSpeaker("", doubt="the client says the same when it goes on by itself")
 GIVEN_ANSWER = "Got it. Thanks for the additional context!"
-"""The answer that the client gives itself to a snapshot of ``/compress``."""
+"""The client's own answer to a snapshot of ``/compress``."""
 GIVEN_THOUGHT = "Binary content received. Proceeding with analysis."
 """The thought that the client puts between a call's result and the media in it."""
 SHELL = "shell-command"
 COMMAND = "local_command"
-"""The `event` of a block with a command that a person gave to the client."""
-# The texts below are the same in all versions that were looked at. What a file, a hook, a command
-# or a model says stands between them; all else is fixed.
+"""The `event` of a block with a command that a person typed."""
+# The texts below are the same in all known versions. Only texts of a file, a hook, a command or a
+# model between them vary.
 _INSTRUCTION = (
     "Internal instruction: Re-evaluate the active plan using this user steering update. Classify "
     "it as ADD_TASK, MODIFY_TASK, CANCEL_TASK, or EXTRA_CONTEXT. Apply minimal-diff changes only "
@@ -59,7 +59,7 @@ _DIRECTORIES = (
     r"Here is the folder structure of the current working directories:)"
     rf"\n\n{_TREE}(?:\n{_TREE})*"
 )
-# Each form: its name, its pattern, whether it is shown, and what stands in it no more than once.
+# Each form: its name, its pattern, whether it is shown, and texts that it has at most once.
 _FORMS = tuple(
     (form, re.compile(pattern, re.DOTALL), shown, once)
     for form, pattern, shown, once in (
@@ -194,7 +194,7 @@ _BEGINNINGS = (
     "<", "This is the G", "User ", "System: P", "Here is ", "I ran ", "Background ", "You have ",
     "Plan approved", "[SYSTEM: B", "- **Workspace D", "Please continue.", "I'm currently w",
 )  # fmt: skip
-# How only the client begins a text.
+# Beginnings that only the client writes.
 _WRAPPINGS = (
     "<session_context>", "<hook_context>", "<state_snapshot>", "<scratchpad>",
     "This is the Gemini CLI. We are setting up the context",
@@ -219,17 +219,17 @@ _PLEASE = "Please continue."
 _REPEATED = (
     "its displayContent is that of the prompt before, as where a hook makes the client go on"
 )
-# What the client puts another text for before it sends a prompt: the name of a file or a folder.
+# The name of a file or a folder, which the client replaces before it sends a prompt.
 _MENTION = re.compile(r"(?<!\\)@(?:\"[^\"]*\"|\\.|\S)+", re.DOTALL)
 
 
 def speaker_of(text: str, *, beside_result: bool = False) -> GeminiSpeaker:
-    """Tell who wrote a text of a user turn.
+    """Return the author of a text in a user turn.
 
     Args:
         text: the text.
-        beside_result: whether results of calls stand in the same row, where only the client puts
-            texts: a hint need not end with the sentence that is known.
+        beside_result: whether the same row has results of calls. Then only the client writes texts,
+            so a hint need not end with the known sentence.
     """
     text = text.strip()
     if not text.startswith(_BEGINNINGS):
@@ -266,9 +266,9 @@ def _is_json(text: str | None) -> bool:
 
 
 def is_snapshot(text: str) -> bool:
-    """Tell whether a text that the client put into its history is what ``/compress`` leaves.
+    """Tell whether a text in the client's history is a snapshot of ``/compress``.
 
-    Where only the client writes, a tag that the summary itself speaks of does no harm.
+    Only the client writes there, so tags within the summary do no harm.
     """
     text = text.strip()
     return text.startswith(("<state_snapshot>", "<scratchpad>")) and text.endswith(
@@ -277,13 +277,13 @@ def is_snapshot(text: str) -> bool:
 
 
 def is_client(text: str) -> bool:
-    """Tell whether a text is the client's and holds nothing that a person typed."""
+    """Tell whether a text is the client's, without text that a person typed."""
     speaker = speaker_of(text)
     return bool(speaker.form) and speaker.typed is None
 
 
 def shell_lines(text: str) -> tuple[str, str]:
-    """Return the command of a text of the form `SHELL`, as it was typed, and what it printed."""
+    """Return the command of a text of the form `SHELL`, as it was typed, and its output."""
     for form, pattern, *_ in _FORMS:
         if form == SHELL and (found := pattern.fullmatch(text.strip())):
             return _unescaped(found["command"]), _unescaped(found["output"])
@@ -300,8 +300,7 @@ def is_command(content: str, shown: str) -> bool:
 
     Args:
         content: the text that was sent.
-        shown: the row's `displayContent` as text. A command that the client does not know is sent
-            as it is.
+        shown: the row's `displayContent` as text. The client sends an unknown command unchanged.
     """
     name = shown.strip().partition(" ")[0]
     return (
@@ -312,15 +311,12 @@ def is_command(content: str, shown: str) -> bool:
 
 
 def names_command(typed: str) -> bool:
-    """Tell whether a text begins with the name of a command, where nothing else tells it.
-
-    A path is none.
-    """
+    """Tell whether a text begins with the name of a command, which a path does not."""
     return _NAME.match(typed) is not None
 
 
 class SentPrompt(NamedTuple):
-    """A prompt: its message, what was shown of it, and what was sent."""
+    """A prompt: its message id, the text that was shown, and the text that was sent."""
 
     message: str = ""
     shown: str = ""
@@ -330,10 +326,10 @@ class SentPrompt(NamedTuple):
 def continues_by_itself(
     texts: list[str], shown: str, sent_prompt: SentPrompt, *, only_texts: bool
 ) -> tuple[bool, str]:
-    """Tell whether the client goes on by itself, with the running prompt's `displayContent`.
+    """Tell whether the client continues by itself, with the running prompt's `displayContent`.
 
-    Such a row is one of the fixed sentences, or the reason that a hook gave: one text that is
-    neither what was shown nor made of it.
+    Such a row is one of the fixed sentences, or the reason of a hook: one text that is neither the
+    shown text nor made from it.
 
     Args:
         texts: the texts of the row's `content`, part by part.
@@ -342,7 +338,7 @@ def continues_by_itself(
         only_texts: whether nothing but texts stands in `content`.
 
     Returns:
-        Whether it does, and why it is in doubt where it does not.
+        Whether it does; and if not, the reason for a doubt.
     """
     sent, said = "".join(texts).strip(), shown.strip()
     if not said or said != sent_prompt.shown.strip() or sent.startswith(said):
@@ -352,16 +348,16 @@ def continues_by_itself(
         return True, ""
     if sent == sent_prompt.sent.strip() or _is_expanded(said, own[0]):
         return False, ""
-    # A command may be made into another text each time, and a hook says one text.
+    # A command may give another text each time; a hook gives one text.
     if is_command(sent, said) or len(own) > 1 or not only_texts:
         return False, _REPEATED
     return True, ""
 
 
 def _is_expanded(shown: str, sent: str) -> bool:
-    """Tell whether a text is what was typed, with other names for the files mentioned in it.
+    """Tell whether a text is the typed one, with other names for the files mentioned in it.
 
-    Blanks and backslashes do not count: the client leaves some out, and adds others.
+    White space and backslashes are ignored: the client removes some, and adds others.
     """
     *begins, end = (_bare(words) for words in _MENTION.split(shown))
     sent, at = _bare(sent), 0

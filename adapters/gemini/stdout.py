@@ -1,7 +1,6 @@
 """Recorded standard output of a headless run: ``stream-json`` lines, or the one JSON report.
 
-Both are lossy: no thoughts, no message ids, of results only what was displayed. A transcript is
-better where there is one; this reads what else would be no transcript at all.
+Both lack thoughts and message ids, and have only the displayed part of results.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 
 
 FAILED = "run failed"
-"""What is said of a run whose result names no error."""
+"""The message for a failed run whose result names no error."""
 
 
 class StreamReader:
     """Reads the lines of one ``stream-json`` run into a sink.
 
     Args:
-        file: the name that blocks say.
+        file: the file's name in blocks.
         sink: takes the blocks.
         hear: is told of each piece of an answer as it comes, with the block that it belongs to.
     """
@@ -51,9 +50,9 @@ class StreamReader:
         self._on_piece = on_piece
         self._names = Names()
         self._uses: dict[str, int] = {}
-        # Whether the run said what it spent.
+        # Whether the run reported its usage.
         self.is_counted = False
-        # The answer that is being put together, and its pieces.
+        # The current answer, and its pieces.
         self._answer: Block | None = None
         self._pieces: list[str] = []
 
@@ -84,7 +83,7 @@ class StreamReader:
             tally.settle_parsed(row)
 
     def finish(self) -> None:
-        """State what only the end tells: the last answer, and which calls got no result."""
+        """State what only the end settles: the last answer, and calls without a result."""
         self._close_answer()
         for call in list(self._uses):
             self._finish(call, "pending")

@@ -53,15 +53,15 @@ class ListEntry(NamedTuple):
 
 
 def read_list_entry(path: Path, wanted: Callable[[str], bool] | None = None) -> ListEntry | None:
-    """Return what the file of a session says; None where none of ours is.
+    """Return what a list shows of a session's file; None for no session.
 
     Args:
-        path: of the file.
-        wanted: tells whether the session's id is one that is asked for; else None is returned.
+        path: the file.
+        wanted: returns whether the session's id is wanted; if not, the result is None.
 
     Raises `OSError` when it cannot be read.
     """
-    # O_NONBLOCK: whatever else stands there must not hang us.
+    # O_NONBLOCK: a FIFO in its place must not block.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -77,7 +77,7 @@ def read_list_entry(path: Path, wanted: Callable[[str], bool] | None = None) -> 
     family = head.family
     if family is None:
         return None
-    if not head.session_id:  # a log without its header is named by its file
+    if not head.session_id:  # a log without its header has the id in its name
         head = head._replace(session_id=path.stem)
     title = _title(ends, family) if head.talks else ""
     created = times.native(started(ends))
@@ -85,7 +85,7 @@ def read_list_entry(path: Path, wanted: Callable[[str], bool] | None = None) -> 
 
 
 def _title(ends: FileEnds, family: str) -> str:
-    """Return the client's own title, failing that what a person typed first, or a command."""
+    """Return the client's own title, failing that the first prompt, or a command."""
     title = summary_of(ends, family)
     command = ""
     if not title.strip():
@@ -115,7 +115,7 @@ SUFFIXES = (".jsonl", ".json")
 PREFIX = "session-"
 _FALLBACK_NAME = re.compile(r"logs\.json|checkpoint-.*\.json", re.DOTALL)
 ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-# What stands in a root that a client has used, in any generation.
+# Files in a root that a client of any version has used.
 _ROOT_MARKS = (
     "google_accounts.json",
     "installation_id",
@@ -134,14 +134,14 @@ class _Main(NamedTuple):
 
     @property
     def twin(self) -> Path:
-        """The name that it shares with its twin: the other of a document and a log."""
+        """The path without suffix, which a document and its log share."""
         return self.listed.file.with_suffix("")
 
 
 def is_storage(folder: Path) -> bool:
-    """Tell whether a folder is a client's root, where settings and secrets stand, too.
+    """Tell whether a folder is a client's root, which also has settings and secrets.
 
-    The folder of that name in a workspace, where nobody keeps transcripts, is taken for one.
+    A workspace's folder of that name, which has no transcripts, counts as one.
     """
     if folder.name == ".gemini":
         return True
@@ -157,7 +157,7 @@ def is_storage(folder: Path) -> bool:
 def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
     """Yield all transcripts with content: of each project the sessions, then their children.
 
-    Prompt logs and saved chats follow: they may tell of sessions that have no file any more.
+    Prompt logs and saved chats follow: they may have sessions whose file is gone.
     """
     for _, folder in _folders(storage, refuse):
         found = names_in(folder, refuse)
@@ -178,8 +178,8 @@ def transcripts(storage: Path, refuse: Refuse) -> Iterator[Path]:
 def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
     """Yield what a list shows of each session, the one written last first.
 
-    Of a document and the log that goes on from it there is one row, and of copies in the folders
-    of one project, too. Left out are subagents, and files in which nobody says anything.
+    A document and the log that continues it are one row, and so are copies in the folders of one
+    project. Subagents, and files without a conversation, are left out.
     """
     projects = Projects(storage)
     roots: dict[str, str] = {}
@@ -211,8 +211,8 @@ def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
 def locate(storage: Path, native_id: str) -> list[Path]:
     """Return the main transcripts of one id, or of the ids that begin so, the best one first.
 
-    Files in which somebody talks come before stubs, a log before the document that it goes on
-    from, and then what was written last.
+    Files with a conversation come before stubs, a log before the document that it continues, and
+    then the file written last.
     """
     if not ID.fullmatch(native_id):
         return []
@@ -230,12 +230,12 @@ def in_folder(chats: Path, native_id: str) -> list[ListEntry]:
 
 
 def native_id(main: Path) -> str:
-    """Return which session a main transcript is, as its header says; empty for none."""
+    """Return the session id in a main transcript's header; empty for none."""
     return id_of(Source(str(main), path=main).head(BEGINNING))
 
 
 def files(main: Path) -> SessionFiles:
-    """Return a session as it stands: its main transcript, and the children that belong to it."""
+    """Return a session as it is now: its main transcript and its subagents' files."""
     main_source = Source(str(main), path=main)
     sources = [Source(str(path), path=path) for path in beside(main, native_id(main))]
     for session in group([main_source, *sources]):
@@ -245,10 +245,9 @@ def files(main: Path) -> SessionFiles:
 
 
 def beside(main: Path, native_id: str) -> Iterator[Path]:
-    """Yield the files that may be children of `main`: in the session's folder, or flat beside it.
+    """Yield the files that may be subagents' of `main`: in the session's folder, or beside it.
 
-    Of those beside it, only files that bear the session's id and say that they are a subagent's, or
-    do not say what they are.
+    Files beside it must have the session's id and be a subagent's, or have no kind.
     """
     if native_id:
         yield from _transcripts_in(main.with_name(safe_part(native_id)), ignore)
@@ -262,9 +261,9 @@ def beside(main: Path, native_id: str) -> Iterator[Path]:
 
 
 def outputs(main: Path, native_id: str) -> Iterator[Path]:
-    """Yield the files that a session's calls spilled, which stand beside its project's chats.
+    """Yield the files with whole outputs of a session's calls, beside its project's chats.
 
-    Links are not followed. Those of the oldest clients, which all sessions share, are none's own.
+    Links are not followed. Files of the oldest clients, which all sessions share, are left out.
     """
     folder = main.parent.parent / OUTPUTS / f"{PREFIX}{safe_part(native_id)}"
     if not native_id or folder.is_symlink():
@@ -359,7 +358,7 @@ def _is_session(name: str) -> bool:
 
 
 def _is_filled(path: Path) -> bool:
-    """Tell whether a file has content; a link is not the client's, and may lead to its secrets."""
+    """Tell whether a file has content. A link is refused: it may lead to the client's secrets."""
     try:
         return not path.is_symlink() and path.is_file() and path.stat().st_size > 0
     except OSError:
@@ -377,10 +376,10 @@ _DEEP = 3
 
 
 class Own(NamedTuple):
-    """A file of a session: its path below the project's folder, and its role.
+    """A saved file of a session: its path below the project's folder, and its role.
 
-    `role` is one of `NativeFile`'s. `project` is the name of the folder it was saved below, `talks`
-    whether anybody but the client says anything in a chat of the session.
+    `role` is one of `NativeFile`'s, `project` the name of the project's folder, and `talks` whether
+    a chat has any text of a person or a model.
     """
 
     project: str
@@ -391,14 +390,14 @@ class Own(NamedTuple):
 
 
 def own_files(saved: Mapping[str, Source], native_id: str) -> list[Own]:
-    """Return the files of one session, the main transcript first; none where there is no main one.
+    """Return the files of one session, the main transcript first; none without a main one.
 
     Args:
-        saved: files by their paths relative to the storage. What a bundle says of them may be
-            anything: only what is the session's own, and of a name that a client gives, has a
-            place. A session that was placed in several folders in its life may be saved under
-            each: of two files of one place, the larger one is the later.
-        native_id: of the session.
+        saved: files by their paths relative to the storage. They may come from a bundle, so only
+            files of the session, with a name that a client gives, are returned. A session that was
+            in several folders over time may be saved under each: the larger of two files is the
+            later one.
+        native_id: the session's id.
     """
     found: dict[tuple[str, ...], Own] = {}
     for path, source in sorted(saved.items()):
@@ -427,7 +426,7 @@ def own_files(saved: Mapping[str, Source], native_id: str) -> list[Own]:
 
 
 def _own(path: str, source: Source, native_id: str) -> Own | None:
-    """Return a saved file as the session's own; None if it is not."""
+    """Return a saved file as the session's own; None for another file."""
     parts = tuple(path.split("/"))
     if len(parts) < _DEEP + 1 or parts[0] != TMP or not ID.fullmatch(native_id):
         return None
@@ -449,7 +448,7 @@ def _own(path: str, source: Source, native_id: str) -> Own | None:
 
 
 def is_chat_name(name: str) -> bool:
-    """Tell whether a client takes a file of that name for a session's."""
+    """Tell whether a file's name is one of a session's chat."""
     return _CHAT.fullmatch(name) is not None
 
 

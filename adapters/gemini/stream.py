@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # Prompts, calls and results are matched by a key; answers, which have none on stdout, by their
 # text.
 
-# What stdout and the file spell differently: terminal codes, white space at the ends (which a cut
-# between pieces puts anywhere), what is not seen, what is no text.
+# Characters that differ between stdout and the file: terminal codes, white space (at the ends of
+# pieces, so anywhere), invisible and invalid characters.
 _UNEVEN = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
     r"|[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufffd\ud800-\udfff]"
@@ -43,7 +43,7 @@ def _plain(text: str) -> str:
 
 
 class StdoutBlock:
-    """A block of stdout. It `is_settled` when the file has it, or the end gave it as it was."""
+    """A block of stdout. It `is_settled` when the file has it, or when the end completed it."""
 
     def __init__(self, handle: str, block: Block) -> None:
         self.handle = handle
@@ -51,14 +51,14 @@ class StdoutBlock:
         self.is_settled = False
 
     def whole(self) -> Block:
-        """Return the block as far as stdout told it; of a call that has not ended no more comes."""
+        """Return the block by stdout alone; a call that has not ended is pending."""
         if self.block.get("status") == RUNNING:
             return {**self.block, "status": "pending"}
         return self.block
 
 
 class KeyMatcher:
-    """Blocks that have a key on both sides. A key that comes again is another block."""
+    """Matches blocks that have a key on both sides. A repeated key is another block."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[StdoutBlock]] = {}
@@ -84,11 +84,10 @@ class KeyMatcher:
 
 
 class StreamedAnswer(StdoutBlock):
-    """An answer that stdout gives piece by piece.
+    """An answer that stdout gives in pieces.
 
-    `written` is what the file has of it, in the plain form, None as long as it has nothing;
-    `count` is how much of that form was said. `before` is the one that it came after without a line
-    between them.
+    `written` is its text in the file, in the plain form, None until the file has it; `count` is the
+    length of the plain form so far. `before` is the answer before it without a line between.
     """
 
     def __init__(self, handle: str, block: Block, before: StreamedAnswer | None = None) -> None:
@@ -100,10 +99,10 @@ class StreamedAnswer(StdoutBlock):
         self.is_shown = False
 
     def whole(self) -> Block:
-        """Return the block with what was said so far.
+        """Return the block with the text so far.
 
-        If that is what the file has of the one before, the model was asked again after a stream
-        that broke off, and only one of the two is gone on with.
+        If the file has that text for the answer before, the client asked again after a broken
+        stream, and only one of the two answers counts.
         """
         said = "".join(self.pieces)
         whole = {**self.block, "content": said}
@@ -112,7 +111,7 @@ class StreamedAnswer(StdoutBlock):
         return whole
 
     def show(self) -> Iterator[StreamEvent]:
-        """Begin the block, with what was said so far."""
+        """Yield the block's start, with the text so far."""
         self.is_shown = True
         yield blocks.block_start(self.handle, {**self.block, "content": ""})
         if said := "".join(self.pieces):
@@ -133,16 +132,16 @@ class StreamedAnswer(StdoutBlock):
 
 
 class AnswerMatcher:
-    """The answers of a turn: the file has one for each message, stdout only their pieces.
+    """Matches the answers of a turn: the file has one for each message, stdout only pieces.
 
     Args:
-        begun: all blocks of stdout in their order, which answers are put among.
+        started: all blocks of stdout in their order, to which answers are added.
     """
 
     def __init__(self, started: list[StdoutBlock]) -> None:
         self._started = started
         self._now: StreamedAnswer | None = None
-        # What the file has and stdout has not said yet, in the plain form.
+        # Texts of the file that stdout does not have yet, in the plain form.
         self._early: list[str] = []
 
     def begin(self, handle: str, block: Block) -> None:
@@ -151,12 +150,12 @@ class AnswerMatcher:
         self._started.append(self._now)
 
     def more(self, piece: str) -> Iterator[StreamEvent]:
-        """Tell a piece, unless the file told the whole."""
+        """Yield a piece, unless the file had the whole answer."""
         answer, plain = self._now, _plain(piece)
         if answer is None:
             return
         if answer.written is not None and answer.count >= len(answer.written) and plain:
-            # The message is told whole, so this begins the next one.
+            # The message is complete, so this begins the next one.
             yield from self._close(answer)
             answer = self._follow_on(answer, [])
         if not answer.count and plain:
@@ -180,7 +179,7 @@ class AnswerMatcher:
         said = _plain("".join(answer.pieces))
         written = answer.written or ""
         if not (written.startswith(said) or said.startswith(written)):
-            # It only began like a message of the file.
+            # Only its beginning equals a message of the file.
             self._early.insert(0, written)
             answer.written, answer.is_settled = None, False
             yield from answer.show()
@@ -188,7 +187,7 @@ class AnswerMatcher:
     def write(self, content: str) -> tuple[str | None, list[StreamEvent]]:
         """Take an answer of the file.
 
-        Returns the handle under which stdout began it, if it did, and what is to be told first.
+        Returns the handle under which stdout began it, if it did, and events to yield first.
         """
         text = _plain(content)
         for answer in self._started:
@@ -206,7 +205,7 @@ class AnswerMatcher:
                 return answer.handle, list(self._follow_on(answer, rest).show())
             start = answer.boundary(len(said) - len(text)) if said.endswith(text) else None
             if start is not None:
-                # The client asked again after a stream that broke off, and goes on with this one.
+                # The client asked again after a broken stream, and continues with this one.
                 self._settle(answer, text)
                 broken = {**answer.block, "content": "".join(answer.pieces[:start])}
                 broken["superseded"] = True
@@ -245,24 +244,24 @@ class AnswerMatcher:
 # streamed, calls before they end. A block that the file never has is completed from stdout at the
 # end, so that nothing that was shown is lost.
 
-# The ends of a run are told by the turn's own events.
+# The turn's own events have the ends of a run.
 _LOGGED_ELSEWHERE = ("session_start", "session_end")
 _PROMPT = ""
-# What a prompt that is a command of the client's has in the file.
+# The metadata in the file of a prompt that is a command of the client.
 _COMMAND = {"event": COMMAND}
 
 
 class JoinedTurn:
     """The events of one turn.
 
-    `follower` follows the session's chat file; what it told before the turn must have been taken
-    from it. Without one, all comes from stdout.
+    `follower` follows the session's chat file; its events from before the turn must be consumed
+    already. Without one, all events come from stdout.
     """
 
     def __init__(self, translator: GeminiTranslator, follower: Follower | None = None) -> None:
         self._follower = follower
         self._stdout = translator
-        # Begins the handles of stdout's blocks, and the ids of those that the file never has.
+        # The prefix of the handles of stdout's blocks, and of ids that the file never has.
         self._mark = ""
         self._started: list[StdoutBlock] = []
         self._answers = AnswerMatcher(self._started)
@@ -274,7 +273,7 @@ class JoinedTurn:
 
     @property
     def result(self) -> GeminiResult | None:
-        """What the last `result` said, if there was one."""
+        """The last `result` line, if there was one."""
         return self._stdout.result
 
     @property
@@ -296,13 +295,13 @@ class JoinedTurn:
             yield from self._stdout_event(event)
 
     def poll(self) -> Iterator[StreamEvent]:
-        """Yield what the files show since the last look."""
+        """Yield the files' events since the last call."""
         if self._follower is not None:
             for event in self._follower.poll():
                 yield from self._file_event(event)
 
     def end(self) -> Iterator[StreamEvent]:
-        """Yield what is left when the client is gone, and what the files never had."""
+        """Yield the last events after the client's exit, and blocks that the files never had."""
         for event in self._stdout.end():
             yield from self._stdout_event(event)
         yield from self.poll()
@@ -343,7 +342,7 @@ class JoinedTurn:
                 yield from self._block(handle, block)
 
     def _block(self, handle: str, block: Block) -> Iterator[StreamEvent]:
-        """Take a block that stdout tells whole, though the file may know more of it."""
+        """Take a block that stdout gives at once, though the file may have more of it."""
         kind, started = block["type"], StdoutBlock(handle, block)
         if kind == "system":
             if block["subtype"] not in _LOGGED_ELSEWHERE and block["message"] != FAILED:
@@ -351,10 +350,10 @@ class JoinedTurn:
             return
         self._started.append(started)
         if kind == "tool_result":
-            # The file has it in the same moment, and more of it.
+            # The file has it at the same time, with more fields.
             self._results.say(block["toolUseId"], started)
         elif kind == "tool_use":
-            # Its input is whole, so it is made, whatever becomes of those who watch it.
+            # Its input is complete, so the call runs.
             started.block = {**block, "status": RUNNING}
             self._open_calls[handle] = started
             if not self._calls.say(block["toolUseId"], started):
@@ -371,7 +370,7 @@ class JoinedTurn:
         key = conversation, event["blockId"]
         if key not in self._handles:
             if event["type"] != "block_complete":
-                return  # of a block that was told before this turn
+                return  # of a block from before this turn
             block = event["block"]
             handle, first = self._match(block) if conversation == MAIN else (None, [])
             yield from first
@@ -383,10 +382,10 @@ class JoinedTurn:
         yield {**event, "blockId": handle}
 
     def _match(self, block: Block) -> tuple[str | None, list[StreamEvent]]:
-        """Return the handle under which stdout began a block of the file, and what goes before."""
+        """Return the handle under which stdout began a block of the file, and events before it."""
         kind = block["type"]
         if block.get("superseded") and "~" in block["id"].rpartition(":")[2]:
-            return None, []  # another wording of a message that is told as well
+            return None, []  # another version of a message
         if kind == "assistant_text":
             return self._answers.write(block["content"])
         if kind == "user_message" or block.get("metadata") == _COMMAND:
@@ -402,7 +401,7 @@ class JoinedTurn:
 
 
 def _without_sums(event: StreamEvent) -> Iterator[StreamEvent]:
-    """Leave out what the whole session spent: the turn's own count is told."""
+    """Remove the usage of the whole session: the turn has its own."""
     said = event["metadata"]
     if event["conversationId"] == MAIN:
         said = {name: value for name, value in said.items() if name != "usage"}
@@ -416,9 +415,9 @@ def _without_sums(event: StreamEvent) -> Iterator[StreamEvent]:
 class GeminiResult(NamedTuple):
     """A `result` line.
 
-    `error_type` and `message` are empty where it names no error: of an answer that was empty or
-    malformed, a failed result says only that it failed, and `message` is what the `error` line
-    before it said. `stats` is as the client wrote it, `usage` the tokens in it.
+    `error_type` and `message` are empty if it names no error. For an empty or malformed answer the
+    result only says that it failed, and `message` is that of the `error` line before it. `stats` is
+    as the client wrote it, `usage` the tokens in it.
     """
 
     failed: bool
@@ -454,21 +453,21 @@ _FILE = "stdout"
 
 
 class _GeminiStdoutSink(StdoutSink):
-    """Events of a run, whose count is told in another way."""
+    """Events of a run, without usage updates."""
 
     def use(self, conversation: str, usage: Usage) -> None:
-        """Take note of the run's count, which is told with its result."""
+        """Keep the usage, which `GeminiTranslator` emits with the result."""
         self.conversation(conversation).usage = usage
 
 
 class GeminiTranslator:
     """Translates ``gemini -p --output-format stream-json``.
 
-    `result` is what the last `result` said, None as long as there is none: a client that was
-    ended by a signal says none.
+    `result` is the last `result` line, None until there is one: a client that a signal ended writes
+    none.
 
     Args:
-        hidden: tell the lines that are no part of the conversation, too, as hidden blocks.
+        hidden: also emit lines that are no part of the conversation, as hidden blocks.
     """
 
     def __init__(self, *, hidden: bool = False) -> None:
@@ -504,12 +503,12 @@ class GeminiTranslator:
         return iter(self._sink.drain())
 
     def end(self) -> Iterator[StreamEvent]:
-        """Yield what is left: the answer that was being given is completed as far as it came."""
+        """Complete the current answer with the text so far."""
         self._reader.finish()
         return iter(self._sink.drain())
 
     def _on_piece(self, block: Block, piece: str) -> None:
-        """Tell a piece of an answer: its block begins with the first."""
+        """Emit a piece of an answer; the first piece starts its block."""
         block = encodable({**block, "source": None})
         handle = block["id"]
         if handle != self._answer:
@@ -519,7 +518,7 @@ class GeminiTranslator:
             self._sink.emit(blocks.text_delta(handle, more, MAIN))
 
     def _close(self, block: Block) -> None:
-        """Tell what its end settles of an answer, before the block is told to be complete."""
+        """Emit the rest of an answer before its block is completed."""
         if block["id"] == self._answer and (rest := self._deltas.rest()):
             self._sink.emit(blocks.text_delta(self._answer, rest, MAIN))
 
@@ -540,28 +539,29 @@ class PendingFollower:
     """Follows a session once its file is there.
 
     Args:
-        find: returns the session's chat file, None as long as there is none: only the client may
-            know its id at first.
+        find: returns the session's chat file, None until there is one: only the client may know its
+            id at first.
     """
 
     def __init__(self, find: Callable[[], Path | None]) -> None:
         self._find = find
         self._main: Path | None = None
         self._found: GeminiFollower | None = None
-        # What was there before: by conversation and handle.
+        # Blocks from before, by conversation and handle.
         self._old: set[tuple[str, str]] = set()
 
     def pass_over(self) -> None:
-        """Pass over what the files show by now; a block of that is never told as a new one.
+        """Skip the events of the files so far; their blocks are never yielded as new ones.
 
-        A client that begins another file for the session writes all of it there again, poorer.
+        A client that begins another file for the session writes all messages again, with less
+        detail.
         """
         for event in self.poll():
             if event["type"] == "block_complete":
                 self._old.add((event["conversationId"], event["blockId"]))
 
     def look_again(self) -> None:
-        """Find the session's file anew, should the client have copied it to another folder."""
+        """Find the session's file again if the client copied it to another folder."""
         now = self._find()
         if self._main and now and now.parent != self._main.parent:
             self._found = None
