@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import ParseSink
     from agentsdir.formats.source import Source
 
-    # Takes the error of a file or folder that cannot be read; the caller goes on without it.
+    # Takes the error of a file or folder that cannot be read; the caller continues without it.
     Refuse = Callable[[OSError], None]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

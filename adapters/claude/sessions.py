@@ -96,7 +96,7 @@ def sidecar(source: Source | None) -> dict[str, Any]:
 # A session that is read while it is written: files that lengthen and appear, or lines of stdout.
 #
 # All files share the calls, the subagents and the sink. Rows may come in any order among the files.
-# `settle` states what they changed in earlier blocks, `finish` what only the end tells.
+# `settle` states what they changed in earlier blocks, `finish` what only the end settles.
 
 
 class SessionParser:

@@ -96,7 +96,7 @@ class Tree:
     def begin_again(self, uuid: str) -> None:
         """Take the repetition of a row of a subagent's file.
 
-        A subagent that is sent to the background is started anew from its prompt, the first row:
+        A subagent that is sent to the background is started again from its prompt, the first row:
         what it did before is a broken attempt.
         """
         if self.numbers[uuid] == 0:

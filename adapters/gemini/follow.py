@@ -123,7 +123,7 @@ class TailedThread(GeminiThread):
         is_document: whether it is one JSON object, which is read once; else a log.
         hidden: also emit blocks marked `hidden`.
         conversations: those of the whole session.
-        told: what was told of this transcript so far.
+        emitted: what was emitted of this transcript so far.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class SnapshotReader:
     Args:
         path: the file.
         hidden: also emit blocks marked `hidden`.
-        told: what was told of it so far.
+        emitted: what was emitted of it so far.
     """
 
     def __init__(self, path: Path, *, hidden: bool, emitted: EmittedDiff) -> None:

@@ -130,8 +130,8 @@ def materialize(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
         spec: of the session.
         by_hash: for a client before 0.29, which names a project's folder by a hash.
 
-    Raises `Invalid` (kind ``transcript-differs``) where a transcript stands that does not go on
-    from the saved one, and for a folder that no client knows again, `UnsafePath` for links and
+    Raises `Invalid` (kind ``transcript-differs``) where a transcript is in the way that does not
+    continue the saved one, and for a folder that no client would find, `UnsafePath` for links and
     folders of other users, and `AgentsdirError` where the system refuses.
     """
     saved = own_files(spec.transcripts, spec.native_id)

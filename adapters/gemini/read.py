@@ -302,7 +302,7 @@ def _holds(message: ChatMessage, ended: Any, child: GeminiThread) -> bool:
 # One transcript file that is read as a whole, most rows decoded once.
 #
 # A message is usually complete when the next one begins. Its blocks are written then, from rows
-# that are still decoded. A later change (a resume with more detail), and what only the end tells (a
+# that are still decoded. A later change (a resume with more detail), and what only the end shows (a
 # subagent's thread, a file with a whole output), makes the message stale: it is written again at
 # the end, from rows that are read again, and takes its place in the order.
 

@@ -581,7 +581,7 @@ class GeminiProvider:
 
     def is_continuation(self, saved: Source, present: Source, *, ours: bool) -> bool:
         """Tell whether a rewritten chat file still has all that the saved one has."""
-        del ours  # what is lost is lost, whoever wrote the file
+        del ours  # a loss is a loss in any turn
         return moving.is_continuation(saved, present)
 
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:

@@ -35,7 +35,7 @@ class StreamReader:
     Args:
         file: the file's name in blocks.
         sink: takes the blocks.
-        hear: is told of each piece of an answer as it comes, with the block that it belongs to.
+        on_piece: called with the block and the piece for each piece of an answer.
     """
 
     def __init__(
