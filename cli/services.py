@@ -113,7 +113,7 @@ def services_of(env: Environment) -> Services:
     settings = read_settings(layout)
     if settings.unknown and not env.warned_of_settings:
         env.warned_of_settings = True
-        env.notify(f"{layout.settings} {settings.says_unknown}")
+        env.notify(f"{layout.settings} {settings.unknown_keys_note}")
     env.count_waits()
     services = Services(
         layout,

@@ -513,7 +513,7 @@ def _settings(layout: Layout, name: str, tally: CheckCounts) -> Iterator[Finding
         return
     tally.files += 1
     try:
-        said = read_settings(layout).says_unknown
+        said = read_settings(layout).unknown_keys_note
     except UnsafePath:
         return  # said of the entry already
     except Invalid as error:

@@ -39,8 +39,8 @@ class Settings(NamedTuple):
     unknown: tuple[str, ...] = ()
 
     @property
-    def says_unknown(self) -> str:
-        """Name the keys that are unknown, as text for people; empty for none."""
+    def unknown_keys_note(self) -> str:
+        """The end of a sentence about the unknown keys; empty if there are none."""
         if not self.unknown:
             return ""
         shown = ", ".join(repr(key[:_SHOWN_KEY]) for key in self.unknown[:_SHOWN])
