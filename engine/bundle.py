@@ -52,8 +52,16 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
 
-
 _READ = ("main", "subagent")
+
+_DOCUMENTS = (
+    "descriptor.json",
+    "session.json",
+    "state.json",
+    "transcripts/manifest.json",
+    "workspace/manifest.json",
+)
+_HINT = "`agentsdir export --bundle AGENT` makes one"
 
 
 def saved_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
@@ -237,16 +245,6 @@ def _history(paths: AgentPaths, size: int) -> Iterator[bytes]:
 # Import. A bundle is untrusted: it is unpacked into a folder of its own and validated, and then the
 # agent is created by one rename. The client's store is not changed; the next turn writes the
 # transcripts there.
-
-_DOCUMENTS = (
-    "descriptor.json",
-    "session.json",
-    "state.json",
-    "transcripts/manifest.json",
-    "workspace/manifest.json",
-)
-
-_HINT = "`agentsdir export --bundle AGENT` makes one"
 
 
 class Imported(NamedTuple):

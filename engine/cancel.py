@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.log import Position
     from agentsdir.formats.store.state import AgentState
 
-
 WAKE_SIGNAL = signal.SIGURG
 """Makes a holder read its log. Processes without a handler ignore this signal."""
 _POLL_INTERVAL = 0.5  # seconds between two reads of the log
+
+_WAIT = 0.02
 
 
 class TurnCancelled(KeyboardInterrupt):
@@ -124,9 +125,6 @@ class CancelToken:
                 elif record.event == "abort.cleared":
                     reason = ""
         return reason
-
-
-_WAIT = 0.02
 
 
 class RunningTurn(NamedTuple):

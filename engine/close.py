@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.state import AgentState
 
+_PARENT_CLOSED = "its parent was closed"
+
 
 def reset(
     services: Services, paths: AgentPaths, message: str = "", *, wait: float = 0
@@ -216,9 +218,6 @@ def is_finished_but_for_turn(state: AgentState) -> bool:
     """Return whether an agent is finished once its open turn is closed."""
     has_worked = state.counters["turns"] > 0 or state.session.state is SessionState.TERMINATED
     return state.ephemeral and has_worked and not (state.pending or state.children or state.unsent)
-
-
-_PARENT_CLOSED = "its parent was closed"
 
 
 class Closed(NamedTuple):

@@ -53,8 +53,18 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.agent import Reading, UnpublishedAgent
     from agentsdir.formats.store.layout import AgentPaths, Layout
 
-
 KINDS = ("user", "cron", "heartbeat", "subagent")
+
+_FIELDS = {
+    "user": ("connector", "user", "channel"),
+    "cron": ("cron",),
+    "heartbeat": (),
+    "subagent": ("parent",),
+}
+_READ = ("main", "subagent")
+# Fields for the origin of the first agent, which is not that of its fork.
+_ORIGINS = ("adopted_from", "imported_from")
+_SHOWN = 5
 
 
 class NewAgent(NamedTuple):
@@ -236,14 +246,6 @@ def _is_made_with_it(name: str) -> bool:
     return name in (".lock", ".gitignore") or name.startswith(TEMPORARY)
 
 
-_FIELDS = {
-    "user": ("connector", "user", "channel"),
-    "cron": ("cron",),
-    "heartbeat": (),
-    "subagent": ("parent",),
-}
-
-
 def check_fields(wanted: NewAgent) -> None:
     """Raise `UsageError` for fields that do not belong to the agent's kind, or are missing."""
     if wanted.kind not in KINDS:
@@ -405,9 +407,6 @@ def agent_of_native(layout: Layout, native_id: str) -> AgentPaths | None:
     return None
 
 
-_READ = ("main", "subagent")
-
-
 def import_transcripts(
     made: UnpublishedAgent, architecture: Architecture, files: Iterable[NativeFile], ts: str
 ) -> list[Finding]:
@@ -432,10 +431,6 @@ def import_transcripts(
         for line in sink.lines("all"):
             log_block(made, None, jsontext.decode(line), ts)
     return findings
-
-
-# Fields for the origin of the first agent, which is not that of its fork.
-_ORIGINS = ("adopted_from", "imported_from")
 
 
 def fork_agent(
@@ -505,9 +500,6 @@ def _before_open_turn(paths: AgentPaths) -> Reading:
                     break
                 before = record.seq
     return read_agent(paths, whole=True, until=Cursor(seq=before))
-
-
-_SHOWN = 5
 
 
 def adopt(

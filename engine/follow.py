@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     Session = tuple[Architecture, StoreReader, Path]
 
-
 # Readers recognise output by at most this many lines that are not blank.
 _LINES = 64
 # Bytes of the first line that an error shows.

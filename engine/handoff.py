@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
 
-
 # Errors that another provider would not avoid: the prompt, the log or the root is refused, or the
 # turn has its outcome already.
 _FINAL = frozenset(
@@ -47,6 +46,15 @@ MAX_FALLBACKS = 10
 """The most fallbacks that a turn tries, whatever the list has."""
 # The provider is not installed, so nothing was tried.
 _ABSENT = frozenset({"no-client", "no-provider"})
+
+LARGEST_HANDOFF = 256 * 1024
+"""The most bytes of conversation before a prompt; the oldest entries are left out."""
+_MAX_TEXT = 16 * 1024
+"""The most characters of one entry."""
+_BEGINNING = (
+    "What was said in this conversation where you could not hear it, one JSON object a line"
+)
+_END = "That was said before. The message to answer now:"
 
 
 def may_fall_back(error: BaseException) -> bool:
@@ -133,15 +141,6 @@ def fallback_mode(mode: str) -> str:
 # The handoff. The session of a fallback lacks the turns before it, and the primary session lacks
 # the turns of fallbacks. Both get them as text before the next prompt: one JSON object a line, so
 # that no text can pass for another entry.
-
-LARGEST_HANDOFF = 256 * 1024
-"""The most bytes of conversation before a prompt; the oldest entries are left out."""
-_MAX_TEXT = 16 * 1024
-"""The most characters of one entry."""
-_BEGINNING = (
-    "What was said in this conversation where you could not hear it, one JSON object a line"
-)
-_END = "That was said before. The message to answer now:"
 
 
 def with_handoff(turn: TurnContext, content: Content) -> Content:

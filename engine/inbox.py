@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
 
+_NAMES = ("reply_to", "retry_of", "permission_mode")
+_FRAME = r"(?i)<(?=\s*/?\s*system_message)"
+
 
 class Message(NamedTuple):
     """A message for an agent.
@@ -60,10 +63,6 @@ class Message(NamedTuple):
         data |= {flag: True for flag in MESSAGE_FLAGS if getattr(self, flag)}
         data |= {name: value for name in _NAMES if (value := getattr(self, name))}
         return data
-
-
-_NAMES = ("reply_to", "retry_of", "permission_mode")
-_FRAME = r"(?i)<(?=\s*/?\s*system_message)"
 
 
 def text_message(text: str) -> list[dict[str, Any]]:

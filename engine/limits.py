@@ -9,7 +9,6 @@ from agentsdir.formats.blocks import BLOCKS, MAIN
 if TYPE_CHECKING:
     from agentsdir.formats.blocks import StreamEvent
 
-
 DEFAULT_MAX_TICKS = 10
 """The limit for providers that call the model in this process; programs have their own."""
 MODEL_BLOCKS = frozenset(kind for kind, row in BLOCKS.items() if row.speaker == "model")

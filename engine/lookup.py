@@ -36,8 +36,38 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.files import Disk
     from agentsdir.formats.store.state import AgentState
 
-
 _FEW = 5
+
+_LIST_FIELDS = (
+    "sessionId",
+    "type",
+    "agentProfileReference",
+    "createdAt",
+    "lastActivity",
+    "lastInput",
+    "agentId",
+    "name",
+    "title",
+    "tags",
+    "state",
+    "suspendedAt",
+    "provider",
+    "model",
+    "descriptor",
+    "counters",
+    "usage",
+    "costUsd",
+)
+FOREGROUND = "most-recent-foreground"
+STRATEGIES = {FOREGROUND: "user", "heartbeat": "heartbeat"}
+"""Strategy → the kind of agents among which it chooses. Only users are foreground."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_DEPTH = 10
+"""Levels below an agent without a parent."""
+Key: TypeAlias = "dict[str, Any]"
+"""Fields that only one live agent may have: those of a descriptor, or a name among siblings."""
+SUFFIX = ".json"
+_FIELDS = {"user": ("connector", "userId", "channelId"), "cron": ("id",), "heartbeat": ()}
 
 
 class ListedAgent(NamedTuple):
@@ -165,28 +195,6 @@ def list_row(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     return row
 
 
-_LIST_FIELDS = (
-    "sessionId",
-    "type",
-    "agentProfileReference",
-    "createdAt",
-    "lastActivity",
-    "lastInput",
-    "agentId",
-    "name",
-    "title",
-    "tags",
-    "state",
-    "suspendedAt",
-    "provider",
-    "model",
-    "descriptor",
-    "counters",
-    "usage",
-    "costUsd",
-)
-
-
 def unreadable_row(listed: ListedAgent) -> dict[str, Any]:
     """Return the row of an agent that cannot be read."""
     error: AgentsdirError = listed.error or Invalid("unreadable")
@@ -195,12 +203,6 @@ def unreadable_row(listed: ListedAgent) -> dict[str, Any]:
 
 # Strategies name an agent by its kind. The order is total, so that two readers never choose
 # different agents: time of the last turn, then of the creation, then the id (D26).
-
-FOREGROUND = "most-recent-foreground"
-STRATEGIES = {FOREGROUND: "user", "heartbeat": "heartbeat"}
-"""Strategy → the kind of agents among which it chooses. Only users are foreground."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Resolved(NamedTuple):
@@ -258,9 +260,6 @@ def _newest_first(ts: str | None) -> float:
 
 # The tree of agents. The link is in the descriptor of the child only. Missing parents and cycles
 # raise errors.
-
-MAX_DEPTH = 10
-"""Levels below an agent without a parent."""
 
 
 def parent_of(layout: Layout, state: AgentState) -> AgentPaths | None:
@@ -378,12 +377,6 @@ def _depth(paths: AgentPaths, state: AgentState) -> int | None:
 
 # Keys, and the index of keys in routes/. A route is an unverified cache: the log of the agent that
 # it names must have the key. Without a valid route all agents are searched.
-
-Key: TypeAlias = "dict[str, Any]"
-"""Fields that only one live agent may have: those of a descriptor, or a name among siblings."""
-
-SUFFIX = ".json"
-_FIELDS = {"user": ("connector", "userId", "channelId"), "cron": ("id",), "heartbeat": ()}
 
 
 def key_of(descriptor: dict[str, Any]) -> Key | None:

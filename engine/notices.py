@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     Content = Sequence[dict[str, Any]]
 
+SPAWNED = "spawn:"
+"""Prefix of the block id; the rest is the id of the subagent."""
+
 
 class Step(NamedTuple):
     """One record that is planned first and appended later (decision D3).
@@ -379,9 +382,6 @@ class _NoticeBuilder:
 # A subagent in its parent's log: a block that goes pending → running → success or error under one
 # id, and `agent.spawned` events. Both are derived from the subagent alone, so the steps can be
 # repeated. A parent that is removed, closed or unreadable gets none.
-
-SPAWNED = "spawn:"
-"""Prefix of the block id; the rest is the id of the subagent."""
 
 
 class Subagent(NamedTuple):

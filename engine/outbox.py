@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.log import Position
     from agentsdir.formats.store.state import AgentState
 
+OUTGOING = "outgoing"
+"""The name of the hook in `hook.failed` records."""
+_ADDRESS = ("connector", "userId", "channelId")
+_FIELDS = ("message_id", "connector", "userId", "channelId", "text", "in_reply_to")
+
 
 class Undelivered(NamedTuple):
     """A text that waits: the data of its `outgoing` record, and its time."""
@@ -42,12 +47,6 @@ class Undelivered(NamedTuple):
             "ts": self.ts,
             **{name: self.data.get(name) for name in _FIELDS},
         }
-
-
-OUTGOING = "outgoing"
-"""The name of the hook in `hook.failed` records."""
-_ADDRESS = ("connector", "userId", "channelId")
-_FIELDS = ("message_id", "connector", "userId", "channelId", "text", "in_reply_to")
 
 
 class DeliveryResult(NamedTuple):

@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     )
     from agentsdir.formats.sink import View
 
-
 GZIP = b"\x1f\x8b"
 SUFFIXES = (".jsonl", ".json")
 _LINES = 64  # lines in which an adapter may recognise a file
+
+_REFERENCE = re.compile(f"[0-9A-Za-z_-]{{{MIN_NATIVE_PREFIX},128}}")
 
 
 class FoundSession(NamedTuple):
@@ -333,9 +334,6 @@ def parse_all(
             continue
         yield from sink.pieces(report.view)
         report.add(one.architecture, sink, session_name(one))
-
-
-_REFERENCE = re.compile(f"[0-9A-Za-z_-]{{{MIN_NATIVE_PREFIX},128}}")
 
 
 class ClientStore(NamedTuple):

@@ -51,6 +51,20 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
 
+MAX_FILES = 1000
+MAX_SIZE = 16 * 1024 * 1024
+_INSTRUCTIONS = "instructions.md"
+_FOLDERS = ("skills", "agents")
+_is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
+_REFUSED = re.compile(r"(\.?mcp|hooks?|settings)([.-].*)?", re.IGNORECASE)
+# Keys that a client executes or connects to when it reads the file; also any key that is written in
+# escapes, which may be one of them.
+_REFUSED_KEY = re.compile(
+    rb"""(^|[\s{,?])["']?(hooks|mcp_?servers|permissionMode|agent_card_(url|json))["']?\s*:"""
+    rb"""|"[^"\n]*\\[^\n]*"\s*:""",
+    re.IGNORECASE | re.MULTILINE,
+)
+
 
 class TurnHost(NamedTuple):
     """What one turn adds to the host of the user's `ClientConfig`.
@@ -248,20 +262,6 @@ def suspension_blob(paths: AgentPaths) -> bytes:
 # Agent profiles: files of a root for the working directories of its agents (docs/configuration.md,
 # "Profiles"). Files that a client would execute without asking are refused by name: settings, hooks
 # and MCP servers (decision D33).
-
-MAX_FILES = 1000
-MAX_SIZE = 16 * 1024 * 1024
-_INSTRUCTIONS = "instructions.md"
-_FOLDERS = ("skills", "agents")
-_is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
-_REFUSED = re.compile(r"(\.?mcp|hooks?|settings)([.-].*)?", re.IGNORECASE)
-# Keys that a client executes or connects to when it reads the file; also any key that is written in
-# escapes, which may be one of them.
-_REFUSED_KEY = re.compile(
-    rb"""(^|[\s{,?])["']?(hooks|mcp_?servers|permissionMode|agent_card_(url|json))["']?\s*:"""
-    rb"""|"[^"\n]*\\[^\n]*"\s*:""",
-    re.IGNORECASE | re.MULTILINE,
-)
 
 
 def load_profile(layout: Layout, name: str) -> Profile:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.state import AgentState
 
-
 # Turns whose process died. The ids of the records are derived from the turn, and a record that is
 # there already is left out: recovery can be killed at any point and repeated.
 
@@ -44,6 +43,9 @@ _CALLS = {
     "tool_use": {"id", "conversationId", "sessionId", "toolUseId"},
     "subagent": {"id", "conversationId"},
 }
+
+_KEPT = ("notice", "reply_to")
+GONE = "it was removed before it ended"
 
 
 def close_crashed_turn(
@@ -231,8 +233,6 @@ def _block(turn_id: str, block: dict[str, Any]) -> dict[str, Any]:
 # sender has them as `message.unsent`. The next `restore` of either agent puts each into the inbox
 # once, and settles it with `message.resent`.
 
-_KEPT = ("notice", "reply_to")
-
 
 def agents_with_unsent(layout: Layout, agents: set[str]) -> dict[str, list[AgentPaths]]:
     """Return, by the receiving agent's id, the other agents that have unsent messages for it."""
@@ -296,8 +296,6 @@ def _as_sent(sender: AgentState, message: dict[str, Any]) -> dict[str, Any]:
 
 # Ends of subagents that are missing in the log of their parent: it was archived or could not be
 # written, or the subagent was removed (docs/behaviour.md, "Spawning").
-
-GONE = "it was removed before it ended"
 
 
 def missing_child_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:

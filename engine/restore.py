@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.state import AgentState
 
-
 _STOPPED = "ended what a dead turn's program left running"
 _ENDED = "ended a record that lacked only its newline"
 _OFFERED = "offered what waits in its outbox to the hook"

@@ -39,8 +39,12 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
 
-
 _PAUSE = 0.02
+
+MAX_BLOB = 1024 * 1024  # decision D23
+BLOB_PATIENCE = 10.0
+"""Seconds that a provider may take to return its blob; `--wait` may leave it less."""
+_AGAIN = 1.0
 
 
 class Acquired(NamedTuple):
@@ -220,12 +224,6 @@ def _first_free(agents: list[AgentPaths]) -> Iterator[Claimed | None]:
 
 def _is_active(paths: AgentPaths) -> bool:
     return read_agent(paths).state.session.state is SessionState.ACTIVE
-
-
-MAX_BLOB = 1024 * 1024  # decision D23
-BLOB_PATIENCE = 10.0
-"""Seconds that a provider may take to return its blob; `--wait` may leave it less."""
-_AGAIN = 1.0
 
 
 class _BlobTimeout(BaseException):

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.agent import AgentWriter, Reading
     from agentsdir.formats.store.state import AgentState
 
-
 # An agent file describes a subagent in TOML. A placeholder ``{{name}}`` in a text stands for the
 # prop of that name. The values of props are not searched for placeholders.
 
@@ -48,6 +47,9 @@ MAX_SIZE = 256 * 1024
 _TEXTS = ("provider", "model", "system", "prompt", "profile")
 _KEYS = (*_TEXTS, "max_ticks", "props")
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_-]*)[ \t]*\}\}")
+
+BASE_NAME = "subagent"
+_OF_ID = 6  # characters of its id that an automatic name ends in
 
 
 class AgentFile(NamedTuple):
@@ -122,10 +124,6 @@ def _bad(path: Path, reason: str) -> Invalid:
     return Invalid(
         f"{path} {reason}", hint="`agentsdir spawn --help` shows one", kind="bad-agent-file"
     )
-
-
-BASE_NAME = "subagent"
-_OF_ID = 6  # characters of its id that an automatic name ends in
 
 
 class SpawnRequest(NamedTuple):

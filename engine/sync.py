@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
     from agentsdir.formats.store.transcripts import Synced
 
-
 _REPLACED = "sidecar"
 """The role of files that a client replaces instead of appending to them."""
+
+_CHUNK = 1024 * 1024
+_SAID = ("assistant_text", "thinking")
 
 
 def log_block(
@@ -290,9 +292,6 @@ def unlogged_blocks(
             yield block
 
 
-_CHUNK = 1024 * 1024
-
-
 class StreamRecording:
     """Writes the stream events of one turn to a file, if `wanted` (decisions D20 and D21).
 
@@ -445,8 +444,6 @@ def decode_event(line: bytes | None) -> StreamEvent | None:
 
 # Streams of turns whose process died (D20). The client's transcript lacks the message that it was
 # writing; the stream has the beginning of it.
-
-_SAID = ("assistant_text", "thinking")
 
 
 class LostStream(NamedTuple):

@@ -87,6 +87,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
     from agentsdir.formats.store.transcripts import Synced
 
+MAX_TICKS = "max_ticks"
+_NO_ANSWER = frozenset(kind for kind, row in BLOCKS.items() if row.speaker in ("user", "client"))
+UNFINISHED_CALL = "The turn ended before this call returned."
+
 
 class TurnContext:
     """The log and the lock of one turn, from before its `turn.start` on.
@@ -170,10 +174,6 @@ class TurnContext:
         if not decision.allowed:
             self.denials.append(Denial.of(request, decision))
         return decision
-
-
-MAX_TICKS = "max_ticks"
-_NO_ANSWER = frozenset(kind for kind, row in BLOCKS.items() if row.speaker in ("user", "client"))
 
 
 class TurnProvider(NamedTuple):
@@ -429,9 +429,6 @@ def _completes(shown: Block, block: Block) -> bool:
     same = all(shown.get(name) == block.get(name) for name in ("type", "conversationId"))
     text, begun = shown.get("content"), block.get("content")
     return same and isinstance(text, str) and isinstance(begun, str) and text.startswith(begun)
-
-
-UNFINISHED_CALL = "The turn ended before this call returned."
 
 
 class SlotLease(NamedTuple):

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
 
-
 # A derived file may be older than the log. Then it must be what the log gave at that time.
 
 LOG_WENT_ON = "the log has gone on since"
 REMADE = "`agentsdir restore` makes it again (of an archived agent after `archive --undo`)"
 SAME_VALUE = "the values are those of the log, the bytes are not"
 CUT = "the last line is cut"
+
+TRIES = 3
 
 
 class FileStatus(NamedTuple):
@@ -349,8 +350,6 @@ class DerivedFiles:
 
 
 # `replay --check`.
-
-TRIES = 3
 
 
 class Compared(NamedTuple):

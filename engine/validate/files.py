@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
 
-
 FOLDERS = ("transcripts", "workspace")
 FILES = (
     "descriptor.json",
@@ -65,6 +64,21 @@ FILES = (
     ".turn",
 )
 _CHUNK = 1024 * 1024
+
+_ROUTE = re.compile(r"[0-9a-f]{32}\.json")
+INDEXES = ("routes", "slots")
+# The documents of the format by name; events.jsonl has a check of its own.
+NAMES = {
+    "agentsdir.json": "agentsdir",
+    "descriptor.json": "descriptor",
+    "session.json": "session",
+    "state.json": "state",
+    "manifest.json": "manifest",
+    "history.jsonl": "history-entry",
+}
+LOG = "events.jsonl"
+SUFFIXES = (".json", ".jsonl")
+_SNIFFED = 20  # lines of which one must be of this format
 
 
 class CheckCounts:
@@ -303,9 +317,6 @@ def _measure(path: Path, size: int) -> tuple[int, str]:
 # routes/ and slots/ are unverified caches of the agents' logs. An error there misleads no reader,
 # but shows that another program wrote it (docs/behaviour.md, "Routes").
 
-_ROUTE = re.compile(r"[0-9a-f]{32}\.json")
-INDEXES = ("routes", "slots")
-
 
 def check_indexes(
     layout: Layout, name: str, tally: CheckCounts, *, modes: bool
@@ -379,20 +390,6 @@ def _is_so(layout: Layout, agent_id: str, wanted: Callable[[AgentState], bool]) 
         return wanted(read_agent(layout.agent(agent_id)).state)
     except AgentsdirError:  # removed, or unreadable, which its own check reports
         return False
-
-
-# The documents of the format by name; events.jsonl has a check of its own.
-NAMES = {
-    "agentsdir.json": "agentsdir",
-    "descriptor.json": "descriptor",
-    "session.json": "session",
-    "state.json": "state",
-    "manifest.json": "manifest",
-    "history.jsonl": "history-entry",
-}
-LOG = "events.jsonl"
-SUFFIXES = (".json", ".jsonl")
-_SNIFFED = 20  # lines of which one must be of this format
 
 
 class NothingToValidate(Invalid):

@@ -17,17 +17,58 @@ from agentsdir.schemas.violations import shown
 if TYPE_CHECKING:
     from agentsdir.formats.errors import Invalid, NotRecorded
 
+_COMPACT = orjson.OPT_STRICT_INTEGER
+_INDENTED = orjson.OPT_STRICT_INTEGER | orjson.OPT_INDENT_2
+_BRANCHED = ("event", "block", "stream-event", "script-line", "descriptor", "history-entry")
+NOTHING: Any = object()
+_MARKED = {
+    "turn": ("messageId", "turn-result"),
+    "error": ("exitCode", "error"),
+    "agent": ("agentId", "new-agent"),
+    "archived": ("agentId", "archived"),
+    "native-session": ("modifiedAt", "native-session"),
+    "unarchived": ("agentId", "archived"),
+    "restored": ("agentId", "restored"),
+    "removed": ("agentId", "removed"),
+    "interrupted": ("turns", "interrupted"),
+    "abort-cleared": ("agentId", "abort-cleared"),
+    "closed": ("agentId", "closed"),
+    "spawned": ("agentId", "spawned"),
+    "outgoing": ("agentId", "outbox-entry"),
+    "trusted": ("root", "trusted"),
+    "untrusted": ("root", "trusted"),
+    "derived": ("status", "derived"),
+}
+_CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
+# Documents without a discriminator, recognised by keys that only they have together.
+_SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
+    ("session", frozenset({"id", "state", "provider_name"})),
+    ("state", frozenset({"sessionId", "logSize"})),
+    ("session-runtime", frozenset({"sessionId", "blocks"})),
+    ("session-saved", frozenset({"sessionId", "workspaceFiles"})),
+    ("inspection", frozenset({"sessionId", "log"})),
+    ("session-list", frozenset({"sessionId", "status"})),
+    ("parse-report", frozenset({"lines", "conversations"})),
+    ("route", frozenset({"agentId", "key"})),
+    ("outgoing-text", frozenset({"agent_id", "channelId"})),
+    ("usage", frozenset({"inputTokens", "totalTokens"})),
+    ("workspace-manifest", frozenset({"cwd", "files"})),
+    ("adapter", frozenset({"name", "builtIn"})),
+    ("problem", frozenset({"id", "severity", "reason"})),
+    ("finding", frozenset({"id", "severity", "message"})),
+)
+_DESCRIBED = {
+    "user": {"connector", "userId", "channelId"},
+    "cron": {"id"},
+    "heartbeat": {"type"},
+    "subagent": {"parentAgentId"},
+}
+
 
 def from_refusal(error: Invalid | NotRecorded, file: str) -> Finding:
     """Return why a file could not be opened as a finding."""
     kind = "unsafe-path" if isinstance(error, UnsafePath) else "unreadable"
     return Finding(kind, file, error.message)
-
-
-_COMPACT = orjson.OPT_STRICT_INTEGER
-_INDENTED = orjson.OPT_STRICT_INTEGER | orjson.OPT_INDENT_2
-_BRANCHED = ("event", "block", "stream-event", "script-line", "descriptor", "history-entry")
-NOTHING: Any = object()
 
 
 class JSONText(NamedTuple):
@@ -137,45 +178,6 @@ def kind_of_line(value: Any) -> str | None:
     return None
 
 
-_MARKED = {
-    "turn": ("messageId", "turn-result"),
-    "error": ("exitCode", "error"),
-    "agent": ("agentId", "new-agent"),
-    "archived": ("agentId", "archived"),
-    "native-session": ("modifiedAt", "native-session"),
-    "unarchived": ("agentId", "archived"),
-    "restored": ("agentId", "restored"),
-    "removed": ("agentId", "removed"),
-    "interrupted": ("turns", "interrupted"),
-    "abort-cleared": ("agentId", "abort-cleared"),
-    "closed": ("agentId", "closed"),
-    "spawned": ("agentId", "spawned"),
-    "outgoing": ("agentId", "outbox-entry"),
-    "trusted": ("root", "trusted"),
-    "untrusted": ("root", "trusted"),
-    "derived": ("status", "derived"),
-}
-_CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
-
-# Documents without a discriminator, recognised by keys that only they have together.
-_SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
-    ("session", frozenset({"id", "state", "provider_name"})),
-    ("state", frozenset({"sessionId", "logSize"})),
-    ("session-runtime", frozenset({"sessionId", "blocks"})),
-    ("session-saved", frozenset({"sessionId", "workspaceFiles"})),
-    ("inspection", frozenset({"sessionId", "log"})),
-    ("session-list", frozenset({"sessionId", "status"})),
-    ("parse-report", frozenset({"lines", "conversations"})),
-    ("route", frozenset({"agentId", "key"})),
-    ("outgoing-text", frozenset({"agent_id", "channelId"})),
-    ("usage", frozenset({"inputTokens", "totalTokens"})),
-    ("workspace-manifest", frozenset({"cwd", "files"})),
-    ("adapter", frozenset({"name", "builtIn"})),
-    ("problem", frozenset({"id", "severity", "reason"})),
-    ("finding", frozenset({"id", "severity", "message"})),
-)
-
-
 def kind_of_document(value: Any) -> str | None:
     """Return which kind of document a value is, by its shape; None for none of ours."""
     if not isinstance(value, dict):
@@ -195,14 +197,6 @@ def kind_of_document(value: Any) -> str | None:
     if _DESCRIBED.get(str(value.get("type")), set()) & value.keys():
         return "descriptor"
     return None
-
-
-_DESCRIBED = {
-    "user": {"connector", "userId", "channelId"},
-    "cron": {"id"},
-    "heartbeat": {"type"},
-    "subagent": {"parentAgentId"},
-}
 
 
 def difference(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.log import LogLine, Record
     from agentsdir.formats.store.state import AgentState
 
-
 # Events of a turn before its end.
 _WITHIN = (
     "abort.requested",
@@ -34,6 +33,8 @@ _WITHIN = (
     "provider.fallback",
     "spawn.requested",
 )
+
+_SPAWNING = ("spawn.requested", "agent.spawned", "spawn.dropped")
 
 
 class TurnOrder:
@@ -119,9 +120,6 @@ class TurnOrder:
         if not self._undelivered:
             self._turn = None
         return None
-
-
-_SPAWNING = ("spawn.requested", "agent.spawned", "spawn.dropped")
 
 
 class SpawnOrder:
