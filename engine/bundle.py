@@ -219,11 +219,11 @@ def export_bundle(paths: AgentPaths) -> Exported:
 def _read(paths: AgentPaths) -> tuple[AgentState, int, tuple[Finding, ...]]:
     last = ""
 
-    def follow(_state: AgentState, record: Record | None) -> None:
+    def keep_time(_state: AgentState, record: Record | None) -> None:
         nonlocal last
         last = record.ts if record else last
 
-    reading = read_agent(paths, whole=True, follow=follow)
+    reading = read_agent(paths, whole=True, follow=keep_time)
     try:
         moment = max(0, int(from_text(last).timestamp()))
     except (OverflowError, ValueError):  # an invalid time of a foreign writer

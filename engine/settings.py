@@ -49,13 +49,13 @@ def set_folder(
         if state.cwd == folder:
             return state
         if state.transcripts:
-            state = _caught_up(services, paths, state)
+            state = _synced(services, paths, state)
         with write_agent(paths, disk=services.disk, known=state) as writer:
             writer.append("agent.set", {"values": {"cwd": folder}}, services.now())
             return writer.state
 
 
-def _caught_up(services: Services, paths: AgentPaths, state: AgentState) -> AgentState:
+def _synced(services: Services, paths: AgentPaths, state: AgentState) -> AgentState:
     try:
         architecture, provider = find_provider(state)
     except ProviderError:

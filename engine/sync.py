@@ -489,11 +489,11 @@ def _read(path: Path, logged: AbstractSet[tuple[str, str]]) -> LostStream | None
         return None
     blocks = [block for thread in reducer.conversations.values() for block in thread]
     lacking = [block for block in blocks if block_key(block) not in logged]
-    lost = [block for block in lacking if _was_said(block) and _is_whole(block)]
+    lost = [block for block in lacking if _has_content(block) and _is_whole(block)]
     return LostStream(path, lost, bool(blocks) and len(lost) == len(lacking))
 
 
-def _was_said(block: Block) -> bool:
+def _has_content(block: Block) -> bool:
     """Return whether a block has content.
 
     The input of a pending call may be incomplete; a running call has all of it.

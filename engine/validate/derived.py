@@ -234,11 +234,11 @@ class HistoryCheck:
             reason = f"it ends before event {record.seq}"
             self.findings.append(Finding("derived-stale", self._name, reason))
             begins = wanted.startswith(self._cut)
-            self._say(FileStatus("stale", reason) if begins else FileStatus("differs", CUT))
+            self._keep_first(FileStatus("stale", reason) if begins else FileStatus("differs", CUT))
         elif piece.data != wanted:
             yield from self._differs(piece, wanted, record.seq)
 
-    def _say(self, outcome: FileStatus) -> None:
+    def _keep_first(self, outcome: FileStatus) -> None:
         """Keep the first outcome."""
         if self.outcome.status == "same":
             self.outcome = outcome
@@ -250,17 +250,17 @@ class HistoryCheck:
         where = f"line {piece.line}, event {seq}: "
         if value is NOTHING:
             self._compares = False
-            self._say(FileStatus("differs", where + findings[0].message))
+            self._keep_first(FileStatus("differs", where + findings[0].message))
             return
         right = decode(JSONText("", 1, 0, wanted), [], document=False)
         if found := difference(right, value):
             self._compares = False
-            self._say(_differs(found, where))
+            self._keep_first(_differs(found, where))
             if not findings:
                 reason = f"event {seq}: it {found[1]}"
                 yield piece.finding("derived-differs", reason, found[0])
         else:
-            self._say(FileStatus("differs", where + SAME_VALUE))
+            self._keep_first(FileStatus("differs", where + SAME_VALUE))
 
     def finish(self, *, sound: bool) -> Iterator[Finding]:
         """Check the lines after the last compared one."""
@@ -269,12 +269,12 @@ class HistoryCheck:
             if sound and self._compares:
                 yield piece.finding("derived-differs", reason)
                 self._compares = False
-            self._say(FileStatus("differs", f"line {piece.line}: {reason}"))
+            self._keep_first(FileStatus("differs", f"line {piece.line}: {reason}"))
             findings: list[Finding] = []
             _check_line(piece, findings)
             yield from findings
         if self._cut:
-            self._say(FileStatus("differs", f"{CUT}: {reason}"))
+            self._keep_first(FileStatus("differs", f"{CUT}: {reason}"))
         yield from self.findings
 
     def close(self) -> None:

@@ -439,7 +439,7 @@ def validate_source(source: Source, tally: CheckCounts, *, kind: str = "") -> It
     JSON Lines if the first line is JSON by itself, else one document. Raises `NothingToValidate`.
     """
     with source.open() as stream:
-        first = next((line for line in read_lines(stream) if _is_said(line.data)), None)
+        first = next((line for line in read_lines(stream) if _has_text(line.data)), None)
     if first is not None and (first.data is None or _is_json(first.data)):
         yield from _lines(source, tally, kind)
     else:
@@ -637,7 +637,7 @@ def _lines(source: Source, tally: CheckCounts, kind: str) -> Iterator[Finding]:
             if data is None:
                 reason = f"the line has {length} bytes, the limit is {LINE_CAP}"
                 yield Finding("oversize", source.name, reason, number, offset)
-            elif _is_said(data):
+            elif _has_text(data):
                 yield from _line(JSONText(source.name, number, offset, data), tally, kind)
 
 
@@ -668,7 +668,7 @@ def _sniff(source: Source) -> set[str]:
     return kinds - {""}
 
 
-def _is_said(data: bytes | None) -> bool:
+def _has_text(data: bytes | None) -> bool:
     return data is None or not data.isspace()
 
 

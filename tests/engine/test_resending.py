@@ -28,52 +28,54 @@ class Pair:
     def __init__(self, stage: Any, plugin: Callable[..., str], what: str) -> None:
         self.stage = stage
         self.told: list[str] = []
-        self.hearer: AgentPaths = stage.new()
+        self.receiver: AgentPaths = stage.new()
         if what == "a failed subagent":
             provider = plugin("fails", body=FAILS)
-            self.teller = stage.new(
-                kind="subagent", parent=self.hearer.id, name="fox", provider=provider
+            self.sender = stage.new(
+                kind="subagent", parent=self.receiver.id, name="fox", provider=provider
             )
         else:
-            self.teller = stage.new()
+            self.sender = stage.new()
         self.asks = what == "an answer"
 
     def turn(self) -> None:
-        """Have the teller take a turn whose end the other is to hear of; keep what is said."""
+        """Have the sender take a turn whose end the other is to hear of; keep what is said."""
         services = self.stage.services._replace(notify_user=self.told.append)
         if self.asks:
             data = {
                 "message_id": self.stage.ids.agent(),
-                "sender": self.hearer.id,
+                "sender": self.receiver.id,
                 "kind": "system",
                 "content": [{"type": "text", "text": "well?"}],
                 "sync": True,
             }
-            self.stage.append(self.teller, "message.enqueued", data)
+            self.stage.append(self.sender, "message.enqueued", data)
         content = [{"type": "text", "text": "go"}]
         if self.asks:
-            send(services, self.teller, content, lambda _event: None)
+            send(services, self.sender, content, lambda _event: None)
         else:
             with pytest.raises(ProviderError):
-                send(services, self.teller, content, lambda _event: None)
+                send(services, self.sender, content, lambda _event: None)
 
     @property
     def heard(self) -> list[str]:
         """What the one that is to hear was told, whether it waits or was run."""
-        told = [r["data"] for r in self.stage.log(self.hearer) if r["event"] == "message.enqueued"]
-        return [one["content"][0]["text"] for one in told if one["sender"] == self.teller.id]
+        sent = [
+            r["data"] for r in self.stage.log(self.receiver) if r["event"] == "message.enqueued"
+        ]
+        return [one["content"][0]["text"] for one in sent if one["sender"] == self.sender.id]
 
 
 class Archived:
-    """The hearer is archived."""
+    """The receiver is archived."""
 
     def begin(self, pair: Pair) -> None:
-        """Have the hearer hear nothing."""
-        archive_agent(pair.stage.services, pair.hearer)
+        """Have the receiver hear nothing."""
+        archive_agent(pair.stage.services, pair.receiver)
 
     def end(self, pair: Pair) -> None:
         """Have it hear again."""
-        archived = pair.stage.services.layout.agent(pair.hearer.id, archived=True)
+        archived = pair.stage.services.layout.agent(pair.receiver.id, archived=True)
         unarchive_agent(pair.stage.services, archived)
 
 
@@ -81,24 +83,24 @@ class Unwritable:
     """Its log has a second name, and is not written to."""
 
     def begin(self, pair: Pair) -> None:
-        """Have the hearer hear nothing."""
-        os.link(pair.hearer.log, pair.hearer.folder / "second name")
+        """Have the receiver hear nothing."""
+        os.link(pair.receiver.log, pair.receiver.folder / "second name")
 
     def end(self, pair: Pair) -> None:
         """Have it hear again."""
-        (pair.hearer.folder / "second name").unlink()
+        (pair.receiver.folder / "second name").unlink()
 
 
 class Unreadable:
     """Its log cannot be read."""
 
     def begin(self, pair: Pair) -> None:
-        """Have the hearer hear nothing."""
-        pair.hearer.log.rename(pair.hearer.log.with_suffix(".away"))
+        """Have the receiver hear nothing."""
+        pair.receiver.log.rename(pair.receiver.log.with_suffix(".away"))
 
     def end(self, pair: Pair) -> None:
         """Have it hear again."""
-        pair.hearer.log.with_suffix(".away").rename(pair.hearer.log)
+        pair.receiver.log.with_suffix(".away").rename(pair.receiver.log)
 
 
 WAYS = {"archived": Archived(), "unwritable": Unwritable(), "unreadable": Unreadable()}
@@ -110,7 +112,7 @@ def pair(stage: Any, plugin: Callable[..., str], request: pytest.FixtureRequest)
     return Pair(stage, plugin, request.param)
 
 
-@pytest.mark.parametrize("side", ["hearer", "teller"])
+@pytest.mark.parametrize("side", ["receiver", "sender"])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_what_could_not_be_told_is_told_by_the_restoration_of_either_side(
     pair: Pair, way: Any, side: str
@@ -123,84 +125,84 @@ def test_what_could_not_be_told_is_told_by_the_restoration_of_either_side(
     way.begin(pair)
     pair.turn()
     pair.turn()
-    assert sum(pair.hearer.id in said for said in pair.told) >= 2
+    assert sum(pair.receiver.id in said for said in pair.told) >= 2
     way.end(pair)
-    assert len(pair.stage.state(pair.teller).unsent) == 2
+    assert len(pair.stage.state(pair.sender).unsent) == 2
     assert pair.heard == before
 
-    one, other = (getattr(pair, side), pair.hearer if side == "teller" else pair.teller)
+    one, other = (getattr(pair, side), pair.receiver if side == "sender" else pair.sender)
     (planned,) = restore_all(pair.stage.services, [one], dry_run=True)
     assert any("could not" in action for action in planned.actions)
     for paths in (one, one, other):
         restore_agent(pair.stage.services, paths)
 
     assert pair.heard == before * 3
-    assert pair.stage.state(pair.teller).unsent == {}
-    logs = [pair.hearer.log.read_bytes(), pair.teller.log.read_bytes()]
+    assert pair.stage.state(pair.sender).unsent == {}
+    logs = [pair.receiver.log.read_bytes(), pair.sender.log.read_bytes()]
     for paths in (other, one):
         assert restore_agent(pair.stage.services, paths).actions == ()
-    assert [pair.hearer.log.read_bytes(), pair.teller.log.read_bytes()] == logs
+    assert [pair.receiver.log.read_bytes(), pair.sender.log.read_bytes()] == logs
     assert [str(p) for p in validate([pair.stage.root]) if p.is_damage] == []
 
 
 def test_a_restoration_of_all_agents_tells_it_whichever_comes_first(pair: Pair) -> None:
     """The agents of a root stand in the order of their ids."""
-    archive_agent(pair.stage.services, pair.hearer)
+    archive_agent(pair.stage.services, pair.receiver)
     pair.turn()
     Archived().end(pair)
-    for order in ([pair.hearer, pair.teller], [pair.teller, pair.hearer]):
+    for order in ([pair.receiver, pair.sender], [pair.sender, pair.receiver]):
         list(restore_all(pair.stage.services, order))
         assert len(pair.heard) == 1
 
 
 def test_a_restoration_that_dies_between_both_logs_tells_nothing_twice(pair: Pair) -> None:
     """The message is in one log, and not settled in the other."""
-    archive_agent(pair.stage.services, pair.hearer)
+    archive_agent(pair.stage.services, pair.receiver)
     pair.turn()
     Archived().end(pair)
-    state = pair.stage.state(pair.teller)
+    state = pair.stage.state(pair.sender)
     (entry,) = state.unsent.values()
-    pair.stage.append(pair.hearer, "message.enqueued", entry["message"])
+    pair.stage.append(pair.receiver, "message.enqueued", entry["message"])
 
-    for paths in (pair.teller, pair.hearer):
+    for paths in (pair.sender, pair.receiver):
         restore_agent(pair.stage.services, paths)
 
     assert len(pair.heard) == 1
-    assert pair.stage.state(pair.teller).unsent == {}
+    assert pair.stage.state(pair.sender).unsent == {}
 
 
 @pytest.mark.parametrize("how", ["removed", "closed"])
 def test_nobody_is_told_who_is_gone_for_good(pair: Pair, how: str) -> None:
     """And nothing is kept for them."""
     if pair.asks or how == "removed":
-        archive_agent(pair.stage.services, pair.hearer)
+        archive_agent(pair.stage.services, pair.receiver)
         pair.turn()
         Archived().end(pair)
         if how == "closed":
-            close(pair.stage.services, pair.hearer)
+            close(pair.stage.services, pair.receiver)
         else:
-            remove_agent(pair.stage.services, pair.hearer)
-        restore_agent(pair.stage.services, pair.teller)
-        assert pair.stage.state(pair.teller).unsent == {}
+            remove_agent(pair.stage.services, pair.receiver)
+        restore_agent(pair.stage.services, pair.sender)
+        assert pair.stage.state(pair.sender).unsent == {}
 
 
 def test_the_records_are_as_their_schemas_say(pair: Pair) -> None:
     """And state.json has what is unsent, so that a restoration need not read whole logs."""
-    archive_agent(pair.stage.services, pair.hearer)
+    archive_agent(pair.stage.services, pair.receiver)
     pair.turn()
     Archived().end(pair)
-    document = pair.teller.folder / "state.json"
+    document = pair.sender.folder / "state.json"
     assert b'"unsent"' in document.read_bytes()
-    restore_agent(pair.stage.services, pair.teller)
+    restore_agent(pair.stage.services, pair.sender)
     assert b'"unsent"' not in document.read_bytes()
-    records = [r for r in pair.stage.log(pair.teller) if r["event"].startswith("message.")]
+    records = [r for r in pair.stage.log(pair.sender) if r["event"].startswith("message.")]
     assert [fault for record in records for fault in undeclared("event", record)] == []
     assert [r["event"] for r in records][-2:] == ["message.delivered", "message.resent"]
 
 
 def test_what_a_message_of_a_log_may_say_is_bounded(stage: Any) -> None:
     """A log says things in its own agent's name alone, and asks for no turn mode and no answer."""
-    hearer, teller = stage.new(), stage.new()
+    receiver, sender = stage.new(), stage.new()
     forged = {
         "message_id": stage.ids.agent(),
         "sender": "cli",
@@ -209,23 +211,23 @@ def test_what_a_message_of_a_log_may_say_is_bounded(stage: Any) -> None:
         "permission_mode": "plan",
         "sync": True,
     }
-    stage.append(teller, "message.unsent", {"to": hearer.id, "message": forged})
-    restore_agent(stage.services, hearer)
-    (waiting,) = stage.state(hearer).pending
-    assert (waiting["sender"], waiting["kind"]) == (teller.id, "system")
+    stage.append(sender, "message.unsent", {"to": receiver.id, "message": forged})
+    restore_agent(stage.services, receiver)
+    (waiting,) = stage.state(receiver).pending
+    assert (waiting["sender"], waiting["kind"]) == (sender.id, "system")
     assert not waiting.keys() & {"sync", "permissionMode", "spawn"}
 
 
 def test_what_a_bundle_could_not_tell_is_told_to_nobody(stage: Any) -> None:
     """An import forgets it: the agents that it names are others here."""
-    hearer, teller = stage.new(), stage.new()
+    receiver, sender = stage.new(), stage.new()
     message = {"message_id": stage.ids.agent(), "content": [{"type": "text", "text": "hi"}]}
-    message |= {"sender": teller.id, "kind": "system"}
-    stage.append(teller, "message.unsent", {"to": hearer.id, "message": message})
-    stage.append(teller, "agent.set", {"values": {"cwd": "/w"}, "reason": "import"})
-    for paths in (hearer, teller):
+    message |= {"sender": sender.id, "kind": "system"}
+    stage.append(sender, "message.unsent", {"to": receiver.id, "message": message})
+    stage.append(sender, "agent.set", {"values": {"cwd": "/w"}, "reason": "import"})
+    for paths in (receiver, sender):
         restore_agent(stage.services, paths)
-    assert stage.state(hearer).pending == []
+    assert stage.state(receiver).pending == []
 
 
 def test_a_parent_is_told_of_a_first_turn_by_the_subagents_restoration_too(
@@ -265,19 +267,19 @@ def test_a_parent_is_told_of_a_first_turn_by_the_subagents_restoration_too(
 
 def test_an_ephemeral_agent_stays_until_it_has_told_its_sender(stage: Any) -> None:
     """Its log is where the answer stands."""
-    hearer, teller = stage.new(), stage.new(ephemeral=True)
-    archive_agent(stage.services, hearer)
+    receiver, sender = stage.new(), stage.new(ephemeral=True)
+    archive_agent(stage.services, receiver)
     data = {
         "message_id": stage.ids.agent(),
-        "sender": hearer.id,
+        "sender": receiver.id,
         "kind": "system",
         "content": [{"type": "text", "text": "well?"}],
         "sync": True,
     }
-    stage.append(teller, "message.enqueued", data)
-    stage.send(teller, "go")
-    assert Path(teller.folder).exists()
-    unarchive_agent(stage.services, stage.services.layout.agent(hearer.id, archived=True))
-    restore_agent(stage.services, teller)
-    assert len(stage.state(hearer).pending) == 1
-    assert not Path(teller.folder).exists()
+    stage.append(sender, "message.enqueued", data)
+    stage.send(sender, "go")
+    assert Path(sender.folder).exists()
+    unarchive_agent(stage.services, stage.services.layout.agent(receiver.id, archived=True))
+    restore_agent(stage.services, sender)
+    assert len(stage.state(receiver).pending) == 1
+    assert not Path(sender.folder).exists()
