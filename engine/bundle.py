@@ -148,7 +148,7 @@ def capture_workspace(
     longer than `wait` seconds, and what `check_trust` and `workspace.capture` raise.
     """
     services.check_trust()  # the log chooses the folder
-    with hold_turn(paths, wait=wait), services.disk.settled():
+    with hold_turn(paths, wait=wait), services.disk.synced_at_end():
         with write_agent(paths, disk=services.disk) as writer:
             state = writer.state
         folder = Path(state.cwd)

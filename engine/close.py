@@ -52,7 +52,7 @@ def reset(
 
     Raises `SessionStateError` for a terminated session, and `Busy`.
     """
-    with hold_turn(paths, wait=wait), services.disk.settled():
+    with hold_turn(paths, wait=wait), services.disk.synced_at_end():
         state = close_crashed_turn(services, paths)
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id}: a terminated session cannot be reset")
@@ -150,7 +150,7 @@ def archive_agent(services: Services, paths: AgentPaths) -> Moved:
 
 def _suspend_for_archive(services: Services, paths: AgentPaths) -> AgentState:
     # All of it is durable before the folder moves: afterwards the paths are wrong.
-    with services.disk.settled():
+    with services.disk.synced_at_end():
         state = close_crashed_turn(services, paths)
         if state.session.state is SessionState.ACTIVE:
             with write_agent(paths, disk=services.disk, known=state) as writer:
@@ -265,7 +265,7 @@ def close(services: Services, paths: AgentPaths) -> CloseResult:
     closed: list[Closed] = []
     refused: list[tuple[AgentPaths, AgentsdirError]] = []
     try:
-        with services.disk.settled():
+        with services.disk.synced_at_end():
             closed.append(_close_one(services, paths, "close"))
             create = services.layout.create_lock
             with locks.hold(create, brief=True, what="the agents directory"):
@@ -284,7 +284,7 @@ def close(services: Services, paths: AgentPaths) -> CloseResult:
 def end_closed_turns(services: Services, turns: list[RunningTurn]) -> None:
     """Wait until the turns of closed agents have ended; end those whose process died."""
     for one in wait_for_turns(services, turns):
-        with suppress(Busy), hold_turn(one.paths), services.disk.settled():
+        with suppress(Busy), hold_turn(one.paths), services.disk.synced_at_end():
             close_crashed_turn(services, one.paths)
 
 

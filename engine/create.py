@@ -30,9 +30,9 @@ from agentsdir.formats.errors import (
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import files, locks, transcripts
 from agentsdir.formats.store.agent import (
+    create_agent_folder,
     making_agent,
     open_agent,
-    publish_agent,
     read_agent,
     recorded_creation,
 )
@@ -137,7 +137,7 @@ def make_agent(services: Services, wanted: NewAgent) -> str:
     """Create an agent that `check_wanted` has accepted, under the create lock; return its id."""
     agent_id = new_agent_id(services, wanted)
     session_id, data = new_identity(services, wanted, agent_id)
-    publish_agent(services.layout, agent_id, data, services.now(), session_id, services.disk)
+    create_agent_folder(services.layout, agent_id, data, services.now(), session_id, services.disk)
     return agent_id
 
 

@@ -95,7 +95,7 @@ def send_message(
     runs no program.
     """
     _check(services, paths, options)
-    with services.disk.settled():
+    with services.disk.synced_at_end():
         queued = enqueue_and_read(services, paths, message)
         dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone)
         dispatcher.known[paths.id] = queued.state
@@ -116,7 +116,7 @@ def run_inbox(
     several failures the last one is raised.
     """
     _check(services, paths, options)
-    with services.disk.settled():
+    with services.disk.synced_at_end():
         dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone)
         return dispatcher.run_all(paths, options, wait=limits.turn)
 
@@ -132,7 +132,7 @@ def run_until(
 ) -> TurnResult:
     """Run an agent's inbox up to a message (arguments and errors of `send_message`)."""
     _check(services, paths, options)
-    with services.disk.settled():
+    with services.disk.synced_at_end():
         dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone)
         return dispatcher.run_until(paths, message_id, options, wait=limits.turn)
 
@@ -250,7 +250,7 @@ class Dispatcher:
             )
             with (
                 hold_turn(paths, wait=wait, hint=queued) as held,
-                self._services.disk.settled(),
+                self._services.disk.synced_at_end(),
             ):
                 state = self._current(paths, held)
                 while own is None and any(m["messageId"] == message_id for m in state.pending):
@@ -277,7 +277,7 @@ class Dispatcher:
 
     def _run_all(self, paths: AgentPaths, options: TurnOptions, wait: float) -> list[TurnResult]:
         done: list[TurnResult] = []
-        with hold_turn(paths, wait=wait) as held, self._services.disk.settled():
+        with hold_turn(paths, wait=wait) as held, self._services.disk.synced_at_end():
             state = self._current(paths, held)
             if not state.pending:
                 _check_needs_no_prompt(paths, state)

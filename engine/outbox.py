@@ -159,7 +159,7 @@ def deliver(services: Services, paths: AgentPaths, *, wait: float = 0) -> Delive
 
     Raises `Busy` while a turn runs: its process delivers them at its end.
     """
-    with hold_turn(paths, wait=wait), services.disk.settled():
+    with hold_turn(paths, wait=wait), services.disk.synced_at_end():
         return deliver_waiting(services, paths, close_crashed_turn(services, paths))
 
 
@@ -169,7 +169,7 @@ def mark_delivered(services: Services, paths: AgentPaths, *message_ids: str) -> 
     Raises `UsageError` (kind ``no-such-message``), and records nothing, if an id is no text of
     this agent.
     """
-    with services.disk.settled(), write_agent(paths, disk=services.disk) as writer:
+    with services.disk.synced_at_end(), write_agent(paths, disk=services.disk) as writer:
         for message_id in message_ids:
             if message_id not in writer.state.undelivered and not _was_outgoing(paths, message_id):
                 raise UsageError(
@@ -183,7 +183,7 @@ def mark_delivered(services: Services, paths: AgentPaths, *message_ids: str) -> 
 
 def mark_all_delivered(services: Services, paths: AgentPaths) -> int:
     """Record that all waiting texts of an agent were delivered; return their number."""
-    with services.disk.settled(), write_agent(paths, disk=services.disk) as writer:
+    with services.disk.synced_at_end(), write_agent(paths, disk=services.disk) as writer:
         waiting = list(writer.state.undelivered)
         for message_id in waiting:
             writer.append("outgoing.delivered", {"message_id": message_id}, services.now())

@@ -146,7 +146,7 @@ def restore_agent(
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
             hold_turn(paths),
-            services.disk.settled(),
+            services.disk.synced_at_end(),
         ):
             done += [_STOPPED] if plan.runs else []
             with write_agent(paths, disk=services.disk, whole=True) as writer:

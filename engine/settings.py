@@ -42,7 +42,7 @@ def set_folder(
     Raises `SessionStateError` (kind ``closed``) for a closed agent, `Busy` while a turn runs,
     and, for a provider that runs a program, what `check_trust` and `sync_with_client` raise.
     """
-    with hold_turn(paths, wait=wait), services.disk.settled():
+    with hold_turn(paths, wait=wait), services.disk.synced_at_end():
         state = close_crashed_turn(services, paths)
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
@@ -76,7 +76,7 @@ def rename(services: Services, paths: AgentPaths, name: str) -> AgentState:
     ids.check_name(name)
     with (
         locks.hold(services.layout.create_lock, brief=True, what="the agents directory"),
-        services.disk.settled(),
+        services.disk.synced_at_end(),
         write_agent(paths, disk=services.disk) as writer,
     ):
         _check_open(writer)
@@ -100,7 +100,7 @@ def tag(
     """
     for one in (*add, *remove):
         ids.check_tag(one)
-    with services.disk.settled(), write_agent(paths, disk=services.disk) as writer:
+    with services.disk.synced_at_end(), write_agent(paths, disk=services.disk) as writer:
         _check_open(writer)
         tags = sorted({*writer.state.tags, *add} - {*remove})
         if tags != writer.state.tags:

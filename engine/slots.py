@@ -236,7 +236,7 @@ def suspend(services: Services, paths: AgentPaths, *, wait: float = 0) -> AgentS
     A provider that fails does not prevent it: the blob only saves time (D23). Raises
     `SessionStateError`, and `Busy` when a turn runs longer than `wait` seconds.
     """
-    with hold_turn(paths, wait=wait) as held, services.disk.settled():
+    with hold_turn(paths, wait=wait) as held, services.disk.synced_at_end():
         state = close_crashed_turn(services, paths)
         check_transition(state.session.state, SessionState.SUSPENDED, paths.id)
         return suspend_held(services, paths, state, held, "suspend")
@@ -334,7 +334,7 @@ def resume(services: Services, paths: AgentPaths, *, wait: float = 0) -> AgentSt
     Raises `SessionStateError` for an active or terminated session, `Busy`, `SlotsHeld`, and what
     `place_missing` raises; the session stays suspended then.
     """
-    with hold_turn(paths, wait=wait) as held, services.disk.settled():
+    with hold_turn(paths, wait=wait) as held, services.disk.synced_at_end():
         state = close_crashed_turn(services, paths)
         check_transition(state.session.state, SessionState.ACTIVE, paths.id)
         _place_transcripts(services, paths, state)

@@ -599,7 +599,7 @@ class Deltas:
         return _joined(piece.removesuffix(self._half))
 
     def rest(self) -> str:
-        """Return what the end of the text settles: a half that nothing followed."""
+        """Return what is left at the end of the text: a half that nothing followed."""
         half, self._half = self._half, ""
         return _joined(half)
 

@@ -267,7 +267,7 @@ class Row(NamedTuple):
 
     `raw` is the physical line (LF included); of a `salvaged` row, the record's own bytes, which a
     repair would leave as they are. Such rows stood on a damaged line, which the reader has
-    already counted; everybody else's line must be settled on the `Tally` once.
+    already counted; the line of any other must be counted on the `Tally` once.
     """
 
     value: Any
@@ -366,9 +366,9 @@ def read_rows(
 
     `is_record` tells a record of the format from an object within one (`salvage`); `loads` may
     know a cheaper way to a value that stands in a line than to decode it, and returns `NOTHING`
-    for a line that is to be settled as folded, for the reason `unread`, and passed over.
+    for a line that is to be counted as folded, for the reason `unread`, and passed over.
 
-    Blank lines are settled as hidden and damaged ones as damaged here; `report` is called with
+    Blank lines are counted as hidden and damaged ones as damaged here; `report` is called with
     each finding. Never raises for what the bytes hold.
     """
     # What `Row(…)` does, without the Python call around it: this runs once per line.

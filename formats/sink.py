@@ -199,10 +199,10 @@ class ParseSink:
         return True
 
     def arrange(self, runs: Iterable[range]) -> None:
-        """Show these runs of blocks next; what no call names is not shown, having been replaced.
+        """Show these runs of blocks next; blocks that no call names were replaced, and are not shown.
 
-        For who writes blocks before the end of the input tells their order. Without any call all
-        blocks are shown as they were added.
+        A reader calls it that adds blocks before their order is known. Without a call all blocks
+        are shown as they were added.
         """
         self._runs = [*(self._runs or ()), *runs]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 _END = r"(?!\n)"  # what keeps Python's $ from letting a newline through
-MOST = 20  # of one value; who mends those sees the next ones
+MOST = 20  # of one value; the next ones show when those are mended
 
 
 def explain(kind: str, value: Any) -> list[Violation]:

@@ -30,7 +30,7 @@ def run(
     paths = find_agent(env.layout, agent)
     env.layout.check_version(writing=True)
     services = services_of(env)
-    with services.disk.settled():
+    with services.disk.synced_at_end():
         turn_id = clear_abort(services, paths)
     if as_json:
         said = {"type": "abort-cleared", "agentId": paths.id, "turnId": turn_id}

@@ -48,7 +48,7 @@ def run(
     env.layout.check_version(writing=True)
     content = read_prompt(env, message) if message else None
     services = services_of(env)
-    with services.disk.settled():
+    with services.disk.synced_at_end():
         sender = env.turn.agent_id if env.turn else "cli"
         done = interrupt(services, paths, reason, content, sender)
     ours = env.turn  # a command in a turn ends with that turn, so it does not wait for it

@@ -48,7 +48,7 @@ def run(
     else:
         content = read_prompt(env, prompt, no_stdin=no_stdin, add_stdin=True)
     services = services_of(env)
-    with services.disk.settled():
+    with services.disk.synced_at_end():
         message = Message(content, id=message_id)
         if env.turn is None:
             there = enqueue(services, paths, message)

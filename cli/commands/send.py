@@ -281,7 +281,7 @@ def _send_in_background(
 ) -> str:
     """Queue a message, start a process that runs it, and return the message's id."""
     services.check_trust()
-    with services.disk.settled():
+    with services.disk.synced_at_end():
         message_id = enqueue(services, paths, message)
     assert services.start_turn is not None
     services.start_turn(paths, message_id, alone=False)

@@ -80,7 +80,7 @@ def spawn(env: Environment, given: SpawnOptions) -> None:
     if not later:
         _run(env, services, parent, wanted, given)
         return
-    with services.disk.settled():
+    with services.disk.synced_at_end():
         child = create_child(
             services, parent, wanted, turn_id=turn.turn_id if turn else None, sync=True
         )
@@ -102,7 +102,7 @@ def _run(
 ) -> None:
     how = RunOptions(given.events, timeout=given.timeout, wait=given.wait, as_json=given.as_json)
     env.count_waits(how.wait)
-    with TurnPrinter(env, how) as answer, services.disk.settled():
+    with TurnPrinter(env, how) as answer, services.disk.synced_at_end():
         child = create_child(services, parent, wanted, turn_id=None, sync=False)
         result = run_child(services, child, answer.turn_options, how.wait_limits(env))
     if given.as_json:

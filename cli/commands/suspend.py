@@ -77,7 +77,7 @@ def _suspend_idle(env: Environment, given: str, *, as_json: bool) -> None:
     seconds = _seconds(given) if given else services.settings.idle_timeout
     if not given and not seconds:
         raise UsageError("how long? give SECONDS, or set idle_timeout in settings.toml")
-    with services.disk.settled():
+    with services.disk.synced_at_end():
         swept = SessionMultiplexer(services).sweep(seconds)
     for agent_id in swept:
         if as_json:

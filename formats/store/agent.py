@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 # Reading without locks, appending under `.lock` (decisions D3, D4, D10). Only `AgentWriter` writes
-# into an agent's folder once `publish_agent` has put it there.
+# into an agent's folder once `create_agent_folder` has put it there.
 
 _SMALL = 64 * 1024
 """Bytes of a state.json that is written after each record."""
@@ -168,8 +168,8 @@ def _begin_without(
 def without_live_tail(paths: AgentPaths, findings: tuple[Finding, ...]) -> list[Finding]:
     """Return `findings` less a torn tail that a living writer is in the middle of.
 
-    For readers, who hold no lock. The tail is looked at again after the locks: a writer that let
-    go of them in between has completed it.
+    For readers, which hold no lock. The tail is looked at again after the locks: a writer that
+    released them in between has completed it.
     """
     return [f for f in findings if f.id != "torn-tail" or not _is_live(paths, f)]
 
@@ -244,14 +244,14 @@ def write_agent(
             if ended:
                 reading = read_agent(paths, whole=whole, known=known)
             if not whole:
-                _refuse_lossy(paths, reading)
+                _refuse_lost_records(paths, reading)
             yield AgentWriter(paths, reading, held, disk, ended_tail=ended)
         except Uncertain as error:
             disk.doubt(paths.folder, error)
             raise
 
 
-def _refuse_lossy(paths: AgentPaths, reading: Reading) -> None:
+def _refuse_lost_records(paths: AgentPaths, reading: Reading) -> None:
     """Leave to `restore` what has to be said in the log before anything else is."""
     for found in reading.findings:
         if found.id == "log-shorter":
@@ -655,7 +655,7 @@ def making_agent(
     The caller holds the create lock. However much the agent is given, it is made durable once.
     Raises `NotRecorded` when nothing appeared, `Uncertain` when only an fsync failed.
     """
-    with folder_to_publish(layout, agent_id, disk) as paths:
+    with new_agent_folder(layout, agent_id, disk) as paths:
         made = UnpublishedAgent(paths, session_id, disk)
         try:
             yield made
@@ -665,7 +665,7 @@ def making_agent(
 
 
 @contextmanager
-def folder_to_publish(layout: Layout, agent_id: str, disk: Disk) -> Iterator[AgentPaths]:
+def new_agent_folder(layout: Layout, agent_id: str, disk: Disk) -> Iterator[AgentPaths]:
     """Make a folder for an agent's files that becomes the agent's when the block is over.
 
     Raises as `making_agent` does.
@@ -678,7 +678,7 @@ def folder_to_publish(layout: Layout, agent_id: str, disk: Disk) -> Iterator[Age
         yield AgentPaths(temporary, agent_id)
 
 
-def publish_agent(
+def create_agent_folder(
     layout: Layout,
     agent_id: str,
     data: dict[str, Any],

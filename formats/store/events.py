@@ -41,7 +41,7 @@ class AfterClose(Enum):
     BY_OPEN_TURN = auto()
     """Only from the turn that was open when the session was closed, until that turn ends."""
     ALWAYS = auto()
-    """It delivers, settles or keeps something, and changes nothing about the end."""
+    """It delivers or keeps something, and changes nothing about the end."""
 
 
 class Event(NamedTuple):

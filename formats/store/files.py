@@ -93,9 +93,9 @@ def _remove_deep(path: Path) -> None:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """Return the temporary entries below `folder` that writers left who died, sorted.
+    """Return the temporary entries below `folder` that dead writers left, sorted.
 
-    Links are not followed. Only who holds the folder's lock knows that no living writer has them.
+    Links are not followed. While the folder's lock is not held, they may be a living writer's.
     """
     return [Path(entry.path) for entry in entries(folder) if entry.name.startswith(TEMPORARY)]
 
@@ -171,7 +171,7 @@ class Disk:
         return self.durability == Durability.BATCH
 
     def sync_append(self, descriptor: int, path: Path) -> None:
-        """Make what was appended to a file durable, now or when `settled` ends.
+        """Make what was appended to a file durable, now or when `synced_at_end` ends.
 
         Raises `Uncertain`; the caller must not try again.
         """
@@ -200,7 +200,7 @@ class Disk:
         self._after.setdefault(folder, (act, {}))[1][name] = None
 
     @contextmanager
-    def settled(self) -> Iterator[None]:
+    def synced_at_end(self) -> Iterator[None]:
         """Make durable, when the block is over, what had to wait. Raises `Uncertain`."""
         try:
             yield

@@ -134,7 +134,7 @@ class Layout:
 
     @cached_property
     def routes(self) -> Path:
-        """The index of who has which key; derived (SPEC.md, "Routes")."""
+        """The index from keys to agents; derived (SPEC.md, "Routes")."""
         return self.root / "routes"
 
     @cached_property

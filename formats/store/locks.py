@@ -322,7 +322,7 @@ class Started(NamedTuple):
 
 
 class TurnNote(NamedTuple):
-    """A turn, who runs it, and the program it runs."""
+    """A turn, the process that runs it, and the program that this process runs."""
 
     turn_id: str
     holder: Started

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentsdir.engine.lookup import FOREGROUND, STRATEGIES, resolve
 from agentsdir.formats.errors import NoSuchAgent, UsageError
-from agentsdir.formats.store.agent import publish_agent, write_agent
+from agentsdir.formats.store.agent import create_agent_folder, write_agent
 from agentsdir.formats.store.files import Disk, Durability
 from agentsdir.formats.store.layout import Layout
 
@@ -67,7 +67,7 @@ def make(layout: Layout, number: int, made: dict[str, Any]) -> None:
         "options": {},
         "native": native,
     }
-    paths = publish_agent(layout, own, data, TIMES[made["created"]], session, QUICK)
+    paths = create_agent_folder(layout, own, data, TIMES[made["created"]], session, QUICK)
     with write_agent(paths, disk=QUICK) as writer:
         if made["turn"] is not None:
             turn = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.formats.store.agent import publish_agent, write_agent
+from agentsdir.formats.store.agent import create_agent_folder, write_agent
 from agentsdir.formats.store.layout import AgentPaths, Layout
 from agentsdir.formats.store.log import Record
 
@@ -57,7 +57,7 @@ class Agents:
     def publish(self, agent_id: str = AGENT, **changes: Any) -> AgentPaths:
         """Put a new agent on disk."""
         data = self.created(agent_id, **changes)
-        return publish_agent(self.layout, agent_id, data, self.now(), SESSION)
+        return create_agent_folder(self.layout, agent_id, data, self.now(), SESSION)
 
     def append(self, paths: AgentPaths, event: str, data: dict[str, Any]) -> Record:
         """Append one event, as any writer does."""

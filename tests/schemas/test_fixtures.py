@@ -23,7 +23,7 @@ from agentsdir.engine.services import Services
 from agentsdir.engine.slots import resume, suspend
 from agentsdir.formats import times
 from agentsdir.formats.blocks import make_block
-from agentsdir.formats.store.agent import publish_agent, write_agent
+from agentsdir.formats.store.agent import create_agent_folder, write_agent
 from agentsdir.formats.store.derived import encode_document
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import Layout
@@ -110,7 +110,7 @@ def make_future_minor(root: Path) -> None:
         "native": {"architecture": "echo", "id": "n", "cwd": "/w", "host": "h"},
         "colour": "blue",
     }
-    paths = publish_agent(services.layout, agent_id, data, services.now(), session_id)
+    paths = create_agent_folder(services.layout, agent_id, data, services.now(), session_id)
     block = make_block("skill_load", "b1", "main", "n", None, None, skillName="git")
     with write_agent(paths) as writer:
         writer.append("mood.changed", {"to": "cheerful"}, services.now())

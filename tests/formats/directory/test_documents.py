@@ -233,12 +233,12 @@ def test_an_agent_that_cannot_be_made_leaves_nothing(agents: Any) -> None:
         import json, resource, signal, sys
         from pathlib import Path
         from agentsdir.formats.store.layout import Layout
-        from agentsdir.formats.store.agent import publish_agent
+        from agentsdir.formats.store.agent import create_agent_folder
         from agentsdir.formats.errors import NotRecorded
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
         try:
-            publish_agent(
+            create_agent_folder(
                 Layout(Path(sys.argv[1])), "b" * 24, json.loads(sys.argv[2]), "t", "0" * 32
             )
         except NotRecorded as error:

@@ -32,7 +32,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def talk(agents: Any, paths: Any, disk: Disk, one_turn: Any) -> int:
     """Append a whole turn in one command; return the number of events."""
     events = one_turn(1)
-    with disk.settled():
+    with disk.synced_at_end():
         for event, data in events:
             with write_agent(paths, disk=disk) as writer:
                 writer.append(event, data, agents.now())
@@ -59,7 +59,7 @@ def test_a_batch_is_durable_with_one_fsync_at_its_end(
     synced.clear()
     before = paths.state.read_bytes()
     disk = Disk(Durability.BATCH)
-    with disk.settled():
+    with disk.synced_at_end():
         for event, data in one_turn(1):
             with write_agent(paths, disk=disk) as writer:
                 writer.append(event, data, agents.now())
@@ -77,7 +77,7 @@ def test_a_batch_that_fails_is_made_durable_too(agents: Any, synced: list[str]) 
     disk = Disk(Durability.BATCH)
 
     def failing() -> None:
-        with disk.settled(), write_agent(paths, disk=disk) as writer:
+        with disk.synced_at_end(), write_agent(paths, disk=disk) as writer:
             writer.append("history.reset", {}, agents.now())
             raise KeyError
 
