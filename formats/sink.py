@@ -199,7 +199,7 @@ class ParseSink:
         return True
 
     def arrange(self, runs: Iterable[range]) -> None:
-        """Show these runs of blocks next; blocks that no call names were replaced, and are not shown.
+        """Show these runs of blocks next; what no call names was replaced, and is not shown.
 
         A reader calls it that adds blocks before their order is known. Without a call all blocks
         are shown as they were added.
