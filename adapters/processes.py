@@ -387,7 +387,7 @@ def dying_with_parent() -> Callable[[], None] | None:
     """Return a function for `preexec_fn`: the child gets SIGTERM when this process dies."""
     if sys.platform != "linux":
         return None
-    import ctypes
+    import ctypes  # slow to load, and only needed to start a program
 
     prctl = ctypes.CDLL(None).prctl
     parent = os.getpid()

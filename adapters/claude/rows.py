@@ -212,7 +212,7 @@ def _synthetic(
             event = "local_command_output"
         details = {name: value[name] for name in _COMMAND_FIELDS if name in value}
         return parser.emitter.add_system(context, "status", words, {"event": event, **details})
-    parser.tokens.failed()
+    parser.tokens.note_error()
     metadata: dict[str, Any] = {"event": "api_error"}
     for name in _ERROR_FIELDS:
         if value.get(name) is not None:
@@ -318,7 +318,7 @@ def read_system(parser: TranscriptParser, value: dict[str, Any], context: RowCon
     if note.event == "local_command_output":
         words = command_text(words)
     if subtype == "compact_boundary":
-        parser.tokens.set_aside()
+        parser.tokens.note_unseen_request()
     message = words or _error_text(value) or text(value.get("message")) or note.message
     if not message:
         parser.reason = "empty"
@@ -364,7 +364,7 @@ def _start(parser: TranscriptParser, value: dict[str, Any], context: RowContext)
     version = value.get("claude_code_version")
     if isinstance(version, str):
         parser.written_by(version)
-    parser.tokens.begun()
+    parser.tokens.note_turn()
     if parser.started:
         parser.reason = "repeated"
         return parser.emitter.log(context, 0, value)
@@ -634,7 +634,7 @@ class TranscriptParser:
     def written_by(self, version: str) -> None:
         """Note the client's version for the rows from here on; a file may span an upgrade."""
         self.version = version
-        self.tokens.wrote(version)
+        self.tokens.note_version(version)
 
     def settle(self, row: Row, outcome: int) -> None:
         """Count the line of `row`, unless its outcome is `LATER`."""
@@ -718,7 +718,7 @@ class TranscriptParser:
         self.mark = PLAIN
         outcome = reader(self, value, context)
         if self.mark == PROMPT:
-            self.tokens.asked()
+            self.tokens.note_prompt()
         elif self.mark == PLAIN and kind != "user":
             self.mark = NOTED
         if thread is MAIN:
@@ -768,11 +768,11 @@ class TranscriptParser:
         elif kind == "summary" and isinstance(value.get("leafUuid"), str):
             if value["leafUuid"] in self.tree.numbers:  # else it is an older file's
                 self.tree.name_leaf(value["leafUuid"])
-            self.tokens.set_aside()
+            self.tokens.note_unseen_request()
         elif kind == "cost-state":
             self.tokens.note_cost(value.get("modelUsage"))
         elif kind in _MADE_BY_A_MODEL:
-            self.tokens.set_aside()
+            self.tokens.note_unseen_request()
         elif kind in _REASON_OF_ROW:
             self.reason = _REASON_OF_ROW[kind]
         elif kind not in shapes.ROWS:

@@ -130,24 +130,24 @@ class FileUsage:
         if message.get("stop_reason") is not None:
             known.final = True
 
-    def asked(self) -> None:
+    def note_prompt(self) -> None:
         """Note a prompt."""
         self._lost = self._lost or self._waiting
         self._waiting = True
 
-    def begun(self) -> None:
+    def note_turn(self) -> None:
         """Note that a turn begins on stdout, which has no prompts."""
         self._waiting = True
 
-    def failed(self) -> None:
+    def note_error(self) -> None:
         """Note that the answer is an error, for which the client counted nothing."""
         self._waiting = False
 
-    def set_aside(self) -> None:
+    def note_unseen_request(self) -> None:
         """Note that the client makes a request that no row shows."""
         self._aside = True
 
-    def wrote(self, version: str) -> None:
+    def note_version(self, version: str) -> None:
         """Note the client's version for the rows from here on."""
         numbers = version.split(".", 3)[:3]
         if all(number.isdecimal() for number in numbers):

@@ -57,7 +57,7 @@ class Tree:
         self._prompts: list[int] = []
         self._last_main = self._newest = _NONE
         # Groups of prompts that were taken in when the person interrupted a call.
-        self._taken_in: list[int] = []
+        self._absorbed: list[int] = []
         # By boundary of a compaction: the group in which the conversation stood before it.
         self._compacted: list[tuple[int, int]] = []
         # Prompts that say they have no parent, with the group before them in the file.
@@ -140,7 +140,7 @@ class Tree:
         elif kind == PLAIN and self._hangs_beside_prompt(parent):
             # The result of a call that was interrupted for a prompt that waited: the client had
             # sent that prompt, and its answer hangs from the result.
-            self._taken_in.append(len(self._prompts) - 1)
+            self._absorbed.append(len(self._prompts) - 1)
         number = self._last_main = len(self._kinds)
         if kind != NOTED:
             self._newest = number
@@ -177,7 +177,7 @@ class Tree:
         leaf = self._leaf_row()
         if leaf == _NONE:
             return
-        off = self._off(self._rows[4 * leaf + 1])
+        off = self._replaced_groups(self._rows[4 * leaf + 1])
         gone: set[int] = set()
         if self._fillers:
             path = self._path(leaf)
@@ -214,7 +214,7 @@ class Tree:
         for entry in ahead:
             parents[entry.row] = self.numbers[entry.parent]
         for entry in ahead:
-            if _comes_back(parents, entry.row):
+            if _is_cycle(parents, entry.row):
                 message = f"the row is its own ancestor through {entry.parent}"
                 yield Finding("parent-cycle", file, message, entry.line, entry.offset, entry.length)
 
@@ -244,7 +244,7 @@ class Tree:
             group = self._above[group]
         return last if group == of_newest else self._newest
 
-    def _off(self, anchor: int) -> list[bool]:
+    def _replaced_groups(self, anchor: int) -> list[bool]:
         """Tell for each group whether it is neither above `anchor`, nor it, nor below it.
 
         Nor was it live when a compaction was made that is: that is history.
@@ -252,18 +252,18 @@ class Tree:
         if anchor == _NONE:
             return [False] * len(self._above)
         near = [False] * len(self._above)
-        self._come_near(near, anchor)
+        self._mark_live(near, anchor)
         for group in range(anchor + 1, len(self._above)):
             above = self._above[group]
             near[group] = near[group] or (above >= anchor and near[above])
         for group, before in reversed(self._compacted):
             if group == _NONE or near[group]:
-                self._come_near(near, before)
-        for group in self._taken_in:
+                self._mark_live(near, before)
+        for group in self._absorbed:
             near[group] = near[group] or near[self._above[group]]
         return [not is_near for is_near in near]
 
-    def _come_near(self, near: list[bool], group: int) -> None:
+    def _mark_live(self, near: list[bool], group: int) -> None:
         while group != _NONE and not near[group]:
             near[group] = True
             group = self._above[group]
@@ -303,7 +303,7 @@ class Tree:
         return gone
 
 
-def _comes_back(parents: array[int], start: int) -> bool:
+def _is_cycle(parents: array[int], start: int) -> bool:
     seen = {start}
     row = parents[start]
     while row != _NONE:
