@@ -182,7 +182,7 @@ _MESSAGE = {"messageId": str, "sender": str, "kind": str, "content": [dict]}
 _UNSENT = {"to": str, "message": {"message_id": str, "content": [dict]}}
 
 # In the order of state.json.
-_SAVED = (
+_STATE_KEYS = (
     _StateKey("sessionId", "session.id", str),
     _StateKey("type", "architecture", str),
     _StateKey("agentProfileReference", "profile", str),
@@ -224,10 +224,10 @@ _SAVED = (
 
 
 _ONLY_IF_TRUE = ("imported", "unsent")
-_KEYS = tuple(saved.key for saved in _SAVED)
+_KEYS = tuple(saved.key for saved in _STATE_KEYS)
 # Key, `session`, `position` or nothing, the attribute there, and the shape.
-_PLACES = tuple((key, *path.rpartition(".")[::2], shape) for key, path, shape in _SAVED)
-_read_all = attrgetter(*(saved.attribute for saved in _SAVED))
+_PLACES = tuple((key, *path.rpartition(".")[::2], shape) for key, path, shape in _STATE_KEYS)
+_read_all = attrgetter(*(saved.attribute for saved in _STATE_KEYS))
 
 
 def _fits(value: Any, shape: Any) -> bool:
