@@ -14,14 +14,8 @@ TURN = {
     "turnId": "t", "messageIds": ["m"], "ended": None, "aborted": False,
     "deferred": [{"child": "c", "name": "kid"}, {"to": "a", "messageId": "n"}],
 }  # fmt: skip
-SESSION = Session(
-    "0" * 32,
-    SessionState.SUSPENDED,
-    "echo",
-    "small",
-    "2026-01-02T03:04:05Z",
-    "2026-01-02T03:04:06Z",
-)
+TIME = "2026-01-02T03:04:05Z"
+SESSION = Session("0" * 32, SessionState.SUSPENDED, "echo", "small", TIME, TIME)
 FULL: dict[str, Any] = {
     "agent_id": "a" * 24,
     "session": SESSION,
