@@ -21,7 +21,7 @@ from agentsdir.formats.errors import (
     Uncertain,
     UsageError,
 )
-from agentsdir.formats.store import derived, files, locks
+from agentsdir.formats.store import files, locks
 from agentsdir.formats.store.agent import read_agent, recorded_creation, without_live_tail
 from agentsdir.formats.store.derived import encode_document
 from agentsdir.formats.store.layout import AgentPaths, Layout, read_json
@@ -92,9 +92,17 @@ def each_agent(layout: Layout, *, archived: bool = False) -> Iterator[ListedAgen
             yield ListedAgent(paths, reading._replace(findings=findings), None)
         except (NoSuchAgent, FileNotFoundError):  # removed while we looked
             continue
-        except Invalid as error:
+        except (Invalid, OSError, MemoryError) as error:
             folder = layout.folder(archived=archived) / agent_id
-            yield ListedAgent(AgentPaths(folder, agent_id), None, error)
+            yield ListedAgent(AgentPaths(folder, agent_id), None, _as_invalid(folder, error))
+
+
+def _as_invalid(path: Path, error: Invalid | OSError | MemoryError) -> Invalid:
+    """Return why the agent in a folder cannot be read; of the system's errors make ours."""
+    if isinstance(error, Invalid):
+        return error
+    reason = error.strerror if isinstance(error, OSError) else "not enough memory"
+    return Invalid(f"cannot read {path}: {reason or error}", kind="unreadable")
 
 
 def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> AgentPaths:
@@ -166,7 +174,7 @@ def find_readable(layout: Layout, agent_id: str) -> tuple[AgentPaths, AgentState
     try:
         paths = layout.agent(agent_id)
         return paths, read_agent(paths).state
-    except (NoSuchAgent, Invalid, UsageError):
+    except (NoSuchAgent, Invalid, UsageError, OSError, MemoryError):
         return None
 
 
@@ -187,7 +195,7 @@ def status_of(paths: AgentPaths, state: AgentState) -> str:
 
 def list_row(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     """Return the row of an agent that `list` shows."""
-    document = derived.state_document(state)
+    document = state.to_json()
     row = {name: document[name] for name in _LIST_FIELDS}
     row["agentId"] = paths.id  # an edited log may hold another id
     row["status"] = status_of(paths, state)
@@ -336,7 +344,6 @@ def descendants(layout: Layout, agent_id: str) -> list[ListedAgent]:
 def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
     """Return everything `inspect` shows: the row, the inbox, the open turn, the log."""
     state = reading.state
-    document = derived.state_document(state)
     findings = without_live_tail(paths, reading.findings)
     created = recorded_creation(paths)
     mode = created.data.get("permission_mode") if created else None
@@ -357,7 +364,7 @@ def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
         "pending": state.pending,
         "undelivered": state.undelivered,
         "openTurn": state.open_turn,
-        "transcripts": document["transcripts"],
+        "transcripts": state.transcripts,
         "log": {
             "path": str(paths.log),
             "size": state.position.size,

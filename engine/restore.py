@@ -162,6 +162,9 @@ def restore_agent(
     except OSError as error:
         refused = Invalid(f"cannot read {error.filename}: {error.strerror}", kind="unreadable")
         return Restored(paths.id, state, tuple(done), (), refused)
+    except MemoryError:
+        refused = Invalid(f"cannot read {paths.folder}: not enough memory", kind="unreadable")
+        return Restored(paths.id, state, tuple(done), (), refused)
 
 
 def _held(paths: AgentPaths) -> Restored:

@@ -6,6 +6,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.jsontext import MAX_INT
 from agentsdir.schemas.rfc3339 import is_rfc3339
 
 if TYPE_CHECKING:
@@ -200,12 +201,22 @@ def usage(
 
 
 def add_usage(left: Usage, right: Usage) -> Usage:
-    """Return the sum; it is exact only where both are."""
+    """Return the sum, exact only where both are.
+
+    A sum beyond `jsontext.MAX_INT` is that number and not exact: at least so many.
+    """
     thinking = None
     if "thinkingTokens" in left or "thinkingTokens" in right:
         thinking = left.get("thinkingTokens", 0) + right.get("thinkingTokens", 0)
     sent, got, read, wrote = (left[name] + right[name] for name in COUNTED)
-    return usage(sent, got, read, wrote, thinking, exact=left["exact"] and right["exact"])
+    whole = usage(sent, got, read, wrote, thinking, exact=left["exact"] and right["exact"])
+    if whole["totalTokens"] <= MAX_INT and (thinking or 0) <= MAX_INT:
+        return whole
+    sent, got, read, wrote = (min(whole[name], MAX_INT) for name in COUNTED)
+    thinking = None if thinking is None else min(thinking, MAX_INT)
+    bounded = usage(sent, got, read, wrote, thinking, exact=False)
+    bounded["totalTokens"] = min(bounded["totalTokens"], MAX_INT)
+    return bounded
 
 
 def less_usage(whole: Usage, part: Usage) -> Usage:

@@ -72,7 +72,7 @@ def encode_as_is(value: Any) -> bytes:
 
 
 def _encoded(value: Any, *, indent: bool) -> bytes:
-    _check(value, 1)
+    check(value)
     option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE if indent else None
     try:
         return orjson.dumps(value, option=option)
@@ -84,7 +84,7 @@ def _refused(reason: str) -> Invalid:
     return Invalid(f"a value cannot be written exactly: {reason}", kind="value-refused")
 
 
-def _check(value: Any, depth: int) -> None:
+def check(value: Any, depth: int = 1) -> None:
     """Raise `Invalid` for what cannot be written exactly, as far as orjson does not."""
     kind = type(value)
     if kind is dict or kind is list:
@@ -97,7 +97,7 @@ def _check(value: Any, depth: int) -> None:
             value = value.values()
         for item in value:
             if type(item) is not str:
-                _check(item, depth + 1)
+                check(item, depth + 1)
     elif kind is int:
         if not -MAX_INT <= value <= MAX_INT:
             raise _refused("an integer beyond 2^53")

@@ -64,13 +64,15 @@ def state_document(state: AgentState) -> dict[str, Any]:
 def state_from_bytes(data: bytes) -> AgentState:
     """Return what state.json was made of, less the provider blob, which session.json has.
 
-    Raises `KeyError`, `TypeError` or `ValueError` for bytes that are none of ours, or damaged; the
-    caller then folds the log from its start.
+    Raises `KeyError`, `TypeError`, `ValueError` or `Invalid` for bytes that no writer makes, or
+    damaged ones; the caller then folds the log from its start.
     """
     said = data[: -len(_digest_line(b""))] + b"\n}\n"
     if not data.endswith(_digest_line(said)):
         raise ValueError("digest")
-    return AgentState.from_json(jsontext.decode(data))
+    document = jsontext.decode(data)
+    jsontext.check(document)  # what could not be written again would stop the next writer
+    return AgentState.from_json(document)
 
 
 def manifest_document(state: AgentState) -> dict[str, Any]:

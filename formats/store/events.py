@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from agentsdir.formats import jsontext
-from agentsdir.formats.blocks import BELIEVABLE, add_usage
+from agentsdir.formats.blocks import BELIEVABLE, COUNTED, add_usage
 from agentsdir.formats.errors import SessionStateError
 from agentsdir.formats.store.state import AgentState, Session, SessionState, check_transition
 
@@ -195,12 +195,20 @@ def _completed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
 
 
 def _spent(state: AgentState, data: dict[str, Any]) -> None:
-    if data.get("usage"):
-        state.usage = add_usage(state.usage, data["usage"])
+    if (spent := data.get("usage")) is not None:
+        thinking = [spent["thinkingTokens"]] if "thinkingTokens" in spent else []
+        counts = [*(spent[name] for name in COUNTED), *thinking]
+        if type(spent["exact"]) is not bool or not all(map(_is_count, counts)):
+            raise TypeError("usage")
+        state.usage = add_usage(state.usage, spent)
     cost = data.get("cost_usd")
     is_number = isinstance(cost, int | float) and not isinstance(cost, bool)
     if cost is not None and is_number and 0 <= cost <= BELIEVABLE:
-        state.cost = (state.cost or 0) + cost
+        state.cost = min((state.cost or 0) + cost, jsontext.MAX_INT)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _failed(state: AgentState, data: dict[str, Any], _ts: str) -> None:

@@ -62,7 +62,7 @@ def as_record(value: Any) -> Record | None:
     session, data = value.get("session_id"), value.get("data")
     if (
         type(seq) is int
-        and seq > 0
+        and 0 < seq <= jsontext.MAX_INT
         and isinstance(ts, str)
         and isinstance(event, str)
         and isinstance(session, str)

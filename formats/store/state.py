@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from agentsdir.formats.blocks import COUNTED, no_usage
 from agentsdir.formats.errors import SessionStateError
+from agentsdir.formats.jsontext import MAX_INT
 from agentsdir.formats.store.log import Position
 
 # The session record and its state machine (seed session-model).
@@ -163,9 +164,9 @@ class AgentState:
 class _StateKey(NamedTuple):
     """One key of state.json: the attribute that it holds, and the shape of its value.
 
-    A shape is a type (`int` is none below 0, and no bool), a tuple of shapes of which one must fit,
-    ``[shape]`` for a list, ``{str: shape}`` for an object of such values, or an object's required
-    keys with their shapes.
+    A shape is a type (`int` is 0 to `MAX_INT`, and no bool), a tuple of shapes of which one must
+    fit, ``[shape]`` for a list, ``{str: shape}`` for an object of such values, or an object's
+    required keys with their shapes.
     """
 
     key: str
@@ -233,7 +234,7 @@ _read_all = attrgetter(*(saved.attribute for saved in _STATE_KEYS))
 def _fits(value: Any, shape: Any) -> bool:
     """Tell whether a decoded JSON value has a shape (see `_StateKey`)."""
     if shape is int:
-        return type(value) is int and value >= 0
+        return type(value) is int and 0 <= value <= MAX_INT
     if type(value) is shape:
         return True
     if type(shape) is type:
