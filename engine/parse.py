@@ -269,7 +269,7 @@ class ParseReport:
         return list(self._drifts.findings())
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report. Conversations of several sessions are told apart by session name."""
+        """Return the report. The session name distinguishes conversations of several sessions."""
         adapters = sorted(self._adapters)
         alone = len(self._sessions) == 1
         return {

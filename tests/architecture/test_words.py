@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-# Packages whose docstrings are in plain words.
-PACKAGES = ("cli",)
+PACKAGES = ("adapters", "cli", "engine", "formats", "schemas")
 VAGUE = re.compile(r"\b(who(m)?ever|nobody|(some|any|every)body|told)\b", re.IGNORECASE)
 
 
