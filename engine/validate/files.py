@@ -237,7 +237,7 @@ class AgentCheck:
             yield record.findings[-1]
 
     def _comparisons(self, log: LogCheck) -> Iterator[Finding]:
-        if not log.records:
+        if not log.opened:
             return
         files, end = self._derived, log.position.size
         seen = files.state.log_size
@@ -246,7 +246,7 @@ class AgentCheck:
             reason = f"state.json was made of {seen} bytes of the log, which has {end} whole ones"
             yield Finding("log-shorter", self._in("events.jsonl"), reason)
             return
-        if not log.sound or self._is_held():
+        if not log.records or not log.sound or self._is_held():
             return
         yield from files.session.compare()
         yield from files.manifest.compare()

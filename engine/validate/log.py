@@ -188,6 +188,8 @@ class LogCheck:
         self.state: AgentState | None = None
         self.position = Position()
         self.records = 0
+        self.opened = False
+        self._creation_lost = False
         self.sound = True
         self._turns = TurnOrder()
         self._spawn_order = SpawnOrder()
@@ -200,6 +202,7 @@ class LogCheck:
             self.sound = False
             yield from_refusal(error, self._name)
             return
+        self.opened = True
         with stream:
             for line in read_log(stream, self._name):
                 yield from self._line(line, stream.fileno())
@@ -235,8 +238,11 @@ class LogCheck:
         """Check a record against those before it, which a schema cannot."""
         state = self.state
         if state is None:
-            if record.event != "session.created" and self.records == 1:
+            if record.event != "session.created" and not self._creation_lost:
+                self._creation_lost = True
                 reason = f"the log begins with {record.event}, not with session.created"
+                if self.records > 1:
+                    reason = f"no usable session.created stands before {record.event}"
                 yield piece.finding("first-event", reason, "/event")
             return
         if record.event == "session.created":

@@ -21,7 +21,7 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.store import derived, files, locks, log, transcripts
-from agentsdir.formats.store.events import BROKEN, apply, begin, check_event
+from agentsdir.formats.store.events import BROKEN, apply, begin, check_event, is_creation
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import (
     DIRECTORY_MODE,
@@ -444,21 +444,13 @@ def recorded_creation(paths: AgentPaths) -> Record | None:
     """Return the creation as the log has it: its own record, or the one `restore` put there."""
     with open_log(paths.log) as stream:
         for record in _records(stream, paths):
-            if record.event == "session.created" and _is_usable(record):
+            if is_creation(record):
                 return record
             made = record.data.get("created") if record.event == "restore" else None
             if isinstance(made, dict) and isinstance(made.get("data"), dict):
                 created_at = str(made.get("created_at"))
                 return record._replace(event="session.created", data=made["data"], ts=created_at)
     return None
-
-
-def _is_usable(record: Record) -> bool:
-    try:
-        begin(record)
-    except BROKEN:
-        return False
-    return True
 
 
 def _records(stream: BinaryIO, paths: AgentPaths) -> Iterator[Record]:

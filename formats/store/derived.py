@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.ids import short_hash
+from agentsdir.formats.store.events import is_creation
 from agentsdir.formats.store.state import AgentState
 
 if TYPE_CHECKING:
@@ -81,9 +82,14 @@ def manifest_document(state: AgentState) -> dict[str, Any]:
 
 
 def history_line(record: Record) -> bytes:
-    """Return what one record adds to history.jsonl: a marker, a block, or nothing."""
+    """Return what one record adds to history.jsonl: a marker, a block, or nothing.
+
+    A `session.created` that no fold can begin with adds nothing, wherever it stands.
+    """
     entry: Any
     if record.event == "session.created":
+        if not is_creation(record):
+            return b""
         entry = {"type": "start", "at": record.ts, "seq": record.seq}
     elif record.event == "history.reset":
         entry = {"type": "reset", "at": record.ts, "seq": record.seq}

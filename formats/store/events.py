@@ -83,10 +83,18 @@ def begin(record: Record) -> AgentState:
         cwd=data["cwd"],
         title=title if isinstance(title := data.get("title"), str) else None,
         limits=_table(data.get("limits", {})),
-        fallbacks=_texts(data.get("fallbacks", [])),
+        fallbacks=_texts(_list(data.get("fallbacks", []))),
         ephemeral=data.get("ephemeral") is True,
-        imported="imported_from" in data,
+        imported=isinstance(data.get("imported_from"), dict),
     )
+
+
+def is_creation(record: Record) -> bool:
+    """Return whether a record is a `session.created` that `begin` takes."""
+    try:
+        return record.event == "session.created" and begin(record) is not None
+    except BROKEN:
+        return False
 
 
 def apply(state: AgentState, record: Record) -> None:
@@ -322,7 +330,7 @@ def _set(state: AgentState, data: dict[str, Any], _ts: str) -> None:
 
 
 def _block(state: AgentState, data: dict[str, Any], _ts: str) -> None:
-    if not data["block"].get("superseded"):
+    if data["block"].get("superseded") is not True:
         state.counters["blocks"] += 1
 
 
@@ -358,6 +366,12 @@ def _synced(state: AgentState, data: dict[str, Any], _ts: str) -> None:
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError("object")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("list")
     return value
 
 

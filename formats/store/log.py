@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.formats import jsontext, times
@@ -81,6 +82,7 @@ def as_record(value: Any) -> Record | None:
 # How many unreadable lines in a row are held back before they are called damage.
 MAX_WAITING = 1000
 _TAIL = 4 * 1024  # as most records fit in
+_BAD_BYTE = re.compile("[\udc80-\udcff]")  # as `surrogateescape` decodes it
 
 
 class Position(NamedTuple):
@@ -239,19 +241,33 @@ def _decode(
         record = as_record(jsontext.decode(data))
     except jsontext.JSONDecodeError:
         found = salvage(data)
-        records = [r for r in (as_record(value) for value, _, _ in found.values) if r is not None]
+        parts = (data[begin : begin + length] for _, begin, length in found.values)
+        records = [r for r in map(_strict_record, parts) if r is not None]
         kind = found.finding or "bad-json"
         if kind == "splice" and not records:
             kind = "bad-json"  # what else stands whole on the line is a part of a record
         if found.finding is None:
             records = []  # JSON to the lenient only; it would not come back as it is
-        finding = Finding(kind, file, found.message or "not JSON", number, at, len(data))
+        message = found.message if kind == found.finding else "not JSON"
+        finding = Finding(kind, file, message, number, at, len(data))
         # Two records on one line cannot both be followed by the next one: take neither on trust.
         return (records[-1] if len(records) == 1 else None), (finding,)
     if record is None:
         message = "the line is JSON, but no event record"
         return None, (Finding("not-a-record", file, message, number, at, len(data)),)
     return record, ()
+
+
+def _strict_record(part: bytes) -> Record | None:
+    """Return the record that a part of a damaged line is, read as strictly as a whole line.
+
+    Each byte that is no UTF-8 is U+FFFD.
+    """
+    text = _BAD_BYTE.sub("\ufffd", part.decode(errors="surrogateescape"))
+    try:
+        return as_record(jsontext.decode(text))
+    except jsontext.JSONDecodeError:
+        return None
 
 
 def _check_order(
