@@ -48,7 +48,7 @@ class Event(NamedTuple):
     """One row of `EVENTS`.
 
     `step` is what a record does to the state; None changes nothing. `needs` are the fields of
-    `data` without which, or with another type, a record is `bad-data`; `object` is any JSON value.
+    `data` without which, or with another type, a record is `bad-data`.
     """
 
     step: Step | None = None
@@ -57,7 +57,12 @@ class Event(NamedTuple):
 
 
 # The names of types in the message of a `bad-data` finding.
-_TYPE_NAMES: dict[type, str] = {str: "text", dict: "object", list: "list"}
+_TYPE_NAMES: dict[type, str] = {
+    str: "text",
+    int: "integer",
+    dict: "object",
+    list: "list",
+}
 
 
 def begin(record: Record) -> AgentState:
@@ -115,7 +120,7 @@ def apply(state: AgentState, record: Record) -> None:
 
 def _check_needs(data: dict[str, Any], needs: Mapping[str, type]) -> None:
     for name, kind in needs.items():
-        if not isinstance(data[name], kind):
+        if not isinstance(value := data[name], kind) or isinstance(value, bool):
             raise TypeError(_TYPE_NAMES[kind])
 
 
@@ -160,7 +165,7 @@ def _waiting(data: dict[str, Any], ts: str) -> dict[str, Any]:
         "sender": data["sender"],
         "kind": data["kind"],
         "content": data["content"],
-        "replyTo": data.get("reply_to"),
+        "replyTo": answered if isinstance(answered := data.get("reply_to"), str) else None,
         "enqueuedAt": ts,
     }
     for flag in MESSAGE_FLAGS:
@@ -385,8 +390,8 @@ def _texts(values: Any) -> list[str]:
     return [_text(value) for value in values]
 
 
-_TURN = {"turn_id": object}
-_MESSAGE = {"message_id": object}
+_TURN = {"turn_id": str}
+_MESSAGE = {"message_id": str}
 
 # Every event that this program writes, in the order of event.schema.json. `data` of `agent.tagged`
 # has the schema event-agent-tagged.schema.json, and so on.
@@ -407,11 +412,11 @@ EVENTS: Mapping[str, Event] = {
     "message.sent": Event(_sent, {**_TURN, "to": str, "message_id": str}),
     "message.unsent": Event(_unsent, {"message": dict, "to": str}, AfterClose.ALWAYS),
     "message.resent": Event(_resent, _MESSAGE, AfterClose.ALWAYS),
-    "turn.start": Event(_started, {"message_ids": list, "turn_id": str, "attempt": object}),
+    "turn.start": Event(_started, {"message_ids": list, "turn_id": str, "attempt": int}),
     "block": Event(_block, {"block": dict}, AfterClose.BY_OPEN_TURN),
     "turn.complete": Event(_completed, after_close=AfterClose.BY_OPEN_TURN),
     "turn.error": Event(_failed, after_close=AfterClose.BY_OPEN_TURN),
-    "turn.aborted": Event(_aborted, {"reason": object}, AfterClose.BY_OPEN_TURN),
+    "turn.aborted": Event(_aborted, {"reason": str}, AfterClose.BY_OPEN_TURN),
     "abort.requested": Event(_abort_requested, _TURN),
     "abort.cleared": Event(_abort_cleared, _TURN),
     "outgoing": Event(_outgoing, {"message_id": str}),

@@ -103,6 +103,19 @@ def test_the_table_of_events_has_the_fields_of_the_schema(event: str, fields: st
     assert {name for name, _, _ in said} == set(wanted["properties"])
 
 
+def test_the_table_of_events_marks_the_fields_that_a_fold_needs() -> None:
+    """In bold; the text below names those that are no strings, by type."""
+    text = SPEC.split("\n## Events")[1].split("In them are needed")[0]
+    kinds = {"an integer": int, "objects": dict, "lists": list}
+    types: dict[str, type] = {}
+    for names, kind in re.findall(r"((?:`\w+`(?:, | and )?)+)\s(?:is|are)\s([a-z ]+);", text):
+        types |= dict.fromkeys(re.findall(r"`(\w+)`", names), kinds[kind])
+    assert {*types.values()} == {*kinds.values()}
+    for event, fields in EFFECTS:
+        marked = re.findall(r"\*\*`(\w+)`\*\*", fields)
+        assert {name: types.get(name, str) for name in marked} == EVENTS[event].needs, event
+
+
 def test_the_files_of_the_golden_agent_are_shown_as_they_are() -> None:
     """Its log and what is derived from it, to the byte."""
     shown = re.findall(r"^```json\w* \S+ file=(\S+)\n(.*?)^```$", SPEC, re.MULTILINE | re.DOTALL)
