@@ -132,7 +132,7 @@ def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
     new, blob = SessionState(data["to"]), b""
     suspended = new is SessionState.SUSPENDED
     if suspended and (encoded := data.get("provider_state", "")) != "":
-        blob = base64.b64decode(encoded, validate=True)
+        blob = base64.b64decode(_text(encoded), validate=True)
     session = state.session
     session.state, session.provider_state = new, blob
     session.suspended_at = ts if suspended else None
