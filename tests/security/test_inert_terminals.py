@@ -326,12 +326,12 @@ def test_a_folder_with_a_hostile_name_as_root_is_shown_inert(arena: Arena) -> No
 
 
 def test_an_escape_sequence_would_be_noticed(arena: Arena) -> None:
-    """The terminal is real: what a program without `inert` prints is seen."""
+    """The terminal is real: what a program without `escape_controls` prints is seen."""
 
     def spoil() -> None:
         from agentsdir.cli import conversation, output
 
-        conversation.inert = output.inert = lambda text: text
+        conversation.escape_controls = output.escape_controls = lambda text: text
 
     agent = arena.ok("new")
     ran = arena.run("send", agent, tty=True, stdin=EVIL.encode(), before=spoil)
