@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from agentsdir.formats.findings import MAX_KINDS, MAX_NAME, Drifts
 
 if TYPE_CHECKING:
-    from agentsdir.formats.blocks import Source
+    from agentsdir.formats.blocks import BlockSource
 
 
-def source(line: int) -> Source:
+def source(line: int) -> BlockSource:
     """Return a place in a file."""
     return {"file": "a.jsonl", "line": line, "offset": 10 * line, "length": 9}
 
