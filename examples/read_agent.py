@@ -13,7 +13,7 @@ def read_log(data: bytes) -> tuple[list[dict], list[str]]:
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line.decode())
-            seq, prev, _, _ = (record[key] for key in ("seq", "prev", "event", "data"))
+            seq, prev, *_ = (record[key] for key in ("seq", "prev", "event", "data"))
         except (ValueError, TypeError, LookupError, RecursionError):
             problems.append(f"line {number}: " + ("stub" if line.endswith(b" ") else "unreadable"))
         else:
@@ -33,8 +33,8 @@ def conversation(records: list[dict], name: str = "main") -> list[dict]:
 
 
 if __name__ == "__main__":
-    records, problems = read_log(Path(sys.argv[1]).read_bytes())
+    records, problems = read_log(Path(*sys.argv[1:2] or sys.exit(__doc__)).read_bytes())
     for block in (one for one in conversation(records) if not one.get("hidden")):
-        said = [block.get(key) for key in ("content", "toolName", "input", "output", "message")]
+        said = map(block.get, ("content", "toolName", "input", "output", "message"))
         print(f"{block['type']}:", *(part for part in said if part is not None))
     sys.exit("\n".join(problems) or 0)

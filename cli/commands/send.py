@@ -60,7 +60,7 @@ def run(
         typer.Option(
             metavar="ID",
             rich_help_panel=MESSAGE,
-            help="Send the text of a message that failed or was aborted again; `last`: of the last"
+            help="Send again the text of a message that failed or was aborted; `last`: of the last"
             " message",
         ),
     ] = "",
