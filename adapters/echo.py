@@ -6,29 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.protocol import Architecture
 from agentsdir.adapters.recorded import (
+    RecordedProvider,
     RecordedReader,
     RecordedTranscript,
-    forked_transcript,
     saved_transcript,
 )
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from agentsdir.adapters.protocol import Content, NativeFile, SessionSpec
     from agentsdir.formats.blocks import StreamEvent
-    from agentsdir.formats.findings import Finding
-    from agentsdir.formats.source import Source
 
 
-class EchoProvider:
+class EchoProvider(RecordedProvider):
     """Opens echo sessions: one word of the prompt is one token and one delta."""
 
     option_names: tuple[str, ...] = ()
     default_model = "echo-1"
-    runs_program = False
 
     def create(self, spec: SessionSpec) -> EchoSession:
         return EchoSession(spec, b"")
@@ -37,16 +34,6 @@ class EchoProvider:
         """Reopen a session; the transcript has the number of turns, so no blob is needed."""
         del state
         return EchoSession(spec, saved_transcript(spec))
-
-    def fork(
-        self,
-        transcripts: Mapping[str, Source],
-        old_id: str,
-        new_id: str,
-        report: Callable[[Finding], None],
-    ) -> Iterator[NativeFile]:
-        del report
-        return forked_transcript(transcripts, old_id, new_id)
 
 
 class EchoSession:

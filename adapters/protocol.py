@@ -275,7 +275,7 @@ class Decision(NamedTuple):
 
 def deny_all(request: ToolRequest) -> Decision:
     """Refuse every call; the default where there is no user to ask."""
-    return Decision(allowed=False, reason=f"nobody could be asked about {request.tool_name}")
+    return Decision(allowed=False, reason=f"no user could be asked about {request.tool_name}")
 
 
 class Process(NamedTuple):
@@ -342,6 +342,19 @@ class Profile(NamedTuple):
     instructions: str
     skills: Mapping[str, bytes]
     agents: Mapping[str, bytes]
+
+    def files(self, folder: str, instructions: str) -> dict[str, bytes]:
+        """Return the files by their paths in a workspace.
+
+        Args:
+            folder: the client's folder there, in which it looks for skills and agents.
+            instructions: the path of the file that it reads first.
+        """
+        found = {f"{folder}/skills/{name}": data for name, data in self.skills.items()}
+        found |= {f"{folder}/agents/{name}": data for name, data in self.agents.items()}
+        if self.instructions:
+            found[instructions] = self.instructions.encode()
+        return found
 
 
 class ProviderSession(Protocol):

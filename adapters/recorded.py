@@ -20,7 +20,7 @@ from agentsdir.formats.rows import LineFeed, Tally, read_rows
 from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from agentsdir.adapters.protocol import Content, SessionSpec
@@ -36,13 +36,23 @@ def saved_transcript(spec: SessionSpec) -> bytes:
     return saved.read() if saved else b""
 
 
-def forked_transcript(
-    transcripts: Mapping[str, Source], old_id: str, new_id: str
-) -> Iterator[NativeFile]:
-    """Yield a session's transcript under the id of a new session."""
-    saved = transcripts.get(_file_name(old_id))
-    if saved is not None:
-        yield NativeFile(_file_name(new_id), "main", saved)
+class RecordedProvider:
+    """The part that providers share whose transcripts are recorded stream events."""
+
+    runs_program = False
+
+    def fork(
+        self,
+        transcripts: Mapping[str, Source],
+        old_id: str,
+        new_id: str,
+        report: Callable[[Finding], None],
+    ) -> Iterator[NativeFile]:
+        """Yield a session's transcript under the id of a new session."""
+        del report
+        saved = transcripts.get(_file_name(old_id))
+        if saved is not None:
+            yield NativeFile(_file_name(new_id), "main", saved)
 
 
 def _file_name(native_id: str) -> str:

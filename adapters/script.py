@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.protocol import Architecture
 from agentsdir.adapters.recorded import (
+    RecordedProvider,
     RecordedReader,
     RecordedTranscript,
-    forked_transcript,
     is_prompt,
     saved_transcript,
 )
@@ -27,12 +27,10 @@ from agentsdir.formats.blocks import EVENT_TYPES, MAIN, check_block
 from agentsdir.formats.errors import Invalid, ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from agentsdir.adapters.protocol import Content, NativeFile, SessionSpec
     from agentsdir.formats.blocks import StreamEvent
-    from agentsdir.formats.findings import Finding
-    from agentsdir.formats.source import Source
 
 
 MAX_SCRIPT = 64 * 1024 * 1024
@@ -159,13 +157,12 @@ def _flaw(event: dict[str, Any]) -> str | None:
     return None
 
 
-class ScriptProvider:
+class ScriptProvider(RecordedProvider):
     """Opens sessions that play the file named by ``--option file=PATH``, a turn for each prompt."""
 
     option_names: tuple[str, ...] = ("file",)
     path_options: tuple[str, ...] = ("file",)
     default_model = "script"
-    runs_program = False
 
     def create(self, spec: SessionSpec) -> ScriptSession:
         return self.restore(spec, b"")
@@ -180,16 +177,6 @@ class ScriptProvider:
             raise ProviderError("the script provider needs --option file=PATH", kind="bad-script")
         script = load_script(Path(spec.cwd) / spec.options["file"])
         return ScriptSession(spec, script, saved_transcript(spec))
-
-    def fork(
-        self,
-        transcripts: Mapping[str, Source],
-        old_id: str,
-        new_id: str,
-        report: Callable[[Finding], None],
-    ) -> Iterator[NativeFile]:
-        del report
-        return forked_transcript(transcripts, old_id, new_id)
 
 
 class ScriptSession:

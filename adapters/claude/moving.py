@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from agentsdir.adapters.protocol import Profile, SessionSpec
+    from agentsdir.adapters.protocol import SessionSpec
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.rows import Row
 
@@ -488,12 +488,3 @@ def _outputs(storage: Path, folder: Path) -> Iterator[NativeFile]:
         if name.isprintable():
             path = folder / name
             yield _native(storage, Source(str(path), path=path), "output")
-
-
-def workspace_files(profile: Profile) -> Mapping[str, bytes]:
-    """Return the files by their paths in the workspace: instructions, skills and agents."""
-    files = {f".claude/skills/{name}": data for name, data in profile.skills.items()}
-    files |= {f".claude/agents/{name}": data for name, data in profile.agents.items()}
-    if profile.instructions:
-        files["CLAUDE.md"] = profile.instructions.encode()
-    return files

@@ -192,7 +192,7 @@ class ClaudeProvider:
         return ours
 
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
-        return moving.workspace_files(profile)
+        return profile.files(".claude", "CLAUDE.md")
 
 
 # One session: a process of the client for each turn (decision D11).

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.gemini.discover import FileEnds
     from agentsdir.adapters.gemini.store import Own
-    from agentsdir.adapters.protocol import Profile, SessionSpec
+    from agentsdir.adapters.protocol import SessionSpec
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.rows import Row
 
@@ -459,12 +459,3 @@ def _model(ends: FileEnds, family: str) -> str:
     named = [text_of(message.get("model")) for message in messages(ends, family)]
     named += [found.decode(errors="replace") for found in _MODEL.findall(ends.tail)]
     return next((model for model in reversed(named) if model), "")
-
-
-def workspace_files(profile: Profile) -> Mapping[str, bytes]:
-    """Return the files by their paths in the workspace: instructions, skills and agents."""
-    files = {f".gemini/skills/{name}": data for name, data in profile.skills.items()}
-    files |= {f".gemini/agents/{name}": data for name, data in profile.agents.items()}
-    if profile.instructions:
-        files["GEMINI.md"] = profile.instructions.encode()
-    return files

@@ -585,4 +585,4 @@ class GeminiProvider:
         return moving.is_continuation(saved, present)
 
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
-        return moving.workspace_files(profile)
+        return profile.files(".gemini", "GEMINI.md")

@@ -6,6 +6,7 @@ of `Client` beside its own tests: builders of its files, and tables of its pecul
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,8 +30,8 @@ ID = "6f1b2f4e-93a7-4f0e-a0b5-0a4d6f3c1e01"
 OTHER = "0000000a-0000-4000-8000-00000000000b"
 
 
-class Client:
-    """A machine with a client's store and a working directory, on which nobody has used it yet.
+class Client(ABC):
+    """A machine with a client's store and a working directory, on which the client has not run yet.
 
     Names of files are relative to the folder of a project, and `talk` is the transcript of a
     session `ID` in which the prompt "hi" is answered by "yes".
@@ -139,24 +140,24 @@ class Client:
         return self.architecture.provider
 
     @property
+    @abstractmethod
     def storage(self) -> Path:
         """The client's root."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def project(self) -> Path:
         """The folder of the working directory's project."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def transcript(self) -> str:
         """The name of the session's transcript."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def listed_cwd(self) -> str:
         """Where a list says that `talk` was: the transcript has the word, or its folder."""
-        raise NotImplementedError
 
     @property
     def main(self) -> Path:
@@ -173,25 +174,25 @@ class Client:
         """Files that the placing makes beside those of the session."""
         return set()
 
+    @abstractmethod
     def storage_at(self, folder: Path) -> Path:
         """Return the client's root where its variable names a folder."""
-        raise NotImplementedError
 
+    @abstractmethod
     def name_of(self, native_id: str) -> str:
         """Return the name of another session's transcript."""
-        raise NotImplementedError
 
+    @abstractmethod
     def asked(self, text: str) -> list[bytes]:
         """Return the transcript of a session with this first prompt, in each of its formats."""
-        raise NotImplementedError
 
+    @abstractmethod
     def titled(self, title: str) -> bytes:
         """Return a row that gives a session its title."""
-        raise NotImplementedError
 
+    @abstractmethod
     def long(self, count: int, text: str) -> bytes:
         """Return a transcript of so many prompts."""
-        raise NotImplementedError
 
     def session(self, native_id: str) -> bytes:
         """Return `talk` as another session."""
@@ -239,9 +240,9 @@ class Client:
         return Writer(folder, contents, data)
 
     @classmethod
+    @abstractmethod
     def laid_out(cls, fixture: Path) -> dict[Path, bytes]:
         """Return the files of a recorded session by relative path, the main one first."""
-        raise NotImplementedError
 
     @classmethod
     def parsed(cls, main: Path) -> Blocks:

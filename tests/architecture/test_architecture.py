@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from probing import probed
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cli", "engine", "adapters", "formats", "schemas")
@@ -83,18 +81,8 @@ def picture() -> dict[str, dict[str, list[str]]]:
 
 def passed_by(arguments: list[str], home: Path) -> set[str]:
     """Run a command in a new process, which must succeed; return the modules that it passed."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments],
-        cwd=home,
-        env={"HOME": str(home), "USER": "me"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stderr.splitlines()[-1])["passed"])
+    _, report = probed(PROBE, arguments, home)
+    return set(report["passed"])
 
 
 def named_in(heading: str) -> set[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from probing import probed
 
 from agentsdir.cli.command_line import COMMANDS
 
@@ -80,18 +78,8 @@ sys.stderr.write("\\n" + json.dumps({"code": code, "modules": new}))
 
 def run(arguments: list[str], home: Path) -> tuple[int, str, set[str]]:
     """Run one command in a new process; return exit code, output and what it imported."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments],
-        cwd=home,
-        env={"HOME": str(home), "USER": "me"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    report = json.loads(done.stderr.splitlines()[-1])
-    return report["code"], done.stdout, set(report["modules"])
+    output, report = probed(PROBE, arguments, home)
+    return report["code"], output, set(report["modules"])
 
 
 class Prepared(NamedTuple):

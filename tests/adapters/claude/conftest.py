@@ -8,5 +8,5 @@ from claude_client import Claude
 
 @pytest.fixture
 def client(tmp_path: Path) -> Claude:
-    """Return a machine on which nobody has used the client yet."""
+    """Return a machine on which the client has not run yet."""
     return Claude(tmp_path)

@@ -1,4 +1,4 @@
-"""What is told of a growing session of Claude Code."""
+"""What a follower emits for a growing session of Claude Code."""
 
 from __future__ import annotations
 

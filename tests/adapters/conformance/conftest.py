@@ -39,6 +39,6 @@ def named(table: object) -> dict[str, object]:
 
 @pytest.fixture
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Client:
-    """Return a client on a machine on which nobody has used it yet."""
+    """Return a client on a machine on which the client has not run yet."""
     made: Client = request.param(tmp_path)
     return made

@@ -115,7 +115,7 @@ def test_a_file_that_is_cut_off_and_written_again_is_told_only_where_it_differs(
 
 @pytest.mark.parametrize("what", ["file", "folder", "to another project"])
 def test_what_is_renamed_is_followed_there(client: Client, watched: Watching, what: str) -> None:
-    """And the new place is where subagents are looked for. Nothing is told twice."""
+    """And the new place is where subagents are looked for. No block is emitted twice."""
     old, project = watched.main, client.project
     if what == "file":
         new = old.rename(old.with_name("renamed.jsonl"))

@@ -1,4 +1,4 @@
-"""Which files of the store are a session's, what somebody gets who goes on with it, and a fork."""
+"""Which files of the store are a session's, what an agent that adopts it gets, and a fork."""
 
 from __future__ import annotations
 

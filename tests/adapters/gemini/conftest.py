@@ -8,5 +8,5 @@ from gemini_client import Gemini
 
 @pytest.fixture
 def client(tmp_path: Path) -> Gemini:
-    """Return a machine on which nobody has used the client yet."""
+    """Return a machine on which the client has not run yet."""
     return Gemini(tmp_path)

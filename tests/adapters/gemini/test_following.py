@@ -1,4 +1,4 @@
-"""What is told of a growing session of Gemini CLI, of logs and of documents."""
+"""What a follower emits for a growing session of Gemini CLI, of logs and of documents."""
 
 from __future__ import annotations
 
