@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from bench import SHORT, Bench, run, texts
 from clients import ID, OTHER, Client
+from commands import until
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.protocol import Process, SessionSpec
@@ -84,8 +85,9 @@ def test_leaving_in_the_middle_leaves_nothing_running(bench: Bench) -> None:
     """Neither the client nor what it started in a session of its own."""
     session = bench.create(f"{HOLDS}{bench.begins}; time.sleep(600)")
     events = session.send("hi")
-    while len([*processes.marked(bench.host.marks)]) < 2:
-        next(events)
+    assert any(event["type"] == "metadata_update" for event in events)
+    # A process that has just been started shows its environment a moment later.
+    until(lambda: len([*processes.marked(bench.host.marks)]) == 2, "the client and what it started")
     session.stop()
     assert [*processes.marked(bench.host.marks)] == []
 
