@@ -83,9 +83,12 @@ def settle(stage: Any) -> None:
     layout = Layout(stage.root)
     everybody = [layout.agent(agent) for agent in layout.agent_ids()]
     assert [one.error for one in restore_all(stage.services, everybody) if one.error] == []
-    while waiting := [paths for paths in everybody if stage.state(paths).pending]:
-        with suppress(AgentsdirError):
-            run_inbox(stage.services, waiting[0], QUIET)
+    for _ in range(50):
+        waiting = [paths for paths in everybody if stage.state(paths).pending]
+        if waiting:
+            with suppress(AgentsdirError):
+                run_inbox(stage.services, waiting[0], QUIET)
+    assert waiting == []
     assert [one.actions for one in restore_all(stage.services, everybody, dry_run=True)] == [
         ("suspended",) if stage.state(paths).session.state.value == "active" else ()
         for paths in everybody

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 from pathlib import Path
 
 import pytest
+from commands import until
 from console import Console
 from machine import interrupt, need
 from mounted import tmpfs
@@ -48,8 +48,7 @@ def test_a_turn_whose_lock_file_is_taken_away_writes_nothing_more(tmp_path: Path
     talk.write_text('{"type":"sleep","seconds":1.5}\n')
     agent = console.new("--provider", "script", "--option", f"file={talk}")
     with console.start("send", agent, "one") as first:
-        while b"turn.start" not in console.log(agent).read_bytes():
-            time.sleep(0.01)
+        until(lambda: b"turn.start" in console.log(agent).read_bytes(), "the turn")
         (console.folder(agent) / ".turn").unlink()
         console("send", agent, "two", "--wait", "0")
         _, complaint = first.communicate(timeout=60)

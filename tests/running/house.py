@@ -169,6 +169,14 @@ class House:
         states = sorted(self.root.glob("agents/[!.]*/state.json"))
         return [path.parent.name for path in states if orjson.loads(path.read_bytes())["pending"]]
 
+    def run_what_waits(self) -> None:
+        """Run an inbox after another until no message waits."""
+        for _ in range(50):
+            if not (waiting := self.waiting()):
+                return
+            self("send", "--no-message", waiting[0])
+        raise AssertionError(f"these have messages for ever: {waiting}")
+
     def of(self, agent: str, event: str) -> list[Record]:
         """Return the data of an agent's events of one kind."""
         return [record["data"] for record in self.log(agent) if record["event"] == event]

@@ -69,8 +69,7 @@ def test_an_evening_ends_with_everybody_answered_once(house: House) -> None:
     before = house.logs()
     house.ok("restore")
     assert house.logs() == before
-    while waiting := house.waiting():
-        house("send", "--no-message", waiting[0])
+    house.run_what_waits()
     house.quiet()
 
     assert faults(house, slots=4) == []

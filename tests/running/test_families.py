@@ -81,8 +81,7 @@ def test_an_interrupt_at_the_terminal_reaches_the_children(house: House) -> None
         assert house.of(agent, "turn.aborted") != []
     details = [one["detail"] for one in house.of(parent, "agent.spawned") if "detail" in one]
     assert details == ["Interrupted"] * 2
-    while waiting := house.waiting():
-        house("send", "--no-message", waiting[0])
+    house.run_what_waits()
     assert faults(house, slots=4) == []
 
 
@@ -99,8 +98,7 @@ def test_children_outlive_whoever_waited_for_them(house: House) -> None:
         assert house.of(agent, "turn.aborted") == []
         house.ok("interrupt", agent)
     house.quiet()
-    while waiting := house.waiting():
-        house("send", "--no-message", waiting[0])
+    house.run_what_waits()
     assert house.said(parent) == ["one heard", "two heard"]
     assert faults(house, slots=4) == []
 
@@ -113,8 +111,7 @@ def test_a_child_in_the_background_outlives_the_turn_that_asked_for_it(house: Ho
     parent = house.new("parent", "actor", [shell("a", spawn)], [say("heard")], [say("more")])
     house.ok("send", parent, "go")
     house.quiet()
-    while waiting := house.waiting():
-        house("send", "--no-message", waiting[0])
+    house.run_what_waits()
     assert house.said(parent) == ["heard"]
     assert faults(house, slots=4) == []
 

@@ -33,8 +33,7 @@ def test_an_interrupt_keeps_what_was_said_so_far(any_desk: Desk) -> None:
     running = any_desk.begin(agent, "stall", "--events")
     until(lambda: any_desk.api.of("stall"), "the request")
     assert running.stdout is not None
-    while b"This never" not in running.stdout.readline():
-        pass
+    assert any(b"This never" in line for line in running.stdout), any_desk.end(running)
     asked = any_desk("interrupt", agent)
     assert asked.code == 0, asked
     assert any_desk.end(running).code == 130

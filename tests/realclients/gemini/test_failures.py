@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commands import until
 from gemini_desk import GeminiDesk as Desk
 from gemini_desk import failed
 
@@ -82,8 +83,8 @@ def test_a_session_that_is_open_in_a_client_elsewhere_is_left_alone(desk: Desk) 
     agent = desk.new()
     desk.send(agent, "hello")
     by_hand = desk.open_by_hand(desk.native(agent), desk.ask("stall"))
-    while not desk.api.of("stall"):
-        assert by_hand.poll() is None
+    until(lambda: desk.api.of("stall") or by_hand.poll() is not None, "the request")
+    assert by_hand.poll() is None
     assert failed(desk.send(agent, "again", "--json")) == "session-open"
     desk.close_by_hand(by_hand)
     desk.recalled(agent)
