@@ -22,7 +22,7 @@ from agentsdir.adapters.protocol import (
     ProviderSession,
     SessionSpec,
 )
-from agentsdir.adapters.recorded import RecordedReader, forked_transcript, saved_transcript
+from agentsdir.adapters.recorded import RecordedProvider, RecordedReader, saved_transcript
 from agentsdir.adapters.script import Script, ScriptSession, load_script
 from agentsdir.formats import blocks
 from agentsdir.formats.source import Source
@@ -102,12 +102,11 @@ class Session:
         return list(self.inner.transcripts())
 
 
-class Counted:
+class Counted(RecordedProvider):
     """The provider behind `counted`."""
 
     option_names: tuple[str, ...] = ("file",)
     default_model = "counted-1"
-    runs_program = False
 
     def create(self, spec: SessionSpec) -> ProviderSession:
         """Open a new session."""
@@ -117,13 +116,6 @@ class Counted:
         """Reopen one."""
         del state
         return Session(spec, saved_transcript(spec))
-
-    def fork(
-        self, transcripts: Mapping[str, Source], old_id: str, new_id: str, report: Any
-    ) -> Iterator[NativeFile]:
-        """Take the recorded events over as they are."""
-        del report
-        return forked_transcript(transcripts, old_id, new_id)
 
 
 class Acting(Session):
