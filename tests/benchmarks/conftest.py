@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import operator
+import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 MEASURE = Path(__file__).with_name("measure.py")
+AGENT_ROOT = Path(__file__).with_name("agent_root.py")
+AGENTS = 10_000
+AGENTS_BYTES = 1 << 30  # more than they take, with what a test adds
+MEMORY_FILES = Path("/dev/shm")  # where a sync costs nothing
 ATTEMPTS = 12
 FIGURES = pytest.StashKey[list[str]]()
 
@@ -96,6 +104,23 @@ def _measure(
 def bench(pytestconfig: pytest.Config) -> Bench:
     """Return the measuring instrument of this run."""
     return Bench(pytestconfig.stash.setdefault(FIGURES, []))
+
+
+@pytest.fixture(scope="session")
+def agents_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a root of 10,000 suspended agents of one turn each, in memory where there is room.
+
+    All tests share it: one that writes there leaves it with these agents, and in order.
+    """
+    in_memory = os.access(MEMORY_FILES, os.W_OK) and (
+        shutil.disk_usage(MEMORY_FILES).free > AGENTS_BYTES
+    )
+    above = str(MEMORY_FILES if in_memory else tmp_path_factory.getbasetemp())
+    with tempfile.TemporaryDirectory(dir=above) as folder:
+        root = Path(folder) / "root"
+        command = [sys.executable, str(AGENT_ROOT), str(root), str(AGENTS)]
+        subprocess.run(command, check=True, timeout=300)
+        yield root
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
