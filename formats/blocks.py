@@ -208,7 +208,10 @@ def add_usage(left: Usage, right: Usage) -> Usage:
     thinking = None
     if "thinkingTokens" in left or "thinkingTokens" in right:
         thinking = left.get("thinkingTokens", 0) + right.get("thinkingTokens", 0)
-    sent, got, read, wrote = (left[name] + right[name] for name in COUNTED)
+    sent = left["inputTokens"] + right["inputTokens"]
+    got = left["outputTokens"] + right["outputTokens"]
+    read = left["cacheReadTokens"] + right["cacheReadTokens"]
+    wrote = left["cacheWriteTokens"] + right["cacheWriteTokens"]
     whole = usage(sent, got, read, wrote, thinking, exact=left["exact"] and right["exact"])
     if whole["totalTokens"] <= MAX_INT and (thinking or 0) <= MAX_INT:
         return whole

@@ -142,6 +142,42 @@ def cleaned(block: dict[str, Any], depth: int = 1) -> dict[str, Any]:
     return made
 
 
+def is_exact(value: Any, depth: int = 1) -> bool:
+    """Tell whether `clean` would return a list or an object as it is, without making a copy."""
+    if depth > MAX_DEPTH:
+        return False
+    if type(value) is dict:
+        for key in value:
+            if type(key) is not str or not (key.isascii() or _is_text(key)):
+                return False
+        value = value.values()
+    for item in value:
+        kind = type(item)
+        if kind is str:
+            if not (item.isascii() or _is_text(item)):
+                return False
+        elif kind is int:
+            if not -MAX_INT <= item <= MAX_INT:
+                return False
+        elif kind is dict or kind is list:
+            if not is_exact(item, depth + 1):
+                return False
+        elif kind is float:
+            if item - item != 0:
+                return False
+        elif kind is not bool and item is not None:
+            return False
+    return True
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def clean(value: Any, reasons: set[str], depth: int = 1) -> Any:
     """Return `value` with everything that cannot round-trip replaced, naming each in `reasons`.
 

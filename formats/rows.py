@@ -43,7 +43,7 @@ def read_lines(stream: BinaryIO, *, cap: int = LINE_CAP) -> Iterator[Line]:
     number = offset = 0
     while data := stream.readline(cap):
         number += 1
-        rest = skip_line(stream, data, cap)
+        rest = skip_line(stream, data, cap) if len(data) == cap else 0
         length = len(data) + rest
         yield Line(number, offset, length, None if rest else data)
         offset += length

@@ -112,7 +112,8 @@ def apply(state: AgentState, record: Record) -> None:
     if event is None or event.step is None:
         return
     data = record.data
-    if event.step is not _block:  # of which nothing goes into the state
+    # Of a block nothing goes into the state.
+    if event.step is not _block and not jsontext.is_exact(data, _LEVEL):
         data = jsontext.clean(data, set(), _LEVEL)
     _check_needs(data, event.needs)
     event.step(state, data, record.ts)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.formats import jsontext, times
 from agentsdir.formats.errors import Invalid, NotRecorded, UsageError
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.ids import short_hash
-from agentsdir.formats.rows import LINE_CAP, read_lines, salvage
+from agentsdir.formats.rows import LINE_CAP, salvage, skip_line
 from agentsdir.formats.store.layout import open_plain
 from agentsdir.schemas.rfc3339 import is_rfc3339
 
@@ -45,6 +46,9 @@ class Record(NamedTuple):
     prev: str
 
 
+_fields_of = itemgetter(*Record._fields)
+
+
 def line_hash(line: bytes) -> str:
     """Return what the next record's `prev` says of this physical line (LF excluded)."""
     return short_hash(line.removesuffix(b"\n"))
@@ -57,18 +61,15 @@ def encode_record(record: Record) -> bytes:
 
 def as_record(value: Any) -> Record | None:
     """Return a decoded line as a record, or None when it is none."""
-    if not isinstance(value, dict):
+    try:
+        seq, ts, event, session, data, prev = _fields_of(value)
+    except (KeyError, TypeError):
         return None
-    seq, ts, event, prev = (value.get(name) for name in ("seq", "ts", "event", "prev"))
-    session, data = value.get("session_id"), value.get("data")
     if (
         type(seq) is int
         and 0 < seq <= jsontext.MAX_INT
-        and isinstance(ts, str)
-        and isinstance(event, str)
-        and isinstance(session, str)
-        and isinstance(data, dict)
-        and isinstance(prev, str)
+        and type(ts) is type(event) is type(session) is type(prev) is str
+        and type(data) is dict
     ):
         return Record(seq, ts, event, session, data, prev)
     return None
@@ -81,6 +82,7 @@ def as_record(value: Any) -> Record | None:
 
 # How many unreadable lines in a row are held back before they are called damage.
 MAX_WAITING = 1000
+_BUFFER = 64 * 1024
 _TAIL = 4 * 1024  # as most records fit in
 _BAD_BYTE = re.compile("[\udc80-\udcff]")  # as `surrogateescape` decodes it
 
@@ -118,7 +120,7 @@ class LogLine(NamedTuple):
 
 def open_log(path: Path, start: int = 0) -> BinaryIO:
     """Open a log for reading at byte `start`. Raises as `open_plain` does."""
-    stream = os.fdopen(open_plain(path), "rb")
+    stream = os.fdopen(open_plain(path), "rb", buffering=_BUFFER)
     stream.seek(start)
     return stream
 
@@ -143,21 +145,24 @@ def read_log(
     whether it is damage depends on whether a writer is alive, which the caller knows.
     """
     here = start or Position()
-    base, first = here.size, here.lines
+    at, number = here.size, here.lines
+    length = 0
     # Complete lines without a record: what they are shows only when the next record comes.
     waiting: list[LogLine] = []
-    for number, offset, length, data in read_lines(stream, cap=cap):
-        number += first
-        at = base + offset
-        end = data or _last_bytes(stream, at + length)
+    while begun := stream.readline(cap):
+        number += 1
+        at += length
+        rest = skip_line(stream, begun, cap) if len(begun) == cap else 0
+        length = len(begun) + rest
+        end = _last_bytes(stream, at + length) if rest else begun
         if not end.endswith(b"\n"):
             yield from waiting
             torn = Finding("torn-tail", file, "the last line is incomplete", number, at, length)
             yield LogLine(None, (torn,), number, at, length, here)
             return
-        if data is not None:
-            record, findings = decode_line(data, file, number, at)
-            line = line_hash(data)
+        if not rest:
+            record, findings = decode_line(begun, file, number, at)
+            line = line_hash(begun)
         else:
             message = f"the line has {length} bytes, the limit is {cap}"
             record, findings = None, (Finding("oversize", file, message, number, at, length),)
@@ -170,10 +175,13 @@ def read_log(
             waiting.append(_stub(unread) if apart else unread)
             if len(waiting) < MAX_WAITING:
                 continue
-        yield from map(_stub, waiting) if record and record.seq == here.last_seq + 1 else waiting
-        waiting = []
+        if waiting:
+            follows = record is not None and record.seq == here.last_seq + 1
+            yield from map(_stub, waiting) if follows else waiting
+            waiting = []
         if record is not None:
-            findings += _check_order(record, here, file, number, at, length)
+            if record.seq != here.last_seq + 1 or record.prev != here.last_hash:
+                findings += _check_order(record, here, file, number, at, length)
             here = Position(at + length, record.seq, line, 0, number)
             yield LogLine(record, findings, number, at, length, here)
     yield from waiting

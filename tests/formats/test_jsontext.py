@@ -143,6 +143,15 @@ def test_cleaning_makes_any_value_encodable_and_says_whether_it_changed(value: A
     assert not again
 
 
+@given(FOREIGN, st.integers(1, 130))
+def test_what_is_exact_is_what_cleaning_leaves_as_it_is(value: Any, depth: int) -> None:
+    """Both say the same of a list or an object, at any depth."""
+    for whole in ([value], {"k": value}, {str(value)[:3]: [value]}, nested(120)):
+        reasons: set[str] = set()
+        jsontext.clean(whole, reasons, depth)
+        assert jsontext.is_exact(whole, depth) == (not reasons)
+
+
 @pytest.mark.parametrize(
     ("value", "cleaned", "reason"),
     [
