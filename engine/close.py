@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.engine.cancel import request_cancel, running_turn, wait_for_turns, wake_holders
 from agentsdir.engine.create import check_native, check_unique, check_unused
 from agentsdir.engine.lookup import ancestors, descendants
-from agentsdir.engine.notices import Step, abort_pending_steps, apply_step, subagent_blocks
+from agentsdir.engine.notices import Step, abort_pending_steps, apply_steps, subagent_blocks
 from agentsdir.engine.providers import change_native
 from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.turn_lock import hold_turn
@@ -303,8 +303,7 @@ def _close_one(services: Services, paths: AgentPaths, reason: str) -> Closed:
             state = writer.state
         Slots(services.layout).leave(paths.id)
         messages = [message["messageId"] for message in state.pending]
-        for step in abort_pending_steps(services.layout, state):
-            state = apply_step(services, paths, state, step)
+        apply_steps(services, paths, state, abort_pending_steps(services.layout, state))
     return Closed(paths, before, turn, messages)
 
 

@@ -6,6 +6,7 @@ See decisions D3, D18, D19, D25 and D28; docs/behaviour.md, "After a turn".
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.inbox import Message, find_message, text_message
@@ -19,7 +20,7 @@ from agentsdir.formats.store.log import read_records
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from agentsdir.engine.services import Services
     from agentsdir.formats.blocks import Block
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     Content = Sequence[dict[str, Any]]
 
+_AT_ONCE = 64  # records of one hold
 SPAWNED = "spawn:"
 """Prefix of the block id; the rest is the id of the subagent."""
 
@@ -86,6 +88,39 @@ def resent_step(message_id: str, outcome: str, to: AgentPaths | None = None) -> 
     """Return the step that settles a `message.unsent`."""
     data = {"message_id": message_id, "outcome": outcome}
     return Step(f"settled what could not be told: {outcome}", "message.resent", data, to)
+
+
+def apply_steps(
+    services: Services,
+    paths: AgentPaths,
+    state: AgentState,
+    steps: Iterable[Step],
+    done: list[str] | None = None,
+) -> AgentState:
+    """Apply steps in order, as `apply_step` does; return this agent's new state.
+
+    Args:
+        done: gets the summary of each step once it is applied.
+    """
+    done = [] if done is None else done
+    for is_own, group in groupby(steps, key=_is_own):
+        # One hold for many records of this agent, but no endless one: others wait for its lock.
+        while some := list(islice(group, _AT_ONCE if is_own else 1)):
+            if not is_own:
+                state = apply_step(services, paths, state, some[0])
+                done.append(some[0].summary)
+                continue
+            with write_agent(paths, disk=services.disk, known=state) as writer:
+                for step in some:
+                    _append_once(services, writer, step)
+                    done.append(step.summary)
+                state = writer.state
+    return state
+
+
+def _is_own(step: Step) -> bool:
+    """Return whether a step is nothing but a record of the agent that the steps belong to."""
+    return bool(step.event) and step.to is None and not (step.is_warning or step.resends)
 
 
 def _apply_here(services: Services, paths: AgentPaths, state: AgentState, step: Step) -> AgentState:

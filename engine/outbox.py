@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths
-    from agentsdir.formats.store.log import Position
+    from agentsdir.formats.store.log import Position, Record
     from agentsdir.formats.store.state import AgentState
 
 OUTGOING = "outgoing"
@@ -79,15 +79,26 @@ def undelivered(
                 return
 
 
-def has_untried_text(paths: AgentPaths, state: AgentState) -> bool:
-    """Return whether a text waits that was not offered to a hook, as after a crash."""
-    due, untried = list(state.undelivered), False
-    for record in read_records(paths.log) if due else ():
-        if record.event == "outgoing":
-            untried = untried or record.data.get("message_id") in due
-        elif record.event == "hook.failed" and record.data.get("hook") == OUTGOING:
-            untried = False
-    return untried
+class UntriedTexts:
+    """The texts of a log that were not offered to a hook, taken record by record."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+
+    def take(self, record: Record) -> None:
+        """Take the next record of the log."""
+        data = record.data
+        if record.event == "hook.failed" and data.get("hook") == OUTGOING:
+            self._ids.clear()
+        elif isinstance(message := data.get("message_id"), str):
+            if record.event == "outgoing":
+                self._ids.add(message)
+            elif record.event == "outgoing.delivered":
+                self._ids.discard(message)
+
+    def is_waiting(self, state: AgentState) -> bool:
+        """Return whether one of them waits, as after a crash; `state` is the fold of the log."""
+        return not self._ids.isdisjoint(state.undelivered)
 
 
 def deliver_waiting(

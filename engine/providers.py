@@ -22,7 +22,7 @@ from agentsdir.engine.turn_lock import turn_marks
 from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, Terminated, UsageError
 from agentsdir.formats.store import transcripts
-from agentsdir.formats.store.agent import recorded_creation, write_agent
+from agentsdir.formats.store.agent import creation_of, recorded_creation, write_agent
 from agentsdir.formats.store.bundles import checked_name
 from agentsdir.formats.store.events import FALLBACK
 from agentsdir.formats.store.files import entries
@@ -438,28 +438,59 @@ def change_native(
     writer.append("native.changed", {"native": native, "reason": reason}, ts)
 
 
-def primary_native(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
-    """Return the native session of the agent's own architecture, which a fallback leaves."""
-    created = recorded_creation(paths)
+def primary_native(
+    paths: AgentPaths, state: AgentState, seen: NativeRecords | None = None
+) -> dict[str, Any]:
+    """Return the native session of the agent's own architecture, which a fallback leaves.
+
+    Args:
+        seen: taken from the log up to `state`; without it the log is read as far as is needed.
+    """
+    created = seen.created if seen else recorded_creation(paths)
     own: dict[str, Any] = created.data["native"] if created else state.native
     if own["architecture"] == state.native["architecture"]:
         return state.native
-    for record in read_records(paths.log):
-        native = record.data.get("native") if record.event == "native.changed" else None
-        if isinstance(native, dict) and native.get("architecture") == own["architecture"]:
-            own = native
+    if seen is None:
+        seen = NativeRecords()
+        for record in read_records(paths.log):
+            seen.take(record)
+    own = seen.last.get(own["architecture"], own)
     # The agent's present folder counts, not that of an earlier record.
     return {**own, "cwd": state.cwd}
 
 
-def return_to_primary(paths: AgentPaths, state: AgentState) -> dict[str, Any] | None:
+class NativeRecords:
+    """The native sessions of an agent's log, taken record by record.
+
+    Attributes:
+        created: the agent's creation (see `creation_of`), which has the first; None if it is lost.
+        last: by architecture, the last one that a `native.changed` names.
+    """
+
+    def __init__(self) -> None:
+        self.created: Record | None = None
+        self.last: dict[str, dict[str, Any]] = {}
+
+    def take(self, record: Record) -> None:
+        """Take the next record of the log."""
+        if self.created is None:
+            self.created = creation_of(record)
+        if record.event == "native.changed":
+            native = record.data.get("native")
+            if isinstance(native, dict) and isinstance(native.get("architecture"), str):
+                self.last[native["architecture"]] = native
+
+
+def return_to_primary(
+    paths: AgentPaths, state: AgentState, seen: NativeRecords | None = None
+) -> dict[str, Any] | None:
     """Return the data of the `native.changed` that ends a fallback; None if there was none.
 
     Also None for a session that was terminated meanwhile (decision D15).
     """
     if state.session.state is SessionState.TERMINATED:
         return None
-    own = primary_native(paths, state)
+    own = primary_native(paths, state, seen)
     return None if own == state.native else fallback_change(own)
 
 

@@ -11,13 +11,13 @@ from agentsdir.engine.notices import (
     Step,
     Subagent,
     abort_pending_steps,
-    apply_step,
+    apply_steps,
     completion_steps,
     find_child,
     is_spawned_block,
     resent_step,
 )
-from agentsdir.engine.providers import return_to_primary
+from agentsdir.engine.providers import NativeRecords, return_to_primary
 from agentsdir.engine.result import Ending
 from agentsdir.engine.sync import lost_streams
 from agentsdir.formats.blocks import block_key, make_block
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths, Layout
+    from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
 
 # Turns whose process died. The ids of the records are derived from the turn, and a record that is
@@ -70,58 +71,107 @@ def end_crashed_turn(services: Services, paths: AgentPaths, state: AgentState) -
     if state.open_turn is not None:
         with write_agent(paths, disk=services.disk, known=state) as writer:
             writer.finish_rewrites()
-    streams = redundant_streams(paths, state)
-    for step in crash_steps(services.layout, paths, state):
-        state = apply_step(services, paths, state, step)
-    if streams:
+    plan = plan_crash(services.layout, paths, state, RecoveryRecords.of_log(paths, state))
+    state = apply_steps(services, paths, state, plan.steps)
+    if plan.streams:
         with write_agent(paths, disk=services.disk, known=state) as writer:
-            for path in streams:
+            for path in plan.streams:
                 writer.remove(path)
     return state
 
 
-def redundant_streams(paths: AgentPaths, state: AgentState) -> list[Path]:
-    """Return the streams of the open turn that the log has in full after `crash_steps`."""
-    turn = state.open_turn
-    if turn is None:
-        return []
-    logged = _read_turn(paths, turn["turnId"]).blocks
-    return [one.path for one in lost_streams(paths, state, logged) if one.is_redundant]
+class RecoveryRecords:
+    """What recovery needs of a log and the state does not hold, taken record by record.
+
+    It holds what belongs to the open turn, the messages that wait, and no more, however long the
+    log is. `turn` is None while no turn is open.
+    """
+
+    def __init__(self) -> None:
+        self.turn: TurnRecords | None = None
+        self.messages: dict[str, dict[str, Any]] = {}
+        self.natives = NativeRecords()
+        self.first_turn = FirstTurn()
+
+    @classmethod
+    def of_log(cls, paths: AgentPaths, state: AgentState) -> RecoveryRecords:
+        """Return what a log has for the state that it leads to. Raises as `open_plain` does."""
+        found = cls()
+        for record in read_records(paths.log):
+            found.take(state, record)
+        return found
+
+    def take(self, state: AgentState, record: Record) -> None:
+        """Take the next record; `state` is the fold up to it, or a later one."""
+        event, data = record.event, record.data
+        turn = state.open_turn
+        if turn is None:
+            self.turn = None
+        else:
+            if self.turn is None or self.turn.turn_id != turn["turnId"]:
+                self.turn = TurnRecords(turn["turnId"])
+            self.turn.take(record)
+        if event == "message.enqueued":
+            with suppress(*BROKEN):
+                self.messages[data["message_id"]] = waiting_message(data, record.ts)
+        elif event == "message.delivered" and isinstance(settled := data.get("message_id"), str):
+            self.messages.pop(settled, None)
+        self.natives.take(record)
+        self.first_turn.take(record)
 
 
-def crash_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
-    """Return the steps that end the open turn, in order. Writes nothing."""
+class CrashPlan(NamedTuple):
+    """The steps that end an open turn, in order.
+
+    `streams` are those of the turn that the log has in full afterwards.
+    """
+
+    steps: list[Step]
+    streams: list[Path]
+
+
+def plan_crash(
+    layout: Layout, paths: AgentPaths, state: AgentState, seen: RecoveryRecords
+) -> CrashPlan:
+    """Return how an open turn is ended. Writes nothing.
+
+    Args:
+        seen: taken from the log up to `state`.
+    """
     turn = state.open_turn
     if turn is None:
-        return _pending_steps_if_closed(layout, state)
+        return CrashPlan(_pending_steps_if_closed(layout, state), [])
     turn_id = turn["turnId"]
-    seen = _read_turn(paths, turn_id)
+    records = seen.turn or TurnRecords(turn_id)
+    streams = lost_streams(paths, state, records.blocks)
     steps = []
-    ending = seen.ending
+    ending = records.ending
     outcome = turn["ended"]
     if not outcome:
         outcome = "failed"
-        for stream in lost_streams(paths, state, seen.blocks):
+        open_calls = records.open_calls
+        for stream in streams:
             for block in stream.blocks:
                 summary = f"kept what block {block['id']} came to"
                 steps.append(Step(summary, "block", _block(turn_id, block)))
-                if block["type"] == "tool_use" and _is_open(block, seen.results):
-                    seen.open_calls.append(block)
-        steps += _close_calls(turn_id, seen, INTERRUPTED)
+                if block["type"] == "tool_use" and _is_open(block, records.results):
+                    open_calls.append(block)
+        steps += _close_calls(records, open_calls, INTERRUPTED)
         aborted = {"turn_id": turn_id, "reason": "crash"}
         steps.append(Step(f"ended turn {turn_id}", "turn.aborted", aborted))
         ending = Ending(aborted="crash")
-    if (back := return_to_primary(paths, state)) is not None:
+    if (back := return_to_primary(paths, state, seen.natives)) is not None:
         steps.append(Step("went back to the agent's own native session", "native.changed", back))
     message = next((seen.messages.get(one) for one in turn["messageIds"]), None)
     for step in completion_steps(layout, state, turn_id, message, ending, again=True):
-        if step.event != "outgoing" or (step.data or {})["message_id"] not in seen.notices:
+        if step.event != "outgoing" or (step.data or {})["message_id"] not in records.texts:
             steps.append(step)
     for message_id in turn["messageIds"]:
         delivered = {"message_id": message_id, "outcome": outcome}
         summary = f"settled message {message_id}: {outcome}"
         steps.append(Step(summary, "message.delivered", delivered))
-    return [*steps, *_pending_steps_if_closed(layout, state)]
+    redundant = [stream.path for stream in streams if stream.is_redundant]
+    return CrashPlan([*steps, *_pending_steps_if_closed(layout, state)], redundant)
 
 
 def _pending_steps_if_closed(layout: Layout, state: AgentState) -> list[Step]:
@@ -136,50 +186,48 @@ def open_call_steps(paths: AgentPaths, turn_id: str, why: str) -> list[Step]:
     Args:
         why: the text of the synthetic results.
     """
-    return _close_calls(turn_id, _read_turn(paths, turn_id), why)
+    records = TurnRecords(turn_id)
+    for record in read_records(paths.log):
+        records.take(record)
+    return _close_calls(records, records.open_calls, why)
 
 
-class _TurnRecords(NamedTuple):
-    """The records of one turn. `results` maps each answered call to its tool_result.
+class TurnRecords:
+    """The records of one turn, taken from the log one by one.
 
-    `messages` are all messages of the agent, as they stood in the inbox.
+    `blocks` are the keys of its blocks, `results` maps each answered call to its tool_result, and
+    `texts` are the ids of outgoing texts since it started.
     """
 
-    ending: Ending
-    blocks: set[tuple[str, str]]
-    open_calls: list[dict[str, Any]]
-    results: dict[tuple[str, str], dict[str, Any]]
-    notices: set[str]
-    messages: dict[str, dict[str, Any]]
+    def __init__(self, turn_id: str) -> None:
+        self.turn_id = turn_id
+        self.ending = Ending(aborted="crash")
+        self.blocks: set[tuple[str, str]] = set()
+        self.results: dict[tuple[str, str], dict[str, Any]] = {}
+        self.texts: set[str] = set()
+        self._calls: dict[tuple[str, str], dict[str, Any]] = {}
 
-
-def _read_turn(paths: AgentPaths, turn_id: str) -> _TurnRecords:
-    ending = Ending(aborted="crash")
-    messages: dict[str, dict[str, Any]] = {}
-    calls: dict[tuple[str, str], dict[str, Any]] = {}
-    results: dict[tuple[str, str], dict[str, Any]] = {}
-    notices: set[str] = set()
-    blocks: set[tuple[str, str]] = set()
-    for record in read_records(paths.log):
+    def take(self, record: Record) -> None:
+        """Take the next record of the log; those of other turns change nothing."""
         event, data = record.event, record.data
         if event == "outgoing":
-            notices.add(str(data.get("message_id")))
-        elif event == "message.enqueued":
-            with suppress(*BROKEN):
-                messages[data["message_id"]] = waiting_message(data, record.ts)
-        elif data.get("turn_id") != turn_id:
-            continue
+            self.texts.add(str(data.get("message_id")))
+        elif data.get("turn_id") != self.turn_id:
+            return
         elif (ended := Ending.of_record(event, data)) is not None:
-            ending = ended
+            self.ending = ended
         elif event == "block" and isinstance(block := data.get("block"), dict):
-            blocks.add(block_key(block))
+            self.blocks.add(block_key(block))
             needed = _CALLS.get(str(block.get("type")))
             if needed is not None and needed <= block.keys() and not is_spawned_block(block):
-                calls[_key(block)] = block
+                self._calls[_key(block)] = block
             elif block.get("type") == "tool_result":
-                results[_key(block)] = block
-    open_calls = [call for call in calls.values() if _is_open(call, results)]
-    return _TurnRecords(ending, blocks, open_calls, results, notices, messages)
+                self.results[_key(block)] = block
+
+    @property
+    def open_calls(self) -> list[dict[str, Any]]:
+        """The calls that have no answer, in order."""
+        return [call for call in self._calls.values() if _is_open(call, self.results)]
 
 
 def _key(block: dict[str, Any]) -> tuple[str, str]:
@@ -192,10 +240,11 @@ def _is_open(call: dict[str, Any], results: dict[tuple[str, str], dict[str, Any]
     return call.get("status") in ("pending", "running") and bool(answered.get("synthetic"))
 
 
-def _close_calls(turn_id: str, seen: _TurnRecords, why: str) -> list[Step]:
+def _close_calls(records: TurnRecords, calls: list[dict[str, Any]], why: str) -> list[Step]:
     steps = []
-    for call in seen.open_calls:
-        steps += _close_call(turn_id, call, why, answered=_key(call) in seen.results)
+    for call in calls:
+        answered = _key(call) in records.results
+        steps += _close_call(records.turn_id, call, why, answered=answered)
     return steps
 
 
@@ -316,40 +365,68 @@ def missing_child_steps(layout: Layout, paths: AgentPaths, state: AgentState) ->
     for child_id in state.children:
         child = find_child(layout, state, child_id)
         if child is not None and state.session.state is not SessionState.TERMINATED:
-            missing = _missing_in_parent(layout, paths, *child)
+            first_turn = FirstTurn()
+            for record in read_records(child[0].log):
+                first_turn.take(record)
+                if first_turn.is_over:
+                    break
+            missing = _missing_in_parent(layout, paths, child[1], first_turn)
             steps += [step._replace(to=None) for step in missing]
     return steps
 
 
-def missing_parent_steps(layout: Layout, paths: AgentPaths, state: AgentState) -> list[Step]:
+def missing_parent_steps(
+    layout: Layout, paths: AgentPaths, state: AgentState, first_turn: FirstTurn
+) -> list[Step]:
     """Return the records about a subagent's end that its parent's log lacks."""
     found = find_readable(layout, state.parent) if state.parent else None
     if found is None or paths.id not in found[1].children or state.parent == paths.id:
         return []
     closed = found[1].session.state is SessionState.TERMINATED
-    return [] if closed else _missing_in_parent(layout, found[0], paths, state)
+    return [] if closed else _missing_in_parent(layout, found[0], state, first_turn)
+
+
+class FirstTurn:
+    """The first turn of a subagent, taken from its log record by record.
+
+    Attributes:
+        prompt: its message as it stood in the inbox; None if the agent was not spawned.
+        turn_id: empty if the message was settled without a turn.
+        is_over: whether the message is settled. Before that, the process of the turn still applies
+            its steps.
+    """
+
+    def __init__(self) -> None:
+        self.prompt: dict[str, Any] | None = None
+        self.turn_id = ""
+        self.ending = Ending(aborted="close")
+        self.is_over = False
+
+    def take(self, record: Record) -> None:
+        """Take the next record of the log."""
+        if self.is_over:
+            return
+        data, prompt = record.data, self.prompt
+        if prompt is None:
+            if record.event == "message.enqueued" and data.get("spawn") is True:
+                with suppress(*BROKEN):
+                    self.prompt = waiting_message(data, record.ts)
+        elif record.event == "turn.start":
+            named = data.get("message_ids")
+            if isinstance(named, list) and prompt["messageId"] in named:
+                self.turn_id = str(data.get("turn_id"))
+        elif record.event == "message.delivered" and data.get("message_id") == prompt["messageId"]:
+            self.is_over = True
+        elif self.turn_id and data.get("turn_id") == self.turn_id:
+            self.ending = Ending.of_record(record.event, data) or self.ending
 
 
 def _missing_in_parent(
-    layout: Layout, parent: AgentPaths, paths: AgentPaths, child: AgentState
+    layout: Layout, parent: AgentPaths, child: AgentState, first: FirstTurn
 ) -> list[Step]:
     """Return the steps for the parent from the end of a subagent's first turn, if it has ended."""
-    prompt = None
-    turn_id, ending, is_over = "", Ending(aborted="close"), False
-    for record in read_records(paths.log):
-        data = record.data
-        if record.event == "message.enqueued" and data.get("spawn") is True and prompt is None:
-            with suppress(*BROKEN):
-                prompt = waiting_message(data, record.ts)
-        elif prompt is None:
-            continue
-        elif record.event == "turn.start" and prompt["messageId"] in data.get("message_ids", ()):
-            turn_id = str(data.get("turn_id"))
-        elif record.event == "message.delivered" and data.get("message_id") == prompt["messageId"]:
-            is_over = True  # before that, the process of the turn still applies its steps
-        elif turn_id and data.get("turn_id") == turn_id and not is_over:
-            ending = Ending.of_record(record.event, data) or ending
-    if not is_over:
+    if not first.is_over:
         return []
-    steps = completion_steps(layout, child, turn_id or child.agent_id, prompt, ending, again=True)
+    turn_id = first.turn_id or child.agent_id
+    steps = completion_steps(layout, child, turn_id, first.prompt, first.ending, again=True)
     return [step for step in steps if step.to and step.to.id == parent.id]

@@ -9,22 +9,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.close import is_finished_but_for_turn, remove_if_finished, unfinished_steps
-from agentsdir.engine.notices import Step, apply_step, loss_steps
-from agentsdir.engine.outbox import deliver_waiting, has_untried_text
+from agentsdir.engine.notices import Step, apply_steps, loss_steps
+from agentsdir.engine.outbox import UntriedTexts, deliver_waiting
 from agentsdir.engine.recovery import (
+    RecoveryRecords,
     agents_with_unsent,
-    crash_steps,
     missing_child_steps,
     missing_parent_steps,
+    plan_crash,
     receive_steps,
-    redundant_streams,
     resend_steps,
 )
 from agentsdir.engine.turn_lock import has_leftovers, hold_turn
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid, ProviderError
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.store import files, locks
-from agentsdir.formats.store.agent import read_agent, without_live_tail, write_agent, wrong_files
+from agentsdir.formats.store.agent import (
+    HistoryComparison,
+    read_agent,
+    without_live_tail,
+    write_agent,
+    wrong_files,
+)
 from agentsdir.formats.store.layout import TEMPORARY, read_json
 from agentsdir.formats.store.log import tail_is_record
 from agentsdir.formats.store.slots import Slots
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.services import Services
     from agentsdir.formats.store.agent import Reading
     from agentsdir.formats.store.layout import AgentPaths, Layout
+    from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
 
 _STOPPED = "ended what a dead turn's program left running"
@@ -75,6 +82,20 @@ class Restored(NamedTuple):
         }
 
 
+class _Survey(NamedTuple):
+    """What one reading of an agent's log gave: all that a plan needs of it.
+
+    `stamp` is what the log looked like before (size, mtime_ns, ctime_ns, inode), `files` the
+    derived files that are not what it says.
+    """
+
+    stamp: tuple[int, ...]
+    reading: Reading
+    records: RecoveryRecords
+    texts: UntriedTexts
+    files: list[str]
+
+
 class _Plan(NamedTuple):
     """What one agent needs: records about losses, files, then records that close and suspend.
 
@@ -83,7 +104,7 @@ class _Plan(NamedTuple):
     done. `removes` is whether the agent is removed in the end.
     """
 
-    reading: Reading
+    survey: _Survey
     ends_tail: bool
     runs: bool
     losses: list[Step]
@@ -140,8 +161,10 @@ def restore_agent(
     try:
         if locks.is_held(paths.turn):
             return _held(paths)
-        plan = _plan(services, paths, senders)
-        state = plan.reading.state.session.state.value
+        plan = _plan(services, paths, senders, _survey(paths))
+        reading = plan.survey.reading
+        state = reading.state.session.state.value
+        may_be_over = bool(plan.removes or reading.state.unsent)
         if dry_run or not (plan.actions or plan.offers_texts):
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
@@ -149,10 +172,14 @@ def restore_agent(
             services.disk.synced_at_end(),
         ):
             done += [_STOPPED] if plan.runs else []
-            with write_agent(paths, disk=services.disk, whole=True) as writer:
-                done += [_ENDED] if writer.ended_tail else []
-            state = _carry_out(services, paths, _plan(services, paths, senders), done)
-        if (plan.removes or plan.reading.state.unsent) and remove_if_finished(services, paths):
+            survey = plan.survey
+            if reading.torn or _stamp(paths) != survey.stamp:
+                with write_agent(paths, disk=services.disk, whole=True) as writer:
+                    done += [_ENDED] if writer.ended_tail else []
+                survey = _survey(paths)
+            # Other agents may have gone on meanwhile.
+            state = _carry_out(services, paths, _plan(services, paths, senders, survey), done)
+        if may_be_over and remove_if_finished(services, paths):
             done.append(_REMOVED)
         return Restored(paths.id, state, tuple(done), plan.findings, None)
     except Busy:
@@ -171,18 +198,44 @@ def _held(paths: AgentPaths) -> Restored:
     return Restored(paths.id, "active", ("left alone: a living process holds it",), (), None)
 
 
-def _plan(services: Services, paths: AgentPaths, senders: list[AgentPaths]) -> _Plan:
-    layout = services.layout
-    reading = read_agent(paths, whole=True)
+def _stamp(paths: AgentPaths) -> tuple[int, ...]:
+    try:
+        status = paths.log.lstat()
+    except FileNotFoundError:
+        return ()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _survey(paths: AgentPaths) -> _Survey:
+    """Read an agent's log once (errors of `read_agent`)."""
+    stamp = _stamp(paths)
+    records, texts = RecoveryRecords(), UntriedTexts()
+    with HistoryComparison(paths) as history:
+
+        def follow(state: AgentState, record: Record | None) -> None:
+            if record is not None:
+                records.take(state, record)
+                texts.take(record)
+                history.take(record)
+
+        reading = read_agent(paths, whole=True, follow=follow)
+        return _Survey(stamp, reading, records, texts, wrong_files(paths, reading.state, history))
+
+
+def _plan(
+    services: Services, paths: AgentPaths, senders: list[AgentPaths], survey: _Survey
+) -> _Plan:
+    layout, reading = services.layout, survey.reading
     found = without_live_tail(paths, reading.findings)
     # A stub was reported when it was made; it holds no acknowledged record.
     news = (finding for finding in found if finding.id != "stub")
     findings = (*news, *_compare_descriptor(paths, reading))
     ending = unfinished_steps(layout, paths, reading.state)
+    crash = plan_crash(layout, paths, reading.state, survey.records)
     steps = [
-        *crash_steps(layout, paths, reading.state),
+        *crash.steps,
         *missing_child_steps(layout, paths, reading.state),
-        *missing_parent_steps(layout, paths, reading.state),
+        *missing_parent_steps(layout, paths, reading.state, survey.records.first_turn),
         *resend_steps(layout, reading.state),
         *receive_steps(layout, paths, reading.state, senders),
         *(ending or _suspension(reading)),
@@ -197,16 +250,16 @@ def _plan(services: Services, paths: AgentPaths, senders: list[AgentPaths]) -> _
         losses = [Step("set an unfinished write apart", "restore", {"notice": notice})]
     copies = unfinished_rewrites(paths, reading.state.transcripts)
     return _Plan(
-        reading,
+        survey,
         ends_tail,
         has_leftovers(paths),
         losses,
         [path.name for path in copies.values()],
-        wrong_files(paths, reading.state),
+        survey.files,
         [path for path in files.leftovers(paths.folder) if path not in copies],
         steps,
-        redundant_streams(paths, reading.state),
-        _may_deliver(services, reading.state) and has_untried_text(paths, reading.state),
+        crash.streams,
+        survey.texts.is_waiting(reading.state) and _may_deliver(services, reading.state),
         is_finished_but_for_turn(reading.state),
         findings,
     )
@@ -214,8 +267,9 @@ def _plan(services: Services, paths: AgentPaths, senders: list[AgentPaths]) -> _
 
 def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[str]) -> str:
     """Carry out a plan, add each action to `done`, and return the state afterwards."""
-    with write_agent(paths, disk=services.disk, whole=True) as writer:
-        state = writer.state
+    # A log that has lost records is read again: no other reading lets a writer go on.
+    known = None if plan.losses else plan.survey.reading.state
+    with write_agent(paths, disk=services.disk, whole=known is None, known=known) as writer:
         for step in plan.losses:
             writer.append(step.event, step.data or {}, services.now())
             done.append(step.summary)
@@ -226,9 +280,8 @@ def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[st
         for path in plan.leftovers:
             writer.remove(path)
             done.append(f"removed {path.name}")
-    for step in plan.steps:
-        state = apply_step(services, paths, state, step)
-        done.append(step.summary)
+        state = writer.state
+    state = apply_steps(services, paths, state, plan.steps, done)
     if plan.streams:
         with write_agent(paths, disk=services.disk, known=state) as writer:
             for path in plan.streams:

@@ -8,7 +8,7 @@ import shutil
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
 from agentsdir.formats import ids
 from agentsdir.formats.errors import (
@@ -386,17 +386,17 @@ class AgentWriter:
         self._rebuild_history()
 
     def _rebuild_history(self) -> None:
-        files.replace_file(self.paths.history, history_bytes(self.paths), None)
+        files.replace_pieces(self.paths.history, history_pieces(self.paths), None)
 
     def rebuild(self, name: str) -> None:
         """Write one derived file anew; the state must come from a whole fold, as in `restore`."""
         self._held.check()
         path = place_of(self.paths, name)
         files.make_folder(path.parent, self._disk)
-        history = name == self.paths.history.name
-        made = derived.derived_documents(self.state)
-        data = history_bytes(self.paths) if history else made[name]
-        files.replace_file(path, data, self._disk)
+        if name == self.paths.history.name:
+            files.replace_pieces(path, history_pieces(self.paths), self._disk)
+        else:
+            files.replace_file(path, derived.derived_document(self.state, name), self._disk)
 
     def remove(self, leftover: Path) -> None:
         """Remove what a dead writer left in the folder. Raises `NotRecorded`."""
@@ -419,11 +419,18 @@ def place_of(paths: AgentPaths, name: str) -> Path:
     return path
 
 
-def history_bytes(paths: AgentPaths) -> bytes:
-    """Return history.jsonl as the log says it must be."""
+def history_pieces(paths: AgentPaths) -> Iterator[bytes]:
+    """Yield history.jsonl as the log says it must be, in pieces of about a MiB."""
+    held: list[bytes] = []
+    size = 0
     with open_log(paths.log) as stream:
-        lines = read_log(stream, str(paths.log))
-        return b"".join(derived.history_line(line.record) for line in lines if line.record)
+        for record in _records(stream, paths):
+            held.append(derived.history_line(record))
+            size += len(held[-1])
+            if size >= transcripts.CHUNK:
+                yield b"".join(held)
+                held, size = [], 0
+    yield b"".join(held)
 
 
 # Who an agent is, when its first record can tell (SPEC.md, "Creation lost") and when it cannot.
@@ -444,13 +451,20 @@ def recorded_creation(paths: AgentPaths) -> Record | None:
     """Return the creation as the log has it: its own record, or the one `restore` put there."""
     with open_log(paths.log) as stream:
         for record in _records(stream, paths):
-            if is_creation(record):
-                return record
-            made = record.data.get("created") if record.event == "restore" else None
-            if isinstance(made, dict) and isinstance(made.get("data"), dict):
-                created_at = str(made.get("created_at"))
-                return record._replace(event="session.created", data=made["data"], ts=created_at)
+            if (created := creation_of(record)) is not None:
+                return created
     return None
+
+
+def creation_of(record: Record) -> Record | None:
+    """Return the creation that a record is, or that it holds as `restore` put it there; or None."""
+    if is_creation(record):
+        return record
+    made = record.data.get("created") if record.event == "restore" else None
+    if not isinstance(made, dict) or not isinstance(made.get("data"), dict):
+        return None
+    created_at = str(made.get("created_at"))
+    return record._replace(event="session.created", data=made["data"], ts=created_at)
 
 
 def _records(stream: BinaryIO, paths: AgentPaths) -> Iterator[Record]:
@@ -796,13 +810,20 @@ def _discard(folder: Path) -> None:
 
 def wanted_files(paths: AgentPaths, state: AgentState) -> dict[str, bytes]:
     """Return each derived file, by its path in the folder, as the whole log says it must be."""
-    return {**derived.derived_documents(state), paths.history.name: history_bytes(paths)}
+    history = b"".join(history_pieces(paths))
+    return {**derived.derived_documents(state), paths.history.name: history}
 
 
-def wrong_files(paths: AgentPaths, state: AgentState) -> list[str]:
-    """Return the derived files that are missing, unreadable, or not what the whole log says."""
+def wrong_files(
+    paths: AgentPaths, state: AgentState, history: HistoryComparison | None = None
+) -> list[str]:
+    """Return the derived files that are missing, unreadable, or not what the whole log says.
+
+    Args:
+        history: has taken the whole log already; without it the log is read.
+    """
     wrong = []
-    for name, data in wanted_files(paths, state).items():
+    for name, data in derived.derived_documents(state).items():
         try:
             current = read_bytes(place_of(paths, name), len(data) + 1)
         except FileNotFoundError:
@@ -813,4 +834,56 @@ def wrong_files(paths: AgentPaths, state: AgentState) -> list[str]:
             current = None
         if current != data:
             wrong.append(name)
-    return wrong
+    with history or HistoryComparison.of_log(paths) as compared:
+        return [*wrong, paths.history.name] if compared.differs() else wrong
+
+
+class HistoryComparison:
+    """Compares history.jsonl with what the log says, record by record, and holds neither."""
+
+    def __init__(self, paths: AgentPaths) -> None:
+        self._differs = False
+        self._stream: BinaryIO | None = None
+        self._refused: Invalid | None = None
+        try:
+            self._stream = os.fdopen(open_plain(paths.history), "rb")
+        except FileNotFoundError:
+            self._differs = True
+        except Invalid as error:
+            self._differs = True
+            if error.kind != "unreadable":
+                self._refused = error
+
+    @classmethod
+    def of_log(cls, paths: AgentPaths) -> Self:
+        """Return the comparison with a whole log."""
+        compared = cls(paths)
+        with open_log(paths.log) as stream:
+            for record in _records(stream, paths):
+                compared.take(record)
+        return compared
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def take(self, record: Record) -> None:
+        """Compare what the next record of the log adds."""
+        if self._differs or self._stream is None:
+            return
+        line = derived.history_line(record)
+        self._differs = bool(line) and self._stream.read(len(line)) != line
+
+    def differs(self) -> bool:
+        """Return whether the file is missing, unreadable, or anything else than the log says.
+
+        Raises `UnsafePath` for what is no regular file.
+        """
+        if self._refused is not None:
+            raise self._refused
+        if not self._differs and self._stream is not None:
+            self._differs = self._stream.read(1) != b""
+        return self._differs

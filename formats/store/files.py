@@ -12,7 +12,7 @@ from agentsdir.formats.errors import NotRecorded, Uncertain
 from agentsdir.formats.store.layout import DIRECTORY_MODE, FILE_MODE, TEMPORARY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 # Whole files, replaced so that a reader or a crash finds the old one or the new one.
@@ -27,9 +27,14 @@ def replace_file(path: Path, data: bytes, disk: Disk | None) -> None:
 
     Raises `NotRecorded` when nothing was changed, `Uncertain` when only an fsync failed.
     """
+    replace_pieces(path, (data,), disk)
+
+
+def replace_pieces(path: Path, pieces: Iterable[bytes], disk: Disk | None) -> None:
+    """Put what `pieces` say at `path` in one rename, as `replace_file` does."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.urandom(6).hex()}")
     try:
-        write_new(temporary, data, disk)
+        write_pieces(temporary, pieces, disk)
         temporary.replace(path)
     except OSError as error:
         _discard(temporary)
@@ -48,12 +53,18 @@ def _discard(temporary: Path) -> None:
 
 def write_new(path: Path, data: bytes, disk: Disk | None) -> None:
     """Create a file that must not exist. Raises `OSError`, and `Uncertain` for a failed fsync."""
+    write_pieces(path, (data,), disk)
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes], disk: Disk | None) -> None:
+    """Create a file out of pieces, as `write_new` does."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(descriptor, view) :]
         if disk is not None:
             disk.sync(descriptor, path)
     finally:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from agentsdir.engine.outbox import mark_all_delivered
 from agentsdir.engine.restore import restore_agent, restore_all, sweep_root
 from agentsdir.engine.slots import suspend
 from agentsdir.engine.turn_lock import hold_turn
@@ -170,7 +172,7 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
     stage: Any, killed_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each record is written once in all, whoever writes it."""
-    from agentsdir.engine import restore
+    from agentsdir.formats.store import agent
 
     paths = stage.new(connector="telegram", user="42", channel="c")
     crash(stage, paths, call("a"))
@@ -181,10 +183,10 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
         taken += 1
         if taken > killed_after:
             raise KeyboardInterrupt
-        return apply_step(*arguments)
+        return append_record(*arguments)
 
-    apply_step = restore.apply_step
-    monkeypatch.setattr(restore, "apply_step", dying)
+    append_record = agent.append_record
+    monkeypatch.setattr(agent, "append_record", dying)
     with pytest.raises(KeyboardInterrupt):
         restore_agent(stage.services, paths)
     monkeypatch.undo()
@@ -199,6 +201,95 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
         "session.state",
     ]
     assert len(events) == 11
+
+
+@pytest.mark.parametrize(
+    ("target", "readings"), [({}, 3), ({"connector": "telegram", "user": "4", "channel": "c"}, 6)]
+)
+def test_the_log_of_a_crashed_agent_is_read_once_for_the_plan_and_once_for_each_hold(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, target: dict[str, str], readings: int
+) -> None:
+    """However many records it gets; a text for a hook is looked up, too."""
+    paths = stage.new(**target)
+    crash(stage, paths, *(call(f"c{number}") for number in range(20)))
+    opened = []
+    real_open = os.open
+
+    def counted(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if Path(path) == paths.log and not flags & (os.O_WRONLY | os.O_RDWR):
+            opened.append(path)
+        return real_open(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", counted)
+    done = restore_agent(stage.services, paths).actions
+    assert len(done) > 40
+    assert len(opened) == readings
+
+
+def test_the_log_of_an_agent_in_order_is_read_once(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For its state, for history.jsonl, and for all that recovery asks of it."""
+    paths = stage.new(connector="telegram", user="42", channel="c")
+    stage.send(paths, "hello")
+    restore_agent(stage.services, paths)
+    opened = []
+    real_open = os.open
+
+    def counted(path: Any, *args: Any, **kwargs: Any) -> int:
+        if Path(path) == paths.log:
+            opened.append(path)
+        return real_open(path, *args, **kwargs)
+
+    mark_all_delivered(stage.services, paths)
+    monkeypatch.setattr(os, "open", counted)
+    assert restore_agent(stage.services, paths).actions == ()
+    assert len(opened) == 1
+
+
+def test_a_message_that_comes_between_plan_and_lock_is_part_of_the_plan(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is read again where it is not what it was."""
+    from agentsdir.engine import restore
+
+    paths = stage.new()
+    crash(stage, paths)
+    real_hold = restore.hold_turn
+    late = []
+
+    def hold_late(*arguments: Any) -> Any:
+        late.append(stage.enqueue(paths, "late"))
+        stage.append(paths, "outgoing", {"message_id": "t" * 24, "connector": "c", "text": "hi"})
+        return real_hold(*arguments)
+
+    monkeypatch.setattr(restore, "hold_turn", hold_late)
+    assert "suspended" in restore_agent(stage.services, paths).actions
+    assert [message["messageId"] for message in stage.state(paths).pending] == late
+    assert wrong_files(paths, read_agent(paths, whole=True).state) == []
+
+
+def test_history_is_compared_and_made_again_without_being_held(stage: Any) -> None:
+    """A history of 40 MB takes a few MB, whether it is right or wrong."""
+    paths = stage.new()
+    text = "long " * 200_000
+    with write_agent(paths, disk=Disk(Durability.NEVER)) as writer:
+        for number in range(40):
+            block = make_block("text", f"b{number}", "main", "s", None, "assistant", content=text)
+            writer.append("block", {"turn_id": None, "block": block}, stage.now())
+    size = paths.history.stat().st_size
+    assert size > 40_000_000
+    for cut in (0, 1):
+        os.truncate(paths.history, size - cut)
+        tracemalloc.start()
+        try:
+            actions = restore_agent(stage.services, paths).actions
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert ("rebuilt history.jsonl" in actions) == bool(cut)
+        assert peak < size / 3
+    assert paths.history.stat().st_size == size
 
 
 def test_calls_that_will_never_return_are_answered_with_a_marked_result(stage: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.validate.files import CheckCounts, validate_path
 from agentsdir.formats.ids import short_hash
-from agentsdir.formats.store.agent import history_bytes, read_agent
+from agentsdir.formats.store.agent import history_pieces, read_agent
 
 
 def problems_of(stage: Any) -> list[str]:
@@ -44,7 +44,11 @@ def test_a_creation_that_lacks_what_it_needs_leaves_no_marker_in_the_history(sta
     assert restore_agent(stage.services, paths).error is None
     for _ in range(2):
         state = read_agent(paths).state
-        assert state.history_size == paths.history.stat().st_size == len(history_bytes(paths))
+        assert (
+            state.history_size
+            == paths.history.stat().st_size
+            == len(b"".join(history_pieces(paths)))
+        )
         stage.send(paths, "go on")
     assert b'"start"' not in paths.history.read_bytes()
 
@@ -104,7 +108,7 @@ def test_a_record_on_a_damaged_line_is_read_as_strictly_as_on_a_whole_one(
     paths.log.write_bytes(last + b"\n" + before + line.replace(b'"BLOCK"', b"{}") + b"\n")
     reading = read_agent(paths, whole=True)
     assert reading.state.counters["blocks"] == sound + 1
-    assert reading.state.history_size == len(history_bytes(paths))
+    assert reading.state.history_size == len(b"".join(history_pieces(paths)))
 
 
 @pytest.mark.parametrize(

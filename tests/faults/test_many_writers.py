@@ -14,7 +14,7 @@ from fleet import Job, work_together, working
 from agentsdir.cli.services import now
 from agentsdir.engine.lookup import inspection
 from agentsdir.formats.store import locks
-from agentsdir.formats.store.agent import history_bytes, read_agent, write_agent
+from agentsdir.formats.store.agent import history_pieces, read_agent, write_agent
 from agentsdir.formats.store.layout import AgentPaths, Layout
 from agentsdir.formats.store.log import open_log, read_log
 
@@ -66,7 +66,7 @@ def test_eight_processes_append_four_thousand_records_without_a_flaw(console: Co
         assert mine == [f"w{at}-{number}" for number in range(500)]
     reading = read_agent(paths, whole=True)
     assert (reading.findings, reading.torn) == ((), False)
-    assert paths.history.read_bytes() == history_bytes(paths)
+    assert paths.history.read_bytes() == b"".join(history_pieces(paths))
     assert console.problems() == []
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agentsdir.formats.findings import FINDINGS
 from agentsdir.formats.store import derived
-from agentsdir.formats.store.agent import history_bytes, read_agent, write_agent, wrong_files
+from agentsdir.formats.store.agent import history_pieces, read_agent, write_agent, wrong_files
 from agentsdir.formats.store.events import EVENTS, apply, begin, title_of
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import AgentPaths, Layout
@@ -283,7 +283,7 @@ def test_malformed_data_gives_a_finding_and_no_exception(
     assert derived.state_document(tail.state) == derived.state_document(whole.state)
     assert replace(whole.state, position=position) == before
     agents.append(paths, "history.reset", {})
-    assert paths.history.read_bytes() == history_bytes(paths)
+    assert paths.history.read_bytes() == b"".join(history_pieces(paths))
 
 
 @pytest.mark.feature("G-01", "G-02", "S-01")
@@ -371,7 +371,7 @@ def test_what_was_appended_to_equals_what_is_rebuilt_after_every_event(
 ) -> None:
     """history.jsonl at once; the documents by a rebuild that changes nothing, blocks apart."""
     for paths in prefixes(agents, tmp_path):
-        assert paths.history.read_bytes() == history_bytes(paths)
+        assert paths.history.read_bytes() == b"".join(history_pieces(paths))
         last = orjson.loads(paths.log.read_bytes().splitlines()[-1])["event"]
         # A block does not bring state.json up to date; a reader folds it from the tail.
         assert rebuild(paths) == (["state.json"] if last == "block" else [])
