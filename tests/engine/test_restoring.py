@@ -270,15 +270,15 @@ def test_a_message_that_comes_between_plan_and_lock_is_part_of_the_plan(
 
 
 def test_history_is_compared_and_made_again_without_being_held(stage: Any) -> None:
-    """A history of 40 MB takes a few MB, whether it is right or wrong."""
+    """A history of 20 MB takes a few MB, whether it is right or wrong."""
     paths = stage.new()
-    text = "long " * 200_000
+    text = "long " * 10_000
     with write_agent(paths, disk=Disk(Durability.NEVER)) as writer:
-        for number in range(40):
+        for number in range(400):
             block = make_block("text", f"b{number}", "main", "s", None, "assistant", content=text)
             writer.append("block", {"turn_id": None, "block": block}, stage.now())
     size = paths.history.stat().st_size
-    assert size > 40_000_000
+    assert size > 20_000_000
     for cut in (0, 1):
         os.truncate(paths.history, size - cut)
         tracemalloc.start()
