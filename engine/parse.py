@@ -334,6 +334,7 @@ def parse_all(
             continue
         yield from sink.pieces(report.view)
         report.add(one.architecture, sink, session_name(one))
+        del sink  # before the next one fills up
 
 
 class ClientStore(NamedTuple):

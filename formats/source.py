@@ -290,13 +290,16 @@ class Source:
 
     def open(self) -> BinaryIO:
         """Open for reading from the start. Raises `AgentsdirError` when that is impossible."""
+        return self._open(BUFFER)
+
+    def _open(self, buffer: int) -> BinaryIO:
         if self._data is not None:
             return io.BytesIO(self._data)
         if self._spool is not None:
             return self._spool.open()
         assert self.path is not None
         try:
-            return self.path.open("rb", buffering=BUFFER)
+            return self.path.open("rb", buffering=buffer)
         except OSError as error:
             raise AgentsdirError(f"cannot read {self.name}: {error.strerror}") from error
 
@@ -328,7 +331,8 @@ class Source:
         return self._read(-1)
 
     def _read(self, size: int) -> bytes:
-        with self.open() as stream:
+        # With a small buffer, since a large one would be filled whatever is asked for.
+        with self._open(io.DEFAULT_BUFFER_SIZE) as stream:
             try:
                 return stream.read(size)
             except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from agentsdir.formats.rows import salvage
 from agentsdir.formats.source import Source, heads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 
 # Detection: whether a file is a transcript or recorded output of Claude Code, by its content.
@@ -108,36 +109,77 @@ def detect(head: bytes) -> bool:
     )
 
 
-def first_rows(read: Callable[[int], bytes]) -> list[dict[str, Any]]:
-    """Return the first rows of a file, up to one of a conversation, however long it is.
+class FirstRows:
+    """The first rows of a file, up to one of a conversation and to the end of that head.
+
+    It may be iterated over several times. Rows are decoded when they are asked for, and kept: the
+    first one or two answer most questions.
 
     Args:
         read: returns as many of the first bytes as it is given, as `Source.head` does.
     """
-    rows: list[dict[str, Any]] = []
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._known: list[dict[str, Any]] = []
+        self._more = _first_rows(read)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        at = 0
+        while at < len(self._known) or self._decode_next():
+            yield self._known[at]
+            at += 1
+
+    def _decode_next(self) -> bool:
+        for row in self._more:
+            self._known.append(row)
+            return True
+        return False
+
+
+def _first_rows(read: Callable[[int], bytes]) -> Iterator[dict[str, Any]]:
+    salvaged: list[bytes] = []
+    done, found = 0, False
+    rest: list[dict[str, Any]] = []
     for head in heads(read):
-        rows = list(head_rows(head))
-        if head.count(b"\n") >= _MAX_ROWS:
+        lines = head.removeprefix(_BOM).split(b"\n", _MAX_ROWS)
+        last = lines.pop()
+        for line in lines[done:]:
+            for row in _rows_on(line, salvaged):
+                found = found or _is_of_conversation(row)
+                yield row
+        done = len(lines)
+        if done == _MAX_ROWS:
+            return
+        # Of the last line, a longer head may have more.
+        rest = list(_rows_on(last, salvaged[:]))
+        if found or any(map(_is_of_conversation, rest)):
             break
-        if any("isSidechain" in row or "session_id" in row for row in rows):
-            break
-    return rows
+    yield from rest
+
+
+def _is_of_conversation(row: dict[str, Any]) -> bool:
+    return "isSidechain" in row or "session_id" in row
 
 
 def head_rows(head: bytes) -> Iterator[dict[str, Any]]:
     """Yield the first rows of a file's head, those on damaged lines included."""
-    salvaged = 0
-    for line in head.removeprefix(_BOM).split(b"\n")[:_MAX_ROWS]:
-        try:
-            values = [orjson.loads(line)]
-        except orjson.JSONDecodeError:
-            if not line.strip() or salvaged == _MAX_SALVAGED:
-                continue
-            salvaged += 1
-            values = [value for value, _, _ in salvage(line).values]
-        for value in values:
-            if isinstance(value, dict):
-                yield value
+    salvaged: list[bytes] = []
+    for line in head.removeprefix(_BOM).split(b"\n", _MAX_ROWS)[:_MAX_ROWS]:
+        yield from _rows_on(line, salvaged)
+
+
+def _rows_on(line: bytes, salvaged: list[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the rows on a line; a damaged one is added to `salvaged`, unless that is full."""
+    try:
+        values = [orjson.loads(line)]
+    except orjson.JSONDecodeError:
+        if not line.strip() or len(salvaged) == _MAX_SALVAGED:
+            return
+        salvaged.append(line)
+        values = [value for value, _, _ in salvage(line).values]
+    for value in values:
+        if isinstance(value, dict):
+            yield value
 
 
 def _judge(row: dict[str, Any]) -> bool | None:
@@ -176,39 +218,55 @@ SIDE_FOLDER = "subagents"
 
 
 class _Head:
-    """What the beginning of one file says about its place in a session."""
+    """What the beginning of one file says about its place in a session.
+
+    `session` is the one that a main transcript has by its name, or by its rows if it was renamed.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
         path = PurePath(source.path if source.path is not None else source.name)
         self.folder = path.parent
-        self.stem = path.stem
+        self.stem = self.session = path.stem
         try:
-            rows = first_rows(source.head)
+            rows = FirstRows(source.head)
+            first = next((row for row in rows if "isSidechain" in row), None)
+            if first is not None:
+                self.is_child = (
+                    first["isSidechain"] is True and agent_id(first.get("agentId")) is not None
+                )
+            else:  # a first row that is still being written
+                line = source.head().split(b"\n", 1)[0]
+                self.is_child = bool(_SIDECHAIN.search(line) and _AGENT.search(line))
+            if not self.is_child:
+                self.session = _session_of_main(rows, self.stem)
         except AgentsdirError:  # only its folder is known then
-            self.sessions: list[str] = []
             self.is_child = SIDE_FOLDER in self.folder.parts
-            return
-        self.sessions = [
-            session for row in rows if isinstance(session := row.get("sessionId"), str)
-        ]
-        first = next((row for row in rows if "isSidechain" in row), None)
-        if first is not None:
-            self.is_child = (
-                first["isSidechain"] is True and agent_id(first.get("agentId")) is not None
-            )
-        else:  # a first row that is still being written
-            line = source.head().split(b"\n", 1)[0]
-            self.is_child = bool(_SIDECHAIN.search(line) and _AGENT.search(line))
 
-    def parents(self) -> list[tuple[PurePath, str]]:
-        """Return where the main transcript may stand, as (folder, name without suffix)."""
-        places = [
-            (above.parent.parent, above.parent.name)
-            for above in [self.folder, *self.folder.parents]
-            if above.name == SIDE_FOLDER
-        ]
-        return places + [(self.folder, session) for session in self.sessions]
+    def parents(self) -> Iterator[tuple[PurePath, str]]:
+        """Yield where the main transcript may stand, as (folder, name without suffix)."""
+        for above in (self.folder, *self.folder.parents):
+            if above.name == SIDE_FOLDER:
+                yield above.parent.parent, above.parent.name
+        with suppress(AgentsdirError):
+            for session in _sessions(FirstRows(self.source.head)):
+                yield self.folder, session
+
+
+def _sessions(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        if isinstance(session := row.get("sessionId"), str):
+            yield session
+
+
+def _session_of_main(rows: Iterable[dict[str, Any]], stem: str) -> str:
+    """Return the file's name if any row has it as a session, else the first session of a row."""
+    first = None
+    for session in _sessions(rows):
+        if session == stem:
+            return stem
+        first = session if first is None else first
+    return stem if first is None else first
 
 
 def is_child(source: Source) -> bool:
@@ -235,8 +293,7 @@ def discover(sources: Sequence[Source]) -> list[SessionFiles]:
     # A session may have been renamed; its rows still say which it is.
     for head in heads:
         if not head.is_child:
-            for session in () if head.stem in head.sessions else head.sessions[:1]:
-                mains.setdefault((head.folder, session), head)
+            mains.setdefault((head.folder, head.session), head)
     children: dict[int, list[_Head]] = {}
     alone = []
     for head in heads:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude import store
-from agentsdir.adapters.claude.discover import first_rows, is_child, is_child_of
+from agentsdir.adapters.claude.discover import FirstRows, is_child, is_child_of
 from agentsdir.adapters.claude.sessions import SessionParser, own_session, sidecar, thread_name
 from agentsdir.adapters.claude.shapes import is_row
 from agentsdir.formats.diff import EmittedDiff
@@ -51,7 +51,7 @@ class _ClaudeTail:
         if len(self.head) == HEAD and self.opening[0]:
             return False
         self.head = self.tail.head(HEAD)
-        rows = first_rows(self.tail.head)
+        rows = FirstRows(self.tail.head)
         session = own_session(rows, self.name)
         # A subagent's file can also be followed by itself.
         child = not self.is_main or is_child(Source(self.name, path=self.tail.path))

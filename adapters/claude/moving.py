@@ -13,7 +13,7 @@ import orjson
 
 from agentsdir.adapters.claude import store
 from agentsdir.adapters.claude.control import encode
-from agentsdir.adapters.claude.discover import first_rows
+from agentsdir.adapters.claude.discover import FirstRows
 from agentsdir.adapters.claude.shapes import SYNTHETIC
 from agentsdir.adapters.claude.store import MAX_NAME, host_paths, project_folder_name
 from agentsdir.adapters.protocol import Adoptable, NativeFile
@@ -30,7 +30,7 @@ from agentsdir.formats.source import Pieces, Source
 from agentsdir.formats.times import from_text, native, to_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from agentsdir.adapters.protocol import SessionSpec
@@ -354,7 +354,7 @@ _TAIL = 256 * 1024
 def adoptable(main: Path) -> Adoptable:
     """Return a session with its side folder (`StoreReader.adoptable`). Also raises `OSError`."""
     source = Source(str(main), path=main)
-    rows = first_rows(source.head)
+    rows = FirstRows(source.head)
     native_id = native_id_of(main)
     if not UUID.fullmatch(native_id):
         raise Invalid(
@@ -384,10 +384,10 @@ def native_id_of(main: Path) -> str:
     """
     if UUID.fullmatch(main.stem):
         return main.stem
-    return _first(first_rows(Source(str(main), path=main).head), "sessionId")
+    return _first(FirstRows(Source(str(main), path=main).head), "sessionId")
 
 
-def _first(rows: list[dict[str, Any]], name: str) -> str:
+def _first(rows: Iterable[dict[str, Any]], name: str) -> str:
     return next((row[name] for row in rows if isinstance(row.get(name), str)), "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from weakref import proxy
 
 from agentsdir.adapters.claude.emit import FOLDED, HIDDEN, LATER, PARSED
 from agentsdir.adapters.claude.shapes import all_text, mapping, part_text, parts, text
@@ -330,7 +331,8 @@ class Queue:
     """The queue of one session file."""
 
     def __init__(self, parser: TranscriptParser) -> None:
-        self._parser = parser
+        # The parser has this queue, and a cycle would keep its session until it is collected.
+        self._parser: TranscriptParser = proxy(parser)
         # By rank, which is by age; and the ranks by text, of all entries and of those that no
         # operation has named.
         self._waiting: dict[int, _QueuedPrompt] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.adapters.claude.discover import first_rows
+from agentsdir.adapters.claude.discover import FirstRows
 from agentsdir.adapters.claude.emit import OpenCalls
 from agentsdir.adapters.claude.rows import TranscriptParser
 from agentsdir.adapters.claude.shapes import agent_id
@@ -16,12 +16,15 @@ from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.findings import Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agentsdir.adapters.protocol import SessionFiles
     from agentsdir.formats.sink import BlockSink
     from agentsdir.formats.source import Source
 
 
 _MAX_SIDECAR = 1024 * 1024
+_CHILD = "agent-"  # how the names of subagents' files begin
 
 
 def read_session(session: SessionFiles, sink: BlockSink) -> None:
@@ -30,8 +33,10 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
     first: TranscriptParser | None = None
     for transcript in session.transcripts:
         source = transcript.source
+        rows = FirstRows(source.head)
         try:
-            rows = first_rows(source.head)
+            own = own_session(rows, source.name)
+            thread = None if transcript.role == "main" else thread_name(rows, source.name)
             meta = sidecar(transcript.sidecar)
         except AgentsdirError as error:
             if transcript.role == "main":
@@ -39,18 +44,15 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
             # The rest of the session is read without a subagent's file that cannot be opened.
             sink.finding(Finding("unreadable", source.name, error.message))
             continue
-        thread = None
-        if transcript.role == "main":
+        if thread is None:
             sink.open_main()
-        else:
-            thread = thread_name(rows, source.name)
         parser = TranscriptParser(
             sink,
             calls,
             subagents,
             source.name,
             thread=thread,
-            session=own_session(rows, source.name),
+            session=own,
             meta=meta,
         )
         parser.run(source)
@@ -62,24 +64,31 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
         first.compare()
 
 
-def own_session(rows: list[dict[str, Any]], file: str) -> str:
+def own_session(rows: Iterable[dict[str, Any]], file: str) -> str:
     """Return the session id of a file, by its first rows; empty without one.
 
     A file may begin with a row of the session that it continues: then the file's name decides.
     """
-    native = (row.get("sessionId") or row.get("session_id") for row in rows)
-    named = [name for name in native if isinstance(name, str)]
-    stem = PurePath(file).stem
-    return stem if stem in named else next(iter(named), "")
+    stem, first = PurePath(file).stem, None
+    for row in rows:
+        named = row.get("sessionId") or row.get("session_id")
+        if not isinstance(named, str):
+            continue
+        if named == stem:
+            return stem
+        first = named if first is None else first
+        if stem.startswith(_CHILD):  # no session has such an id
+            break
+    return first or ""
 
 
-def thread_name(rows: list[dict[str, Any]], file: str) -> str:
+def thread_name(rows: Iterable[dict[str, Any]], file: str) -> str:
     """Return the agent id in a subagent's rows, else the one in its file's name."""
     for row in rows:
         found = agent_id(row.get("agentId"))
         if found:
             return found
-    return agent_id(PurePath(file).stem.removeprefix("agent-")) or "subagent"
+    return agent_id(PurePath(file).stem.removeprefix(_CHILD)) or "subagent"
 
 
 def sidecar(source: Source | None) -> dict[str, Any]:

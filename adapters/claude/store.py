@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.adapters.claude.discover import SIDE_FOLDER, discover, first_rows
+from agentsdir.adapters.claude.discover import SIDE_FOLDER, FirstRows, discover
 from agentsdir.adapters.claude.sessions import own_session
 from agentsdir.adapters.claude.shapes import SYNTHETIC, mapping, part_text, parts, text
 from agentsdir.adapters.claude.speakers import COMMAND, command_text, divide_speech, is_caveat
@@ -407,7 +407,7 @@ def locate(storage: Path, native_id: str) -> list[Path]:
 def files(main: Path) -> SessionFiles:
     """Return a session as it is now: its main transcript and its subagents' files."""
     main_source = Source(str(main), path=main)
-    named = own_session(first_rows(main_source.head), main_source.name)
+    named = own_session(FirstRows(main_source.head), main_source.name)
     near = beside(main, {main.stem, named} - {""})
     sources = [Source(str(path), path=path) for path in near]
     for session in discover([main_source, *sources]):

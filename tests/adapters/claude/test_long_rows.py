@@ -10,7 +10,7 @@ from claude_support import SESSION, lines, said, user
 from watching import Watching, same
 
 from agentsdir.adapters.claude import ARCHITECTURE
-from agentsdir.adapters.claude.discover import first_rows
+from agentsdir.adapters.claude.discover import FirstRows
 from agentsdir.adapters.claude.moving import adoptable
 from agentsdir.adapters.claude.store import read_list_entry
 from agentsdir.adapters.protocol import StoreReader
@@ -154,5 +154,5 @@ def test_no_more_than_64_kib_is_read_of_an_ordinary_beginning() -> None:
         asked.append(size)
         return data[:size]
 
-    assert first_rows(read)[0] == ASKED
+    assert next(iter(FirstRows(read))) == ASKED
     assert asked == [HEAD]
