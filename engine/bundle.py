@@ -29,9 +29,9 @@ from agentsdir.formats import ids
 from agentsdir.formats.blocks import MAIN
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 from agentsdir.formats.rows import LINE_CAP
-from agentsdir.formats.source import Pieces, Source
+from agentsdir.formats.source import ByteSpool, Source
 from agentsdir.formats.store import derived, locks, transcripts, workspace
-from agentsdir.formats.store.agent import making_agent, open_agent, read_agent, write_agent
+from agentsdir.formats.store.agent import making_agent, read_agent, write_agent
 from agentsdir.formats.store.bundles import unpack
 from agentsdir.formats.store.derived import encode_document
 from agentsdir.formats.store.events import IMPORT
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.parse import ClientStore
     from agentsdir.engine.services import Services
     from agentsdir.formats.findings import Finding
-    from agentsdir.formats.store.agent import Reading, UnpublishedAgent
+    from agentsdir.formats.store.agent import UnpublishedAgent
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
@@ -199,16 +199,16 @@ def export_bundle(paths: AgentPaths) -> Exported:
 
     Raises `Invalid` when a transcript or a captured file is damaged.
     """
-    state, moment, findings = _read(paths)
+    history = ByteSpool()
+    state, moment, findings = _read(paths, history)
     folder = f"agents/{paths.id}"
     head = encode_document({"format": FORMAT, "version": VERSION, "features": []})
     files = {"agentsdir.json": Source("agentsdir.json", data=head)}
     for name, document in derived.derived_documents(state).items():
         files[f"{folder}/{name}"] = Source(name, data=document)
-    log, size = paths.log, state.position.size
-    files[f"{folder}/{log.name}"] = transcripts.beginning(log, size, log.name)
-    history = Pieces(_history(paths, size))
-    files[f"{folder}/{paths.history.name}"] = Source.from_stream(paths.history.name, history)
+    log, name = paths.log, paths.history.name
+    files[f"{folder}/{log.name}"] = transcripts.beginning(log, state.position.size, log.name)
+    files[f"{folder}/{name}"] = Source.from_spool(name, history)
     for name, source in transcripts.load_recorded(paths, state.transcripts, streams=True).items():
         files[f"{folder}/transcripts/{name}"] = source
     for name, source in workspace.stored_files(paths).items():
@@ -216,14 +216,23 @@ def export_bundle(paths: AgentPaths) -> Exported:
     return Exported(files, moment, findings)
 
 
-def _read(paths: AgentPaths) -> tuple[AgentState, int, tuple[Finding, ...]]:
+def _read(
+    paths: AgentPaths, history: ByteSpool | None = None
+) -> tuple[AgentState, int, tuple[Finding, ...]]:
+    """Fold an agent's log; return its state, the time of its last record, and the findings.
+
+    Args:
+        history: gets the lines of history.jsonl.
+    """
     last = ""
 
     def keep_time(_state: AgentState, record: Record | None) -> None:
         nonlocal last
         last = record.ts if record else last
 
-    reading = read_agent(paths, whole=True, follow=keep_time)
+    reading = read_agent(
+        paths, whole=True, follow=keep_time, history=history.add if history else None
+    )
     try:
         moment = max(0, int(from_text(last).timestamp()))
     except (OverflowError, ValueError):  # an invalid time of a foreign writer
@@ -231,15 +240,6 @@ def _read(paths: AgentPaths) -> tuple[AgentState, int, tuple[Finding, ...]]:
     # Bytes after the last whole record are not exported.
     findings = tuple(finding for finding in reading.findings if finding.id != "torn-tail")
     return reading.state, moment, findings
-
-
-def _history(paths: AgentPaths, size: int) -> Iterator[bytes]:
-    with open_agent(paths) as stream:
-        for line in read_log(stream, str(paths.log)):
-            if line.after.size > size:
-                return
-            if line.record is not None and (entry := derived.history_line(line.record)):
-                yield entry
 
 
 # Import. A bundle is untrusted: it is unpacked into a folder of its own and validated, and then the
@@ -280,9 +280,10 @@ def import_agent(
     Raises `Invalid` for a bundle that is damaged, or no bundle, and what `making_agent` raises.
     """
     source = _only_agent(bundle)
-    reading = _checked_agent(source)
-    former_cwd = reading.state.cwd
-    saved = transcripts.load_recorded(source, reading.state.transcripts, streams=True)
+    checked = _checked_agent(source)
+    state = checked.state
+    former_cwd = state.cwd
+    saved = transcripts.load_recorded(source, state.transcripts, streams=True)
     captured = workspace.stored_files(source)
     layout = services.layout
     make_folder(layout.root, services.disk)
@@ -295,30 +296,29 @@ def import_agent(
     findings: list[Finding] = []
     with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
         open_root(services)
-        known = _is_known(reading.state, saved, stores)
-        if not known and _is_free(layout, source, reading.state):
+        known = _is_known(state, saved, stores)
+        if not known and _is_free(layout, source, state):
             agent_id = source.id
-            with making_agent(layout, agent_id, reading.state.session.id, services.disk) as made:
-                made.take_log(source, reading.state)
+            with making_agent(layout, agent_id, state.session.id, services.disk) as made:
+                made.take_log(source, state, has_history=checked.has_history)
                 for native, file in saved.items():
-                    made.store(native, reading.state.transcripts[native]["role"], file)
-                _finish_import(services, made, reading.state, captured, cwd)
+                    made.store(native, state.transcripts[native]["role"], file)
+                _finish_import(services, made, state, captured, cwd)
         else:
             agent_id, session_id = services.ids.agent(), services.ids.session()
             with making_agent(layout, agent_id, session_id, services.disk) as made:
-                converted = _Conversion(services, source, reading, agent_id, session_id, login)
+                converted = _Conversion(services, source, state, agent_id, session_id, login)
                 converted.store(made, saved, findings)
                 for record in converted.records():
                     made.append(record.event, record.data, record.ts)
                 converted.name_own(made)
-                state = reading.state
                 state.native = converted.native
                 _finish_import(services, made, state, captured, cwd)
-    if waiting := len(reading.state.pending):
+    if waiting := len(state.pending):
         services.notify_user(
             f"messages that wait in it: {waiting}; the next `send` runs them first"
         )
-    if texts := len(reading.state.undelivered):
+    if texts := len(state.undelivered):
         services.notify_user(
             f"texts that wait in its outbox: {texts}; the next turn, or `restore`, hands them out"
         )
@@ -349,18 +349,32 @@ def _check_sizes(folder: Path, *names: str) -> None:
             raise _bad(f"{name} has {size} bytes")
 
 
-def _checked_agent(paths: AgentPaths) -> Reading:
+class _Checked(NamedTuple):
+    """A sound agent as its log says; `has_history` is whether its history.jsonl says the same."""
+
+    state: AgentState
+    has_history: bool
+
+
+def _checked_agent(paths: AgentPaths) -> _Checked:
     """Validate a bundle's agent and return it. Raises `Invalid`."""
-    for problem in AgentCheck(paths, f"agents/{paths.id}", CheckCounts(), modes=False).run():
+    check = AgentCheck(paths, f"agents/{paths.id}", CheckCounts(), modes=False)
+    for problem in check.run():
         if problem.severity == "error":
             raise _bad(str(problem))
+    state = check.state or _folded(paths)
+    if state.agent_id != paths.id:
+        raise _bad(f"agents/{paths.id} calls itself {state.agent_id}")
+    return _Checked(state, check.history_is_whole)
+
+
+def _folded(paths: AgentPaths) -> AgentState:
+    """Fold a log that has lines which are no records, such as writes that were set apart."""
     reading = read_agent(paths, whole=True)
     for finding in reading.findings:
         if finding.severity == "error":
             raise _bad(str(finding))
-    if reading.state.agent_id != paths.id:
-        raise _bad(f"agents/{paths.id} calls itself {reading.state.agent_id}")
-    return reading
+    return reading.state
 
 
 def _bad(reason: str, hint: str | None = None) -> Invalid:
@@ -437,23 +451,23 @@ class _Conversion:
         self,
         services: Services,
         source: AgentPaths,
-        reading: Reading,
+        state: AgentState,
         agent_id: str,
         session_id: str,
         login: str,
     ) -> None:
         self._services = services
         self._source = source
-        self._state = reading.state
+        self._state = state
         self._agent_id = agent_id
         self._login = login
-        self._old: str = reading.state.native["id"]
-        turn = reading.state.open_turn
-        self._undone = {message["messageId"] for message in reading.state.pending}
+        self._old: str = state.native["id"]
+        turn = state.open_turn
+        self._undone = {message["messageId"] for message in state.pending}
         self._undone.update(turn["messageIds"] if turn else ())
         self._current = ""
         self._stored: dict[str, list[dict[str, Any]]] = {}
-        self.native = {**reading.state.native, "id": ids.dashed(session_id)}
+        self.native = {**state.native, "id": ids.dashed(session_id)}
 
     def records(self) -> Iterator[Record]:
         """Yield each record of the log as it is to be appended."""

@@ -208,31 +208,42 @@ class RecordSpool:
 
 
 class ByteSpool:
-    """A stream that could be read only once, made readable again.
+    """Bytes that come only once, made readable again.
 
     Args:
         stream: is read to its end.
-        limit: how many bytes to keep in memory; larger streams go to the scratch file whole.
+        limit: how many bytes to keep in memory; if there are more, all go to the scratch file.
     """
 
-    def __init__(self, stream: Readable, limit: int = LIMIT) -> None:
-        pieces: list[bytes] = []
-        size = 0
+    def __init__(self, stream: Readable | None = None, limit: int = LIMIT) -> None:
+        self._limit = limit
         self._scratch = _Scratch()
-        while piece := stream.read(CHUNK):
-            pieces.append(piece)
-            size += len(piece)
-            if size > limit:
-                self._scratch.write(pieces)
-                pieces.clear()
-        if size > limit:
-            self._scratch.write(pieces)
-            pieces.clear()
-        self._data = b"".join(pieces)
+        # What is in memory: all, or what is not in the scratch file yet.
+        self._held: list[bytes] = []
+        self._held_size = 0
+        self._spilled = False
+        while stream is not None and (piece := stream.read(CHUNK)):
+            self.add(piece)
+
+    def add(self, piece: bytes) -> None:
+        """Append bytes. Raises `AgentsdirError` when the disk refuses."""
+        self._held.append(piece)
+        self._held_size += len(piece)
+        if self._held_size > (CHUNK if self._spilled else self._limit):
+            self._spill()
+
+    def _spill(self) -> None:
+        self._scratch.write(self._held)
+        self._held, self._held_size = [], 0
+        self._spilled = True
 
     def open(self) -> BinaryIO:
         """Return a stream over all bytes, at its start; one reader at a time."""
-        return io.BytesIO(self._data) if self._data else self._scratch.open()
+        if self._spilled:
+            self._spill()
+            return self._scratch.open()
+        self._held = [b"".join(self._held)]
+        return io.BytesIO(self._held[0])
 
 
 # Where transcript bytes come from: a file, memory, or a stream that cannot be read twice.
@@ -284,8 +295,13 @@ class Source:
     @classmethod
     def from_stream(cls, name: str, stream: Readable) -> Source:
         """Spool a stream that can be read only once (decision D30)."""
+        return cls.from_spool(name, ByteSpool(stream))
+
+    @classmethod
+    def from_spool(cls, name: str, spool: ByteSpool) -> Source:
+        """Return the bytes of a spool, to which nothing is added any more."""
         source = cls(name)
-        source._spool = ByteSpool(stream)
+        source._spool = spool
         return source
 
     def open(self) -> BinaryIO:

@@ -105,7 +105,9 @@ def check_entry(path: Path, name: str, *, modes: bool, folder: bool) -> Iterator
 class AgentCheck:
     """Checks one agent: its files, its log, and whether they agree.
 
-    `name` is the name of its folder in findings.
+    `name` is the name of its folder in findings. After `run`, `state` is the fold of the log if
+    each of its lines is a record in order, and `history_is_whole` whether history.jsonl is what
+    such a log says.
     """
 
     def __init__(self, paths: AgentPaths, name: str, tally: CheckCounts, *, modes: bool) -> None:
@@ -115,6 +117,8 @@ class AgentCheck:
         self._modes = modes
         self._stored: dict[str, Path] = {}
         self._derived = DerivedFiles(paths, self._in)
+        self.state: AgentState | None = None
+        self.history_is_whole = False
 
     def run(self) -> Iterator[Finding]:
         """Yield every finding of the agent. Raises `OSError` if a folder cannot be read."""
@@ -144,6 +148,9 @@ class AgentCheck:
             log.sound = False
             yield Finding("no-log", self._name, "there is no events.jsonl")
         yield from files.history.finish(sound=log.sound)
+        if log.sound:
+            self.state = log.state
+            self.history_is_whole = files.history.outcome.status == "same"
         yield from self._missing(log.state)
         self._tally.files += 1 + files.history.exists + sum(one.exists for one in files.documents)
         self._tally.records += log.records

@@ -81,6 +81,7 @@ def read_agent(
     known: AgentState | None = None,
     until: Cursor | None = None,
     follow: Callable[[AgentState, Record | None], None] | None = None,
+    history: Callable[[bytes], None] | None = None,
 ) -> Reading:
     """Return an agent's state, from state.json and the tail of the log that it has not seen.
 
@@ -89,6 +90,7 @@ def read_agent(
         known: a state folded earlier in this process, to go on from instead of state.json.
         until: where in the log to stop, its end if not given; an earlier point needs `whole`.
         follow: called with the state after each complete line, and the line's record if it has one.
+        history: called with each line that the records read add to history.jsonl.
 
     Raises `NoSuchAgent` when the agent was removed meanwhile, `Invalid` when its log is missing or
     does not begin with who the agent is, and `UsageError` when there was no agent yet at `until`.
@@ -116,7 +118,10 @@ def read_agent(
             if line.record is not None:
                 if state is None and line.record.event != "session.created":
                     state, rebuilt = _begin_without(paths, line.record, findings)
-                state = _take(state, line.record, findings, paths, line)
+                entry = derived.history_line(line.record)
+                if history is not None and entry:
+                    history(entry)
+                state = _take(state, line.record, len(entry), findings, paths, line)
             start = line.after
             if state is not None:
                 state.position = start
@@ -192,10 +197,12 @@ def _cached(paths: AgentPaths) -> AgentState | None:
 def _take(
     state: AgentState | None,
     record: Record,
+    history_size: int,
     findings: list[Finding],
     paths: AgentPaths,
     line: LogLine,
 ) -> AgentState | None:
+    """Fold a record into the state; `history_size` bytes are what it adds to history.jsonl."""
     try:
         if state is None:
             if record.event != "session.created":
@@ -203,7 +210,7 @@ def _take(
             state = begin(record)
         else:
             apply(state, record)
-        state.history_size += len(derived.history_line(record))
+        state.history_size += history_size
     except BROKEN as error:
         message = f"a {record.event} record lacks or mistypes {error}"
         findings.append(
@@ -577,22 +584,24 @@ class UnpublishedAgent:
         self._history.write(history)
         self._state.history_size += len(history)
 
-    def take_log(self, paths: AgentPaths, state: AgentState) -> None:
+    def take_log(self, paths: AgentPaths, state: AgentState, *, has_history: bool) -> None:
         """Take over the log of another agent's folder as it stands, to the byte.
 
         Args:
             state: the fold of that log; what follows its position is left.
+            has_history: its history.jsonl is what the log says, and is taken over, too.
         """
         size = state.position.size
         with open_log(paths.log) as stream:
             for piece in transcripts.pieces(stream, size):
                 self._log.write(piece)
-        with open_log(paths.log) as stream:
-            for line in read_log(stream, str(paths.log)):
-                if line.after.size > size:
-                    break
-                if line.record is not None:
-                    self._history.write(derived.history_line(line.record))
+        with open_log(paths.history if has_history else paths.log) as stream:
+            for piece in (
+                transcripts.pieces(stream, state.history_size)
+                if has_history
+                else _history_lines(stream, size)
+            ):
+                self._history.write(piece)
         self._state, self._position = state, state.position
 
     def store(self, native: str, role: str, source: Source) -> transcripts.Synced:
@@ -617,6 +626,15 @@ class UnpublishedAgent:
         """Close the files."""
         self._log.close()
         self._history.close()
+
+
+def _history_lines(log: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield what the first `size` bytes of a log add to history.jsonl."""
+    for line in read_log(log, ""):
+        if line.after.size > size:
+            return
+        if line.record is not None:
+            yield derived.history_line(line.record)
 
 
 class _Batch:

@@ -73,7 +73,10 @@ def pack(files: Mapping[str, Source], stream: BinaryIO, moment: int, *, gzipped:
 
 
 def _pack(files: Mapping[str, Source], stream: IO[bytes], moment: int) -> None:
-    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+    written = cast("IO[bytes]", _Written(stream))
+    with tarfile.TarFile(
+        mode="w", fileobj=written, format=tarfile.PAX_FORMAT, copybufsize=_CHUNK
+    ) as archive:
         folders: set[str] = set()
         for name in sorted(files):
             for folder in [str(above) for above in reversed(Path(name).parents)][1:]:
@@ -85,6 +88,17 @@ def _pack(files: Mapping[str, Source], stream: IO[bytes], moment: int) -> None:
                 entry.size = data.seek(0, os.SEEK_END)
                 data.seek(0)
                 archive.addfile(entry, data)
+
+
+class _Written:
+    """A stream that is written to from here on, whether or not it knows its place."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.write = stream.write
+
+    def tell(self) -> int:
+        """Return where the tar begins."""
+        return 0
 
 
 def _entry(name: str, kind: bytes, mode: int, moment: int) -> tarfile.TarInfo:
@@ -136,7 +150,10 @@ def unpack(stream: BinaryIO, folder: Path, limits: Limits = LIMITS) -> None:
     again: Any = _Again(head, stream)
     try:
         with tarfile.open(
-            fileobj=again, mode="r|gz" if head == _GZIP else "r|", tarinfo=_Entry
+            fileobj=again,
+            mode="r|gz" if head == _GZIP else "r|",
+            tarinfo=_Entry,
+            bufsize=_CHUNK,
         ) as archive:
             _take(archive, folder, limits)
     except _UNREADABLE as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from contextlib import suppress
@@ -10,12 +11,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
-from agentsdir.formats.source import Pieces, Source
+from agentsdir.formats.source import BUFFER, Source
 from agentsdir.formats.store.files import entries, make_folder
 from agentsdir.formats.store.layout import FILE_MODE, TEMPORARY, open_plain, read_bytes
 
 if TYPE_CHECKING:
-    import io
     from collections.abc import Iterable, Iterator, Mapping
     from hashlib import _Hash as Hash
 
@@ -303,12 +303,51 @@ def load_recorded(
 
 
 def beginning(path: Path, size: int, name: str) -> Source:
-    """Return the first `size` bytes of a file that may have grown since.
+    """Return the first `size` bytes of a file that may have grown since, or grow."""
+    return _Beginning(path, size, name)
 
-    Raises as `open_plain` does.
-    """
-    with os.fdopen(open_plain(path), "rb") as stream:
-        return Source.from_stream(name, Pieces(pieces(stream, size)))
+
+class _Beginning(Source):
+    """The first bytes of a file that is only appended to; none is copied."""
+
+    __slots__ = ("_file", "_size")
+
+    def __init__(self, path: Path, size: int, name: str) -> None:
+        super().__init__(name)
+        self._file = path
+        self._size = size
+
+    def open(self) -> BinaryIO:
+        """Open for reading from the start. Raises as `open_plain` does."""
+        opened = os.fdopen(open_plain(self._file), "rb", buffering=0)
+        return io.BufferedReader(_FirstBytes(opened, self._size), BUFFER)
+
+
+class _FirstBytes(io.RawIOBase):
+    """An open file that ends after `size` bytes."""
+
+    def __init__(self, opened: io.FileIO, size: int) -> None:
+        self._opened = opened
+        self._size = size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = max(0, self._size - self._opened.tell())
+        return self._opened.readinto(memoryview(buffer)[:left])
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_END:
+            offset, whence = self._size + offset, os.SEEK_SET
+        return self._opened.seek(offset, whence)
+
+    def close(self) -> None:
+        self._opened.close()
+        super().close()
 
 
 def pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
