@@ -255,6 +255,36 @@ def test_an_import_into_another_root_is_the_same_agent(shell: Any, talk: str, de
     assert is_sound(there)
 
 
+@pytest.mark.parametrize(
+    ("whole", "cut"),
+    [(True, None), (True, -1), (True, 1), (False, None), (False, 1)],
+    ids=["missing", "stale", "empty", "missing, with a stub", "stale, with a stub"],
+)
+def test_an_import_has_the_history_that_its_log_says(
+    shell: Any, talk: str, whole: bool, cut: int | None
+) -> None:
+    """Not that of the bundle, where that is older than the log; and not where lines are stubs."""
+    shell.ok("suspend", talk)
+    if not whole:
+        with (shell.folder(talk) / "events.jsonl").open("ab") as log:
+            log.write(b'{"seq": 9 \n')
+        shell.ok("tag", talk, "+x")
+    shell.ok("export", "--bundle", talk, "bundle")
+    history = shell.cwd / "bundle" / "agents" / talk / "history.jsonl"
+    wanted = history.read_bytes()
+    lines = wanted.splitlines(keepends=True)
+    if cut is None:
+        history.unlink()
+    else:
+        history.write_bytes(b"".join(lines[:cut]))
+    there = other_root(shell)
+
+    there.ok("import", "bundle")
+
+    assert (there.folder(talk) / "history.jsonl").read_bytes() == wanted
+    assert there("replay", "--check", talk).code == 0
+
+
 def test_an_active_agent_arrives_suspended(shell: Any, talk: str) -> None:
     """It is in nobody's use there; the log before is the same."""
     shell.ok("export", "--bundle", talk, "bundle.tar")
