@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.cli.exits import Exit, code_of
 from agentsdir.cli.output import note, print_error, print_json, print_table, wants_json
-from agentsdir.engine.lookup import list_row, unreadable_row
+from agentsdir.engine.lookup import document_row, unreadable_row
 from agentsdir.formats.errors import AgentsdirError
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ def print_agents(env: Environment, agents: Iterable[ListedAgent], *, as_json: bo
     failed = False
     plain = not wants_json(env, as_json)
     for listed in agents:
-        if listed.reading is None:
+        if listed.document is None:
             failed = True
             row = unreadable_row(listed)
             note(env, row["error"]["message"])
         else:
-            row = list_row(listed.paths, listed.reading.state)
-            for finding in listed.reading.findings:
+            row = document_row(listed.paths, listed.document)
+            for finding in listed.findings:
                 if finding.is_damage:
                     failed = True
                     note(env, str(finding))

@@ -384,9 +384,10 @@ def _bad(reason: str, hint: str | None = None) -> Invalid:
 def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:
     """Return whether the ids, the key and the name of a bundle's agent are free here."""
     for archived in (False, True):
-        for paths, reading, _ in each_agent(layout, archived=archived):
-            if paths.id == source.id or (
-                reading is not None and reading.state.session.id == state.session.id
+        for listed in each_agent(layout, archived=archived):
+            document = listed.document
+            if listed.paths.id == source.id or (
+                document is not None and document["sessionId"] == state.session.id
             ):
                 return False
     try:

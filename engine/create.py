@@ -14,7 +14,14 @@ from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import RECORDABLE_MODES, ProgramProvider, StoreReader
 from agentsdir.engine import lookup
 from agentsdir.engine.follow import session_of_agent
-from agentsdir.engine.lookup import FOREGROUND, ancestors, each_agent, find_agent, resolve
+from agentsdir.engine.lookup import (
+    FOREGROUND,
+    ancestors,
+    each_agent,
+    find_agent,
+    parent_id,
+    resolve,
+)
 from agentsdir.engine.parse import FoundSession, find_native, find_sessions, parse_session, walk
 from agentsdir.engine.providers import check_imported, find_provider, forked_files, load_profile
 from agentsdir.engine.sync import log_block
@@ -371,9 +378,9 @@ def copied_identity(
 
 def _free_name(layout: Layout, parent: Any, name: str) -> str:
     taken = {
-        reading.state.name
-        for _, reading, _ in each_agent(layout)
-        if reading and reading.state.parent == parent
+        listed.document["name"]
+        for listed in each_agent(layout)
+        if listed.document and parent_id(listed.document) == parent
     }
     number = 2
     while f"{name[:100]}-{number}" in taken:
@@ -397,13 +404,14 @@ def check_native(layout: Layout, native_id: str) -> None:
 
 def agent_of_native(layout: Layout, native_id: str) -> AgentPaths | None:
     """Return the live agent that goes on with a native session."""
-    for paths, reading, _ in each_agent(layout):
+    for listed in each_agent(layout):
+        document = listed.document
         if (
-            reading is not None
-            and reading.state.session.state is not SessionState.TERMINATED
-            and native_id in (reading.state.native["id"], ids.dashed(reading.state.session.id))
+            document is not None
+            and listed.is_live
+            and native_id in (document["native"]["id"], ids.dashed(document["sessionId"]))
         ):
-            return paths
+            return listed.paths
     return None
 
 
@@ -577,7 +585,7 @@ def _session_id(services: Services, layout: Layout, native_id: str) -> str:
     if not ids.is_session_id(same):
         return services.ids.session()
     agents = (*each_agent(layout), *each_agent(layout, archived=True))
-    taken = any(reading and reading.state.session.id == same for _, reading, _ in agents)
+    taken = any(one.document and one.document["sessionId"] == same for one in agents)
     return services.ids.session() if taken else same
 
 

@@ -22,7 +22,12 @@ from agentsdir.formats.errors import (
     UsageError,
 )
 from agentsdir.formats.store import files, locks
-from agentsdir.formats.store.agent import read_agent, recorded_creation, without_live_tail
+from agentsdir.formats.store.agent import (
+    current_document,
+    read_agent,
+    recorded_creation,
+    without_live_tail,
+)
 from agentsdir.formats.store.derived import encode_document
 from agentsdir.formats.store.layout import AgentPaths, Layout, read_json
 from agentsdir.formats.store.locks import read_note
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.agent import Reading
     from agentsdir.formats.store.files import Disk
     from agentsdir.formats.store.state import AgentState
@@ -71,11 +77,21 @@ _FIELDS = {"user": ("connector", "userId", "channelId"), "cron": ("id",), "heart
 
 
 class ListedAgent(NamedTuple):
-    """An agent and its reading, or the error of an agent that cannot be read."""
+    """An agent, and what its state.json says or, where that is stale, would say.
+
+    `findings` are damage of the log, as far as it was read. An agent that cannot be read has an
+    `error`, and no document.
+    """
 
     paths: AgentPaths
-    reading: Reading | None
+    document: dict[str, Any] | None
+    findings: tuple[Finding, ...]
     error: Invalid | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it can be read and is not closed."""
+        return self.document is not None and self.document["state"] != SessionState.TERMINATED
 
 
 def each_agent(layout: Layout, *, archived: bool = False) -> Iterator[ListedAgent]:
@@ -84,17 +100,33 @@ def each_agent(layout: Layout, *, archived: bool = False) -> Iterator[ListedAgen
     Args:
         archived: the archived agents, and no other.
     """
+    folder = layout.folder(archived=archived)
     for agent_id in layout.agent_ids(archived=archived):
-        try:
-            paths = layout.agent(agent_id, archived=archived)
-            reading = read_agent(paths)
-            findings = tuple(without_live_tail(paths, reading.findings))
-            yield ListedAgent(paths, reading._replace(findings=findings), None)
-        except (NoSuchAgent, FileNotFoundError):  # removed while we looked
-            continue
-        except (Invalid, OSError, MemoryError) as error:
-            folder = layout.folder(archived=archived) / agent_id
-            yield ListedAgent(AgentPaths(folder, agent_id), None, _as_invalid(folder, error))
+        listed = _listed(AgentPaths(folder / agent_id, agent_id))
+        if listed is not None:
+            yield listed
+
+
+def listed_agent(paths: AgentPaths) -> ListedAgent:
+    """Return an agent as `each_agent` yields it. Raises `NoSuchAgent` for one that is gone."""
+    listed = _listed(paths)
+    if listed is None:
+        raise NoSuchAgent(f"{paths.folder} is gone")
+    return listed
+
+
+def _listed(paths: AgentPaths) -> ListedAgent | None:
+    try:
+        document = current_document(paths)
+        if document is not None:
+            return ListedAgent(paths, document, (), None)
+        reading = read_agent(paths)
+        findings = tuple(without_live_tail(paths, reading.findings))
+        return ListedAgent(paths, reading.state.to_json(), findings, None)
+    except (NoSuchAgent, FileNotFoundError):  # removed while we looked
+        return None
+    except (Invalid, OSError, MemoryError) as error:
+        return ListedAgent(paths, None, (), _as_invalid(paths.folder, error))
 
 
 def _as_invalid(path: Path, error: Invalid | OSError | MemoryError) -> Invalid:
@@ -126,14 +158,14 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
     live: list[AgentPaths] = []
     named: list[AgentPaths] = []
     prefixed: list[AgentPaths] = []
-    for paths, reading, _ in each_agent(layout, archived=archived):
-        state = reading.state if reading else None
-        if state and state.session.id == session:
+    for listed in each_agent(layout, archived=archived):
+        paths, document = listed.paths, listed.document
+        if document and document["sessionId"] == session:
             return paths
-        if state and state.name == reference:
-            (named if state.session.state is SessionState.TERMINATED else live).append(paths)
+        if document and document["name"] == reference:
+            (live if listed.is_live else named).append(paths)
         elif len(bare) >= ids.MIN_PREFIX and (
-            paths.id.startswith(reference) or (state and state.session.id.startswith(bare))
+            paths.id.startswith(reference) or (document and document["sessionId"].startswith(bare))
         ):
             prefixed.append(paths)
     found = live or named or prefixed
@@ -160,11 +192,11 @@ def _not_found(layout: Layout, reference: str, *, archived: bool) -> NoSuchAgent
         return NoSuchAgent(message, hint="`agentsdir archive --list` shows them")
     hint = "`agentsdir list` shows them"
     with suppress(AgentsdirError):
-        for paths, reading, _ in each_agent(layout, archived=True):
-            state = reading.state if reading else None
-            names = (state.name, state.session.id) if state else ()
-            if reference == paths.id or reference in names or ids.undashed(reference) in names:
-                hint = f"it is archived; `agentsdir archive --undo {paths.id}` brings it back"
+        for listed in each_agent(layout, archived=True):
+            document, agent_id = listed.document, listed.paths.id
+            names = (document["name"], document["sessionId"]) if document else ()
+            if reference == agent_id or reference in names or ids.undashed(reference) in names:
+                hint = f"it is archived; `agentsdir archive --undo {agent_id}` brings it back"
                 break
     return NoSuchAgent(f"no agent {reference!r} in {layout.root}", hint=hint)
 
@@ -186,21 +218,25 @@ def find_agents(
     return list({paths.id: paths for paths in found}.values())
 
 
-def status_of(paths: AgentPaths, state: AgentState) -> str:
-    """Return `running`, `closed` or `idle`, computed on reading and never stored (D26)."""
-    if state.session.state is SessionState.TERMINATED:
-        return "closed"
-    return "running" if locks.is_held(paths.turn) else "idle"
-
-
 def list_row(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     """Return the row of an agent that `list` shows."""
-    document = state.to_json()
+    return document_row(paths, state.to_json())
+
+
+def document_row(paths: AgentPaths, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of an agent that `list` shows, from what its state.json says."""
     row = {name: document[name] for name in _LIST_FIELDS}
     row["agentId"] = paths.id  # an edited log may hold another id
-    row["status"] = status_of(paths, state)
-    row["pendingCount"] = len(state.pending)
+    row["status"] = _status_of(paths, document)
+    row["pendingCount"] = len(document["pending"])
     return row
+
+
+def _status_of(paths: AgentPaths, document: dict[str, Any]) -> str:
+    """Return `running`, `closed` or `idle`, computed on reading and never stored (D26)."""
+    if document["state"] == SessionState.TERMINATED:
+        return "closed"
+    return "running" if locks.is_held(f"{paths.folder}/.turn") else "idle"
 
 
 def unreadable_row(listed: ListedAgent) -> dict[str, Any]:
@@ -236,10 +272,10 @@ def resolve(layout: Layout, strategy: str, *, but: str = "") -> Resolved:
     unreadable: list[ListedAgent] = []
     found: list[tuple[tuple[float, float, str], AgentPaths]] = []
     for listed in each_agent(layout):
-        if listed.reading is None:
+        if listed.document is None:
             unreadable.append(listed)
-        elif listed.paths.id != but and _is_candidate(listed.reading.state, kind):
-            found.append((recency(listed.paths.id, listed.reading.state), listed.paths))
+        elif listed.paths.id != but and listed.is_live and _is_of_kind(listed.document, kind):
+            found.append((recency(listed.paths.id, listed.document), listed.paths))
     if not found:
         raise NoSuchAgent(
             f"no live {kind} agent in {layout.root}",
@@ -248,14 +284,14 @@ def resolve(layout: Layout, strategy: str, *, but: str = "") -> Resolved:
     return Resolved(min(found, key=lambda one: one[0])[1], unreadable)
 
 
-def _is_candidate(state: AgentState, kind: str) -> bool:
-    gone = state.ephemeral or state.session.state is SessionState.TERMINATED
-    return not gone and state.descriptor.get("type") == kind
+def _is_of_kind(document: dict[str, Any], kind: str) -> bool:
+    return not document["ephemeral"] and document["descriptor"].get("type") == kind
 
 
-def recency(agent_id: str, state: AgentState) -> tuple[float, float, str]:
+def recency(agent_id: str, document: dict[str, Any]) -> tuple[float, float, str]:
     """Return the sort key: most recent turn first, agents without a turn last."""
-    return _newest_first(state.last_activity), _newest_first(state.session.created_at), agent_id
+    turn, creation = document["lastActivity"], document["createdAt"]
+    return _newest_first(turn), _newest_first(creation), agent_id
 
 
 def _newest_first(ts: str | None) -> float:
@@ -328,8 +364,8 @@ def descendants(layout: Layout, agent_id: str) -> list[ListedAgent]:
     """
     children: dict[str, list[ListedAgent]] = {}
     for listed in each_agent(layout):
-        if listed.reading is not None and listed.reading.state.parent is not None:
-            children.setdefault(listed.reading.state.parent, []).append(listed)
+        if listed.document is not None and (parent := parent_id(listed.document)) is not None:
+            children.setdefault(parent, []).append(listed)
     found: list[ListedAgent] = []
     seen, waiting = {agent_id}, [agent_id]
     for above in waiting:
@@ -339,6 +375,12 @@ def descendants(layout: Layout, agent_id: str) -> list[ListedAgent]:
                 waiting.append(child.paths.id)
                 found.append(child)
     return found
+
+
+def parent_id(document: dict[str, Any]) -> str | None:
+    """Return the id of the parent that a state.json names."""
+    parent = document["descriptor"].get("parentAgentId")
+    return parent if isinstance(parent, str) else None
 
 
 def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
@@ -412,13 +454,14 @@ def describe_key(key: Key) -> str:
     return f"named {key.get('name')!r}" if is_name(key) else f"this {key['type']} agent"
 
 
-def has_key(state: AgentState, key: Key) -> bool:
-    """Return whether an agent is live and has a key."""
-    if state.session.state is SessionState.TERMINATED:
+def has_key(document: dict[str, Any], key: Key) -> bool:
+    """Return whether an agent is live and has a key, as its state.json says."""
+    if document["state"] == SessionState.TERMINATED:
         return False
     if is_name(key):
-        return (state.name, state.parent) == (key.get("name"), key.get("parentAgentId"))
-    return _has_fields(state.descriptor, key)
+        names = (document["name"], parent_id(document))
+        return names == (key.get("name"), key.get("parentAgentId"))
+    return _has_fields(document["descriptor"], key)
 
 
 def _has_fields(descriptor: dict[str, Any], key: Key) -> bool:
@@ -439,10 +482,10 @@ def find_by_route(layout: Layout, key: Key) -> AgentPaths | None:
     named = (own, _routed(layout, key))
     for agent_id in named:
         with suppress(AgentsdirError):
-            if agent_id is not None and has_key(
-                read_agent(paths := layout.agent(agent_id)).state, key
-            ):
-                return paths
+            if agent_id is not None:
+                listed = listed_agent(layout.agent(agent_id))
+                if listed.document is not None and has_key(listed.document, key):
+                    return listed.paths
     return None
 
 
@@ -464,11 +507,11 @@ def find_by_key(layout: Layout, keys: Sequence[Key]) -> tuple[ListedAgent, Key] 
     """
     unreadable: list[ListedAgent] = []
     for listed in each_agent(layout):
-        if listed.reading is None:
+        if listed.document is None:
             unreadable.append(listed)
             continue
         for key in keys:
-            if has_key(listed.reading.state, key):
+            if has_key(listed.document, key):
                 return listed, key
     for listed in unreadable:
         for key in keys:

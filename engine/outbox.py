@@ -19,7 +19,7 @@ from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.log import read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths
@@ -62,14 +62,15 @@ class DeliveryResult(NamedTuple):
 
 
 def undelivered(
-    paths: AgentPaths, state: AgentState, since: Position | None = None
+    paths: AgentPaths, message_ids: Iterable[str], since: Position | None = None
 ) -> Iterator[Undelivered]:
     """Yield the texts of an agent that wait, in log order; no log is read beyond the last of them.
 
     Args:
+        message_ids: the ids of these texts.
         since: a point in the log that all of them come after; its start if not given.
     """
-    due = set(state.undelivered)
+    due = set(message_ids)
     for record in read_records(paths.log, since) if due else ():
         message = record.data.get("message_id")
         if record.event == "outgoing" and isinstance(message, str) and message in due:
@@ -118,7 +119,7 @@ def deliver_waiting(
     """
     taken: list[str] = []
     state = read_agent(paths, known=state).state
-    for one in undelivered(paths, state, since):
+    for one in undelivered(paths, state.undelivered, since):
         message_id = one.data["message_id"]
         state = _current(services, paths, state)
         if message_id not in state.undelivered:

@@ -68,7 +68,7 @@ def run(
 
 
 def _is_ephemeral(listed: ListedAgent) -> bool:
-    return listed.reading is not None and listed.reading.state.ephemeral
+    return listed.document is not None and bool(listed.document["ephemeral"])
 
 
 def _stores(env: Environment, folder: str) -> list[ClientStore]:

@@ -11,7 +11,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text, wants_json
 from agentsdir.cli.services import services_of
-from agentsdir.engine.lookup import ListedAgent, each_agent, find_agent
+from agentsdir.engine.lookup import each_agent, find_agent, listed_agent
 from agentsdir.engine.outbox import deliver, mark_all_delivered, mark_delivered, undelivered
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -21,11 +21,11 @@ from agentsdir.formats.errors import (
     Uncertain,
     UsageError,
 )
-from agentsdir.formats.store.agent import read_agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentsdir.engine.lookup import ListedAgent
     from agentsdir.engine.outbox import Undelivered
 
 
@@ -83,8 +83,10 @@ def run(
 
 def _chosen(env: Environment, agent: str) -> Iterator[ListedAgent]:
     if agent:
-        paths = find_agent(env.layout, agent)
-        yield ListedAgent(paths, read_agent(paths), None)
+        listed = listed_agent(find_agent(env.layout, agent))
+        if listed.error is not None:
+            raise listed.error
+        yield listed
     else:
         env.layout.check_version(writing=False)
         yield from each_agent(env.layout)
@@ -104,9 +106,9 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
     services, code, count = services_of(env), Exit.OK, 0
     for listed in _chosen(env, agent):
         try:
-            if listed.reading is None:
+            if listed.document is None:
                 raise listed.error or Invalid(f"cannot read {listed.paths.id}")
-            if listed.reading.state.undelivered:
+            if listed.document["undelivered"]:
                 count += mark_all_delivered(services, listed.paths)
         except (NotRecorded, Uncertain):
             raise
@@ -121,7 +123,7 @@ def _deliver(env: Environment, agent: str) -> Exit:
     services, code, has_no_hook = services_of(env), Exit.OK, False
     services.check_trust()  # an untrusted root must not use the user's connectors
     for listed in _chosen(env, agent):
-        if listed.reading is None or not listed.reading.state.undelivered:
+        if listed.document is None or not listed.document["undelivered"]:
             continue
         try:
             handed = deliver(services, listed.paths)
@@ -147,11 +149,11 @@ def _show(env: Environment, agent: str, *, as_json: bool) -> tuple[int, bool]:
     shown, damaged = 0, False
     plain = not wants_json(env, as_json)
     for listed in _chosen(env, agent):
-        if listed.reading is None:
+        if listed.document is None:
             damaged = True
             note(env, listed.error.message if listed.error else f"cannot read {listed.paths.id}")
             continue
-        for one in undelivered(listed.paths, listed.reading.state):
+        for one in undelivered(listed.paths, listed.document["undelivered"]):
             shown += 1
             if plain:
                 print_text(env, _line(one))

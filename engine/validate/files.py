@@ -362,7 +362,7 @@ def _route(layout: Layout, path: Path, name: str, tally: CheckCounts) -> Iterato
     key = value["key"]
     if not _is_named_by(layout, key, path):
         yield Finding("derived-differs", name, "its name is not the one of its key")
-    elif not _is_so(layout, value["agentId"], lambda state: lookup.has_key(state, key)):
+    elif not _is_so(layout, value["agentId"], lambda state: lookup.has_key(state.to_json(), key)):
         reason = f"agent {value['agentId']} is not, or no longer, {lookup.describe_key(key)}"
         yield Finding("derived-stale", name, reason)
 

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 _SMALL = 64 * 1024
 """Bytes of a state.json that is written after each record."""
+_TAIL = 4 * 1024
+"""Bytes at the end of a log, as most records fit in."""
 
 
 class Reading(NamedTuple):
@@ -192,6 +194,36 @@ def _cached(paths: AgentPaths) -> AgentState | None:
         return derived.state_from_bytes(read_bytes(paths.state, MAX_DOCUMENT))
     except (FileNotFoundError, Invalid, *BROKEN):
         return None
+
+
+def current_document(paths: AgentPaths) -> dict[str, Any] | None:
+    """Return what state.json says where it is level with the log; None where that must be folded.
+
+    It equals ``read_agent(paths).state.to_json()``, and there are no findings. Its digest is
+    checked, and that the log has its size and its last line. Raises nothing.
+    """
+    folder = str(paths.folder)  # thousands of agents are listed: no `Path` for each of their files
+    try:
+        document = derived.document_from_bytes(read_bytes(f"{folder}/state.json", MAX_DOCUMENT))
+        return document if _is_level(f"{folder}/events.jsonl", document) else None
+    except (FileNotFoundError, Invalid, OSError, *BROKEN):
+        return None
+
+
+def _is_level(path: str, document: dict[str, Any]) -> bool:
+    """Tell whether a log ends with the line that a state.json speaks of."""
+    descriptor = open_plain(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size != document["logSize"]:
+            return False
+        tail = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
+    finally:
+        os.close(descriptor)
+    # A longer line, and one of another form, are left to the fold.
+    line = tail[tail.rfind(b"\n", 0, -1) + 1 :]
+    start = b'{"seq":%d,' % document["lastSeq"]
+    return line.startswith(start) and line[-1:] == b"\n" and line_hash(line) == document["lastHash"]
 
 
 def _take(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agentsdir.formats import jsontext
 from agentsdir.formats.ids import short_hash
 from agentsdir.formats.store.events import is_creation
-from agentsdir.formats.store.state import AgentState
+from agentsdir.formats.store.state import AgentState, check_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +44,9 @@ def _digest_line(said: bytes) -> bytes:
     return b',\n  "digest": "%s"\n}\n' % short_hash(said).encode()
 
 
+_DIGEST_LENGTH = len(_digest_line(b""))
+
+
 _MAKERS: dict[str, Callable[[AgentState], bytes]] = {
     "descriptor.json": lambda state: encode_document(state.descriptor),
     "session.json": lambda state: encode_document(state.session.to_json()),
@@ -68,12 +71,26 @@ def state_from_bytes(data: bytes) -> AgentState:
     Raises `KeyError`, `TypeError`, `ValueError` or `Invalid` for bytes that no writer makes, or
     damaged ones; the caller then folds the log from its start.
     """
-    said = data[: -len(_digest_line(b""))] + b"\n}\n"
-    if not data.endswith(_digest_line(said)):
-        raise ValueError("digest")
-    document = jsontext.decode(data)
+    document = _decode_state(data)
     jsontext.check(document)  # what could not be written again would stop the next writer
     return AgentState.from_json(document)
+
+
+def document_from_bytes(data: bytes) -> dict[str, Any]:
+    """Return what a state.json says, with the shape that a writer gives it, to be shown.
+
+    Raises as `state_from_bytes` does.
+    """
+    document: dict[str, Any] = _decode_state(data)
+    check_shape(document)
+    return document
+
+
+def _decode_state(data: bytes) -> Any:
+    said = data[:-_DIGEST_LENGTH] + b"\n}\n"
+    if not data.endswith(_digest_line(said)):
+        raise ValueError("digest")
+    return jsontext.decode(data)
 
 
 def manifest_document(state: AgentState) -> dict[str, Any]:

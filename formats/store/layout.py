@@ -246,7 +246,7 @@ class Layout:
 _NO_REGULAR_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV)
 
 
-def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
+def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
     """Open a regular file without following links; return the descriptor.
 
     Raises `FileNotFoundError`, `UnsafePath` for anything that is no regular file, and where the
@@ -276,7 +276,7 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-def read_bytes(path: Path, most: int = -1) -> bytes:
+def read_bytes(path: Path | str, most: int = -1) -> bytes:
     """Return a whole small file, or at most its first bytes (same errors as `open_plain`)."""
     with os.fdopen(open_plain(path), "rb") as stream:
         if most >= 0:  # Python takes memory for as much as it is asked for

@@ -287,7 +287,7 @@ def _release(taken: Held) -> None:
         os.close(taken.descriptor)
 
 
-def is_held(path: Path) -> bool:
+def is_held(path: Path | str) -> bool:
     """Tell whether some process holds the lock, by asking for a share of it for an instant."""
     try:
         # O_NONBLOCK: a FIFO planted in place of a lock must not hang a reader.

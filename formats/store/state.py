@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 from enum import StrEnum
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import NoneType
 from typing import Any, NamedTuple, Self
 
@@ -148,14 +148,11 @@ class AgentState:
         Raises `KeyError`, `TypeError` or `ValueError` for a document that `to_json` does not make:
         a digest can be made for any document.
         """
+        check_shape(document)
         parts: dict[str, dict[str, Any]] = {"": {}, "session": {}, "position": {}}
-        for key, owner, name, shape in _PLACES:
-            if key in _ONLY_IF_TRUE and key not in document:
-                continue
-            value = document[key]
-            if not _fits(value, shape):
-                raise TypeError(key)
-            parts[owner][name] = value
+        for key, owner, name in _PLACES:
+            if key in document:
+                parts[owner][name] = document[key]
         session = parts["session"]
         session["state"] = SessionState(session["state"])
         return cls(session=Session(**session), position=Position(**parts["position"]), **parts[""])
@@ -226,25 +223,52 @@ _STATE_KEYS = (
 
 _ONLY_IF_TRUE = ("imported", "unsent")
 _KEYS = tuple(saved.key for saved in _STATE_KEYS)
-# Key, `session`, `position` or nothing, the attribute there, and the shape.
-_PLACES = tuple((key, *path.rpartition(".")[::2], shape) for key, path, shape in _STATE_KEYS)
+# Key, `session`, `position` or nothing, and the attribute there.
+_PLACES = tuple((key, *path.rpartition(".")[::2]) for key, path, _ in _STATE_KEYS)
+# Most values have but a type; a state.json is checked for each agent that is listed.
+_PLAIN = {
+    key: shape
+    for key, _, shape in _STATE_KEYS
+    if shape in (str, bool, dict) and key not in _ONLY_IF_TRUE
+}
+_OTHERS = [(key, shape) for key, _, shape in _STATE_KEYS if key not in _PLAIN]
+_PLAIN_TYPES = tuple(_PLAIN.values())
+_read_plain = itemgetter(*_PLAIN)
 _read_all = attrgetter(*(saved.attribute for saved in _STATE_KEYS))
+
+
+def check_shape(document: dict[str, Any]) -> None:
+    """Check that a decoded state.json is one that `AgentState.to_json` could have made.
+
+    Raises `KeyError`, `TypeError` or `ValueError`.
+    """
+    if tuple(map(type, _read_plain(document))) != _PLAIN_TYPES:
+        raise TypeError("a value of another type")
+    for key, shape in _OTHERS:
+        if key in _ONLY_IF_TRUE and key not in document:
+            continue
+        if not _fits(document[key], shape):
+            raise TypeError(key)
+    SessionState(document["state"])
 
 
 def _fits(value: Any, shape: Any) -> bool:
     """Tell whether a decoded JSON value has a shape (see `_StateKey`)."""
-    if shape is int:
-        return type(value) is int and 0 <= value <= MAX_INT
-    if type(value) is shape:
-        return True
-    if type(shape) is type:
+    kind = type(value)
+    if kind is shape:
+        return kind is not int or 0 <= value <= MAX_INT
+    form = type(shape)
+    if form is type:
         return shape is object
-    if type(shape) is tuple:
-        return type(value) in shape or any(_fits(value, one) for one in shape)
-    if type(shape) is list:
-        return type(value) is list and all(_fits(item, shape[0]) for item in value)
-    if type(value) is not dict:
+    if form is tuple:
+        return kind in shape or any(_fits(value, one) for one in shape)
+    if kind is not form:
         return False
+    if form is list:
+        return not value or all(_fits(item, shape[0]) for item in value)
     if str in shape:
-        return all(_fits(item, shape[str]) for item in value.values())
-    return all(name in value and _fits(value[name], inner) for name, inner in shape.items())
+        return not value or all(_fits(item, shape[str]) for item in value.values())
+    for name, inner in shape.items():
+        if name not in value or not _fits(value[name], inner):
+            return False
+    return True

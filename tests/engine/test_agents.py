@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.lookup import each_agent, find_agent, inspection, list_row, status_of
+from agentsdir.engine.lookup import each_agent, find_agent, inspection, list_row
 from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats import ids
@@ -103,8 +103,8 @@ def test_an_agent_that_cannot_be_read_does_not_hide_the_others(stage: Any) -> No
     bad.log.mkdir()
     bad.state.unlink()
     listed = {one.paths.id: one for one in each_agent(Layout(stage.root))}
-    assert listed[good.id].reading is not None
-    assert listed[bad.id].reading is None
+    assert listed[good.id].document is not None
+    assert listed[bad.id].document is None
     assert isinstance(listed[bad.id].error, AgentsdirError)
     assert find(stage, "good") == good.id
 
@@ -127,12 +127,12 @@ def test_a_list_row_has_the_fields_of_the_design(stage: Any) -> None:
 def test_status_is_computed_from_the_lock_and_the_state(stage: Any) -> None:
     """Running while a turn is held, closed when terminated, else idle."""
     paths = stage.new()
-    assert status_of(paths, stage.state(paths)) == "idle"
+    assert list_row(paths, stage.state(paths))["status"] == "idle"
     with locks.hold(paths.turn):
-        assert status_of(paths, stage.state(paths)) == "running"
+        assert list_row(paths, stage.state(paths))["status"] == "running"
     change = {"from": "created", "to": "terminated", "reason": "close"}
     stage.append(paths, "session.state", change)
-    assert status_of(paths, stage.state(paths)) == "closed"
+    assert list_row(paths, stage.state(paths))["status"] == "closed"
 
 
 def test_a_torn_tail_is_no_finding_while_a_writer_lives(stage: Any) -> None:

@@ -128,7 +128,7 @@ def test_a_record_of_odd_types_is_named_and_takes_part_in_nothing(
             reading = read_agent(paths, whole=True)
             with suppress(AgentsdirError):
                 stage.send(paths, "go on")
-            list(undelivered(paths, stage.state(paths)))
+            list(undelivered(paths, stage.state(paths).undelivered))
             json.dumps([list_row(paths, reading.state), inspection(paths, reading)])
             restore_agent(stage.services, paths)
             close(stage.services, paths)

@@ -30,7 +30,7 @@ from session_model import Message, Session, seen
 
 from agentsdir.cli.exits import Exit, code_of
 from agentsdir.engine.close import close
-from agentsdir.engine.lookup import each_agent, inspection, list_row
+from agentsdir.engine.lookup import document_row, each_agent, inspection, list_row
 from agentsdir.engine.replay import replay
 from agentsdir.engine.restore import restore_agent, sweep_root
 from agentsdir.engine.slots import resume, suspend
@@ -283,11 +283,11 @@ class Machine(RuleBasedStateMachine):
         lost: list[Any] = []
         list(replay(agent.paths, lost.append, streams=True))
         assert {finding.id for finding in lost} <= {"stub", "torn-tail"}
-        listed = [one for one in each_agent(self.stage.services.layout) if one.reading]
+        listed = [one for one in each_agent(self.stage.services.layout) if one.document]
         assert {one.paths.id for one in listed} == {one.paths.id for one in self.agents}
         for one in listed:
-            assert one.reading is not None
-            list_row(one.paths, one.reading.state)
+            row = list_row(one.paths, read_agent(one.paths).state)
+            assert document_row(one.paths, one.document or {}) == row
         assert self.stage.tree() == tree
         for name, data in derived(agent).items():
             agent.older.setdefault(name, []).append(data)

@@ -74,7 +74,7 @@ def talker(stage: Any) -> AgentPaths:
 
 def left(stage: Any, paths: AgentPaths) -> list[str]:
     """Return the texts that wait."""
-    return [one.data["text"] for one in undelivered(paths, stage.state(paths))]
+    return [one.data["text"] for one in undelivered(paths, stage.state(paths).undelivered)]
 
 
 @pytest.mark.feature("T-08")

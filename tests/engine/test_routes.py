@@ -23,7 +23,6 @@ from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, Usage
 from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.files import Disk, Durability
 from agentsdir.formats.store.layout import Layout
-from agentsdir.formats.store.state import SessionState
 
 WANTED: dict[str, dict[str, str]] = {
     "a conversation": {"connector": "irc", "user": "ada", "channel": "#c"},
@@ -165,12 +164,11 @@ class Routing(RuleBasedStateMachine):
     def each_key_has_one_live_agent(self) -> None:
         """The one of the model."""
         found: dict[str, list[str]] = {which: [] for which in WANTED}
-        for paths, reading, _ in each_agent(self.layout):
-            assert reading is not None
-            if reading.state.session.state is not SessionState.TERMINATED:
-                for which, key in KEYS.items():
-                    if lookup.has_key(reading.state, key):
-                        found[which].append(paths.id)
+        for listed in each_agent(self.layout):
+            assert listed.document is not None
+            for which, key in KEYS.items():
+                if lookup.has_key(listed.document, key):
+                    found[which].append(listed.paths.id)
         assert found == {
             which: [self.live[which]] if which in self.live else [] for which in WANTED
         }

@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from agentsdir.engine.lookup import each_agent, find_readable, inspection, list_row, resolve
+from agentsdir.engine.lookup import (
+    document_row,
+    each_agent,
+    find_readable,
+    inspection,
+    list_row,
+    resolve,
+)
 from agentsdir.engine.recovery import agents_with_unsent
 from agentsdir.engine.restore import restore_all
 from agentsdir.formats.ids import short_hash
@@ -171,9 +178,9 @@ def check_all_are_reached(stage: Any, agents: list[str], victim: str) -> None:
     listed = list(each_agent(layout))
     assert [one.paths.id for one in listed] == agents
     for one in listed:
-        assert one.paths.id == victim or one.reading is not None
-        if one.reading is not None:
-            json.dumps([list_row(one.paths, one.reading.state)])
+        assert one.paths.id == victim or one.document is not None
+        if one.document is not None:
+            json.dumps([document_row(one.paths, one.document)])
     assert resolve(layout, "most-recent-foreground").paths.id in agents
     assert agents_with_unsent(layout, set()) == {}
     restored = list(restore_all(stage.services, [one.paths for one in listed]))
