@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from agentsdir.formats.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 # Hashes of this format: short ones, and ids that follow from another id.
 
@@ -18,6 +22,14 @@ def short_hash(data: bytes) -> str:
 def derived_id(origin: str, purpose: str) -> str:
     """Return the id of a record that is made for `origin` once, in the grammar of message ids."""
     return sha256(f"{origin}:{purpose}".encode()).hexdigest()[:24]
+
+
+def stand_in(value: Hashable) -> int:
+    """Return a number that stands for a value where only its equality matters, in one process.
+
+    It takes less memory than an id, and two values have the same one about once in 2^60.
+    """
+    return hash(value) & 0xFFF_FFFF_FFFF_FFFF
 
 
 # The id grammar: the one place that decides whether a name may become a path (SPEC.md, "Ids").

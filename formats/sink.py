@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from array import array
 from bisect import bisect_left, insort
-from itertools import chain
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
@@ -22,7 +23,7 @@ from agentsdir.formats.blocks import (
 from agentsdir.formats.findings import Drifts
 from agentsdir.formats.jsontext import CONTAINERS, deeper_than
 from agentsdir.formats.rows import Tally
-from agentsdir.formats.source import LineSpool
+from agentsdir.formats.source import LineSpool, lengthened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -88,7 +89,8 @@ class BlockSink(Protocol):
 # A transcript says some things about a block only later (a call's outcome, that a rewind replaced
 # it, the final token count). So blocks are written once, as they come, into a spool; what becomes
 # known afterwards is kept apart as a suffix and joined on the way out. One decode of the input,
-# memory independent of its size, and no second look at a file that a client may be writing.
+# memory independent of its size, and no second look at a file that a client may be writing. Most of
+# it becomes known within some rows: then the spool holds the line still, and it is written whole.
 
 DROPPED = -1
 # Where foreign values of any depth can stand: by block type, and in what comes late.
@@ -141,13 +143,13 @@ class ParseSink:
         self._spool = LineSpool()
         self._late: dict[int, bytes] = {}
         self._superseded: dict[int, str] = {}
-        self._reworded: dict[int, bytes] = {}
+        self._rewritten: dict[int, bytes] = {}
         # What was arranged: runs of handles, in the order in which they are shown.
         self._runs: list[range] | None = None
         # By position: the ranks and handles of the blocks that were moved there, in order.
         self._moved: dict[int, list[tuple[int, int]]] = {}
         # For each block, an index into `_kinds`: its (conversation, type), for the counts.
-        self._kind_of: list[int] = []
+        self._kind_of = array("I")
         self._kinds: dict[tuple[str, str], int] = {}
 
     def add(self, block: Block) -> int:
@@ -175,10 +177,24 @@ class ParseSink:
 
     def amend(self, handle: int, **late: Any) -> None:
         """State fields of a block that were unknown when it was added, each at most once."""
-        if handle != DROPPED and late:
-            suffix = b"," + _encode_late(late)[1:-1]
-            known = self._late.get(handle)
-            self._late[handle] = suffix if known is None else known + suffix
+        if handle == DROPPED or not late:
+            return
+        fields = b"," + _encode_late(late)[1:-1]
+        if handle in self._rewritten or not self._spool.lengthen(handle, fields):
+            self._late[handle] = self._late.get(handle, b"") + fields
+
+    def retract(self, handle: int, name: str) -> None:
+        """Take back a field that `amend` stated."""
+        if handle == DROPPED:
+            return
+        block = orjson.loads(self._line(handle))
+        del block[name]
+        self._late.pop(handle, None)
+        self._replace(handle, orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE))
+
+    def _replace(self, handle: int, line: bytes) -> None:
+        if handle in self._rewritten or not self._spool.replace(handle, line):
+            self._rewritten[handle] = line
 
     def supersede(self, handle: int, reason: str) -> None:
         """Mark a block as replaced, for a reason in kebab-case; the first reason counts."""
@@ -187,15 +203,15 @@ class ParseSink:
 
     def reword(self, handle: int, kind: str, content: str) -> bool:
         """Give a block of type `kind` other words; return False if it is none or has them."""
-        line = self._reworded.get(handle) or next(self._spool.lines(handle, handle + 1))
-        block = orjson.loads(line)
+        block = orjson.loads(self._rewritten.get(handle) or self._spool.line(handle))
         if block["type"] != kind or block["content"] == content:
             return False
         block["content"] = content
         try:
-            self._reworded[handle] = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
+            line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
         except TypeError:
-            self._reworded[handle] = _encode_lossy(block)
+            line = _encode_lossy(block)
+        self._replace(handle, line)
         return True
 
     def arrange(self, runs: Iterable[range]) -> None:
@@ -253,29 +269,29 @@ class ParseSink:
 
     def pieces(self, view: View = "live") -> Iterator[bytes]:
         """Yield each block of the view as a line of JSON, LF included; some lines at a time."""
-        if self._late or self._superseded or self._reworded:
-            yield from self.lines(view)
-            return
+        pieces = self._spool.pieces
+        changed = sorted({*self._late, *self._superseded, *self._rewritten})
         for run in self._shown():
-            yield from self._spool.pieces(run.start, run.stop)
+            start = run.start
+            for handle in changed[bisect_left(changed, start) : bisect_left(changed, run.stop)]:
+                if start < handle:
+                    yield from pieces(start, handle)
+                if handle not in self._superseded:
+                    yield self._line(handle)
+                elif view == "all":
+                    yield lengthened(self._line(handle), b',"superseded":true')
+                start = handle + 1
+            yield from pieces(start, run.stop)
+
+    def _line(self, handle: int) -> bytes:
+        line = self._rewritten.get(handle) or self._spool.line(handle)
+        fields = self._late.get(handle)
+        return line if fields is None else lengthened(line, fields)
 
     def lines(self, view: View = "live") -> Iterator[bytes]:
         """Yield each block of the view as one line of JSON, LF included."""
-        late, superseded, reworded = self._late, self._superseded, self._reworded
-        for handle, spooled in chain.from_iterable(
-            zip(run, self._spool.lines(run.start, run.stop), strict=True) for run in self._shown()
-        ):
-            line = reworded.get(handle, spooled) if reworded else spooled
-            if handle in superseded:
-                if view == "live":
-                    continue
-                suffix = late.get(handle, b"")
-                yield b"".join((memoryview(line)[:-2], suffix, b',"superseded":true}\n'))
-            elif handle in late:
-                # Joined, so that a line of any length is copied once.
-                yield b"".join((memoryview(line)[:-2], late[handle], b"}\n"))
-            else:
-                yield line
+        for piece in self.pieces(view):
+            yield from io.BytesIO(piece)
 
     def blocks(self, view: View = "live") -> Iterator[Block]:
         """Yield each block of the view as a dict."""
@@ -284,24 +300,24 @@ class ParseSink:
 
     def counts(self, view: View = "live") -> dict[tuple[str, str], int]:
         """Return how many blocks of the view each (conversation, type) has."""
-        totals: dict[int, int] = {}
+        totals: Counter[int] = Counter()
         for run in self._shown():
-            for handle, kind in zip(run, self._kind_of[run.start : run.stop], strict=True):
-                known = totals.setdefault(kind, 0)
-                if view == "all" or handle not in self._superseded:
-                    totals[kind] = known + 1
+            totals.update(self._kind_of[run.start : run.stop])
+        if view == "live":
+            totals.subtract(self._kind_of[handle] for handle in self._shown_superseded())
         keys = list(self._kinds)
         return {keys[kind]: total for kind, total in totals.items() if total}
 
     def superseded_by(self) -> dict[str, int]:
         """Return how many blocks are superseded, by reason."""
-        totals: dict[str, int] = {}
-        for run in self._shown():
-            for handle in run:
-                reason = self._superseded.get(handle)
-                if reason is not None:
-                    totals[reason] = totals.get(reason, 0) + 1
-        return totals
+        return dict(Counter(self._superseded[handle] for handle in self._shown_superseded()))
+
+    def _shown_superseded(self) -> Iterator[int]:
+        superseded = sorted(self._superseded)
+        for run in self._shown() if superseded else ():
+            yield from superseded[
+                bisect_left(superseded, run.start) : bisect_left(superseded, run.stop)
+            ]
 
     @property
     def damaged(self) -> bool:

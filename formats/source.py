@@ -7,6 +7,7 @@ import os
 import tempfile
 from array import array
 from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from agentsdir.formats.errors import AgentsdirError
@@ -94,7 +95,10 @@ class _Unclosing(io.BufferedReader):
 
 
 class LineSpool:
-    """Lines, written one by one and read back in order, any number of times.
+    """Lines of JSON, written one by one and read back in order, any number of times.
+
+    The last ones are held as they came, up to a MiB of them. Until a line is stored, it can still
+    be lengthened or replaced.
 
     Args:
         limit: how many bytes to keep in memory; the lines after that go to the scratch file.
@@ -102,12 +106,12 @@ class LineSpool:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._room = limit
-        # Where each line ends.
+        # The lines that were not stored yet, and how many bytes they are.
+        self._held: list[bytes] = []
+        self._size = 0
+        # Where each stored line ends.
         self._ends = array("q")
-        self._end = 0
-        # The last lines, which were put nowhere yet.
-        self._late: list[bytes] = []
-        # All before them, joined: by chunk, its first line, its offset, and itself if it is kept.
+        # All stored lines, joined: by chunk, its first line, its offset, and itself if it is kept.
         self._firsts = array("q", [0])
         self._offsets = array("q", [0])
         self._kept: list[bytes] = []
@@ -115,32 +119,53 @@ class LineSpool:
 
     def __len__(self) -> int:
         """Return how many lines there are."""
-        return len(self._ends)
+        return len(self._ends) + len(self._held)
 
     def add(self, line: bytes) -> None:
         """Append a line, its LF included. Raises `AgentsdirError` when the disk refuses."""
-        self._late.append(line)
-        self._end += len(line)
-        self._ends.append(self._end)
-        if self._end - self._offsets[-1] > CHUNK:
+        self._held.append(line)
+        self._size += len(line)
+        if self._size > CHUNK:
             self._store()
 
+    def replace(self, number: int, line: bytes) -> bool:
+        """Put `line` in the place of a line that is still held; return False for a stored one."""
+        at = number - len(self._ends)
+        if at < 0:
+            return False
+        self._size += len(line) - len(self._held[at])
+        self._held[at] = line
+        return True
+
+    def lengthen(self, number: int, fields: bytes) -> bool:
+        """Put further fields at the end of the object in a line; return False for a stored one."""
+        at = number - len(self._ends)
+        if at < 0:
+            return False
+        self._held[at] = lengthened(self._held[at], fields)
+        self._size += len(fields)
+        return True
+
     def _store(self) -> None:
+        held, begin = self._held, self._offsets[-1]
+        ends = accumulate(map(len, held), initial=begin)
+        next(ends)
+        self._ends.extend(ends)
         if self._room > 0:
-            self._room -= self._end - self._offsets[-1]
-            self._kept.append(b"".join(self._late))
+            self._room -= self._size
+            self._kept.append(b"".join(held))
         else:
-            self._scratch.write(self._late)
+            self._scratch.write(held)
         self._firsts.append(len(self._ends))
-        self._offsets.append(self._end)
-        self._late = []
+        self._offsets.append(begin + self._size)
+        self._held, self._size = [], 0
 
     def pieces(self, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Yield the lines from number `begin` to before `end`, some at a time; all by default.
 
         Nothing may be added while they are read.
         """
-        at, end = begin, len(self._ends) if end is None else end
+        at, end = begin, len(self) if end is None else end
         firsts, stored = self._firsts, self._firsts[-1]
         while at < end and at < stored:
             chunk = bisect_right(firsts, at) - 1
@@ -148,7 +173,7 @@ class LineSpool:
             yield self._read(chunk, self._ends[at - 1] if at else 0, self._ends[after - 1])
             at = after
         if at < end:
-            yield b"".join(self._late[at - stored : end - stored])
+            yield b"".join(self._held[at - stored : end - stored])
 
     def _read(self, chunk: int, start: int, stop: int) -> bytes:
         if chunk < len(self._kept):
@@ -156,10 +181,15 @@ class LineSpool:
             return self._kept[chunk][start - offset : stop - offset]
         return self._scratch.read(start - self._offsets[len(self._kept)], stop - start)
 
-    def lines(self, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the same lines one by one."""
-        for piece in self.pieces(begin, end):
-            yield from io.BytesIO(piece)
+    def line(self, number: int) -> bytes:
+        """Return one line."""
+        return next(self.pieces(number, number + 1))
+
+
+def lengthened(line: bytes, fields: bytes) -> bytes:
+    """Return a line of JSON whose object has further fields at its end; they begin with a comma."""
+    # Joined, so that a line of any length is copied once.
+    return b"".join((memoryview(line)[:-2], fields, b"}\n"))
 
 
 # A record that is kept: its bytes, or its offset and length in the scratch file.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.claude.shapes import mapping, text
 from agentsdir.formats.findings import Finding
+from agentsdir.formats.ids import stand_in
 from agentsdir.formats.sink import DROPPED
 
 if TYPE_CHECKING:
@@ -109,9 +110,6 @@ def label(value: dict[str, Any]) -> str:
     return "/".join(name for name in names if name)
 
 
-_ANSWERED = -2
-
-
 class _Orphan(NamedTuple):
     conversation: str
     tool_use_id: str
@@ -127,33 +125,42 @@ class OpenCalls:
 
     def __init__(self, sink: BlockSink) -> None:
         self._sink = sink
+        # Calls that wait for their result, and their handles; of the others, a number for each.
         self._open: dict[tuple[str, str], int] = {}
+        self.handles: set[int] = set()
+        self._answered: set[int] = set()
         self._orphans: list[_Orphan] = []
 
     def opened(self, conversation: str, tool_use_id: str, handle: int) -> None:
         """Note a call. Its status is stated later, by `answered` or `finish`."""
-        key = (conversation, tool_use_id)
-        earlier = self._open.get(key)
-        if earlier is not None and earlier != _ANSWERED:
-            self._sink.amend(earlier, status="pending")
+        key = conversation, tool_use_id
+        if key in self._open:
+            self._settle(key, "pending")
         self._open[key] = handle
+        self.handles.add(handle)
 
     def answered(self, tool_use_id: str, status: str, context: RowContext) -> None:
         """Note a result, which settles the status of its call."""
-        key = (context.conversation, tool_use_id)
-        handle = self._open.get(key)
-        if handle is None:
+        key = context.conversation, tool_use_id
+        if key in self._open:
+            self._settle(key, status)
+            self._answered.add(stand_in(key))
+        elif stand_in(key) not in self._answered:
             self._orphans.append(_Orphan(context.conversation, tool_use_id, status, context))
-        elif handle != _ANSWERED:
-            self._sink.amend(handle, status=status)
-            self._open[key] = _ANSWERED
+
+    def _settle(self, key: tuple[str, str], status: str) -> None:
+        handle = self._open.pop(key)
+        self.handles.discard(handle)
+        self._sink.amend(handle, status=status)
 
     def finish(self) -> None:
         """Settle what is left: calls without a result, and results without a call."""
         for orphan in self._orphans:
-            key = (orphan.conversation, orphan.tool_use_id)
-            handle = self._open.get(key)
-            if handle is None:
+            key = orphan.conversation, orphan.tool_use_id
+            if key in self._open:
+                self._settle(key, orphan.status)
+                self._answered.add(stand_in(key))
+            elif stand_in(key) not in self._answered:
                 source = orphan.context.source
                 message = f"no call {orphan.tool_use_id} in conversation {orphan.conversation}"
                 self._sink.finding(
@@ -166,9 +173,5 @@ class OpenCalls:
                         source["length"],
                     )
                 )
-            elif handle != _ANSWERED:
-                self._sink.amend(handle, status=orphan.status)
-                self._open[key] = _ANSWERED
-        for handle in self._open.values():
-            if handle != _ANSWERED:
-                self._sink.amend(handle, status="pending")
+        for key in list(self._open):
+            self._settle(key, "pending")

@@ -42,7 +42,7 @@ from agentsdir.formats.blocks import MAIN
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.ids import short_hash
 from agentsdir.formats.rows import read_rows
-from agentsdir.formats.sink import DROPPED
+from agentsdir.formats.sink import DROPPED, ParseSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -579,6 +579,8 @@ class TranscriptParser:
         """Read the whole file, and finish."""
         sink, read = self._sink, self._read
         tally = sink.tally
+        if isinstance(sink, ParseSink):
+            self.tokens.state_early(sink, self.calls.handles)
         with source.open() as stream:
             rows = read_rows(stream, self._file, sink.tally, sink.finding, is_record=is_row)
             for row in rows:

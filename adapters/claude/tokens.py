@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from agentsdir.adapters.claude.shapes import count, mapping, text
 from agentsdir.formats.blocks import add_usage, is_beyond, no_usage, usage
 from agentsdir.formats.findings import Finding
-from agentsdir.formats.sink import total_usage
+from agentsdir.formats.ids import stand_in
+from agentsdir.formats.sink import DROPPED, total_usage
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from agentsdir.formats.blocks import Usage
-    from agentsdir.formats.sink import BlockSink
+    from agentsdir.formats.sink import BlockSink, ParseSink
 
 
 # Token counts of one file: once per model message, from its last row (SPEC.md, "Usage").
 
-# Input, output, cache read, cache write, thinking, as the row has them: unchecked.
-_Counts: TypeAlias = "tuple[Any, Any, Any, Any, Any]"
+# Input, output, cache read, cache write, thinking. The last is `_UNKNOWN` where a row has none.
+_Counts: TypeAlias = "tuple[int, int, int, int, int]"
+_UNKNOWN = -1
+_UNCOUNTED: _Counts = (_UNKNOWN, 0, 0, 0, _UNKNOWN)  # of a message that has no counts
 _OWN_NAMES = (
     "inputTokens",
     "outputTokens",
@@ -35,23 +41,42 @@ _WORDS = {
 _TELLS_ALL = [2, 1, 87]
 
 
+class _Record(NamedTuple):
+    """What is kept of a model message: numbers only, since sessions have thousands of them.
+
+    `conversation` is the number of its name, `handle` its last block, `final` and `stated` whether
+    its counts are final, and whether its block has them.
+    """
+
+    conversation: int
+    handle: int
+    lineage: int
+    final: int
+    stated: int
+    sent: int
+    got: int
+    read: int
+    wrote: int
+    thought: int
+
+
+_WIDTH = len(_Record._fields)
+
+
 class _Message:
-    """The latest block and counts of one model message."""
+    """The model message whose rows are read: its latest block and counts."""
 
-    __slots__ = ("conversation", "counts", "final", "handle", "key", "raw")
+    __slots__ = ("conversation", "counts", "final", "handle", "lineage", "name", "number", "raw")
 
-    def __init__(self, conversation: str, key: int) -> None:
+    def __init__(self, name: Any, number: int, conversation: int, lineage: int) -> None:
+        self.name = name
+        self.number = number
         self.conversation = conversation
-        self.key = key
-        self.handle = -1
+        self.lineage = lineage
+        self.handle = DROPPED
         self.raw: dict[str, Any] | None = None
-        self.counts: _Counts | None = None
+        self.counts = _UNCOUNTED
         self.final = False
-
-    def count(self) -> None:
-        """Keep the counts of the latest row instead of the row."""
-        if self.raw is not None:
-            self.counts, self.raw = _counts(self.raw), None
 
 
 class _Sum:
@@ -88,8 +113,17 @@ class FileUsage:
     """
 
     def __init__(self) -> None:
-        self._messages: dict[Any, _Message] = {}
+        # Of the messages by number, each a `_Record`; the number of each id, by `stand_in`; and the
+        # names of the conversations.
+        self._records = array("q")
+        self._numbers: dict[int, int] = {}
+        self._conversations: dict[str, int] = {}
         self._latest: _Message | None = None
+        self._messages = 0
+        # Where to state what a message used as soon as the next one begins, and the blocks that
+        # wait for another fact, which is to stand before it.
+        self._early: ParseSink | None = None
+        self._unsettled: Collection[int] = ()
         self._results: Usage | None = None
         # The client's own count, and the number of messages in it.
         self._own: Usage | None = None
@@ -100,6 +134,15 @@ class FileUsage:
         self._lost = False
         # Whether the client made requests that only its own count includes.
         self._aside = False
+
+    def state_early(self, sink: ParseSink, unsettled: Collection[int]) -> None:
+        """State a message's usage when the next one begins, and so while its block is at hand.
+
+        Args:
+            sink: has the blocks.
+            unsettled: the handles of calls without a result so far; they wait for `state`.
+        """
+        self._early, self._unsettled = sink, unsettled
 
     def note(
         self,
@@ -112,16 +155,10 @@ class FileUsage:
     ) -> None:
         """Take one assistant row; `handle` is its last visible block, else a hidden one, or -1."""
         self._waiting = False
-        key = message.get("id")
-        if type(key) is not str:
-            key = len(self._messages)  # a message of its own
-        known = self._messages.get(key)
-        if known is None:
-            known = self._messages[key] = _Message(conversation, _lineage(value, key))
-        if known is not self._latest:
-            if self._latest is not None:
-                self._latest.count()
-            self._latest = known
+        name = message.get("id")
+        known = self._latest
+        if known is None or known.name != name or type(name) is not str:
+            known = self._turn_to(name, conversation, value)
         if handle >= 0 and (visible or known.handle < 0):
             known.handle = handle
         raw = message.get("usage")
@@ -129,6 +166,57 @@ class FileUsage:
             known.raw = raw  # every row repeats it, so only the last one is decoded
         if message.get("stop_reason") is not None:
             known.final = True
+
+    def _turn_to(self, name: Any, conversation: str, value: dict[str, Any]) -> _Message:
+        """Keep the latest message as a record, and return the one of this id."""
+        self._keep_latest()
+        key = stand_in(name) if type(name) is str else None
+        number = None if key is None else self._numbers.get(key)
+        if number is None:
+            number = self._messages
+            self._messages += 1
+            if key is not None:
+                self._numbers[key] = number
+            place = self._conversations.setdefault(conversation, len(self._conversations))
+            lineage = _lineage(value, number if key is None else name)
+            known = _Message(name, number, place, lineage)
+        else:
+            known = self._reopen(name, number)
+        self._latest = known
+        return known
+
+    def _keep_latest(self) -> None:
+        known = self._latest
+        if known is None:
+            return
+        counts = known.counts if known.raw is None else _counts(known.raw)
+        stated = 0
+        if (
+            self._early is not None
+            and self._results is None
+            and counts is not _UNCOUNTED
+            and known.handle not in self._unsettled
+        ):
+            self._early.amend(known.handle, usage=_usage(counts, final=known.final))
+            stated = 1
+        fields = known.conversation, known.handle, known.lineage, known.final, stated, *counts
+        at = known.number * _WIDTH
+        self._records[at : at + _WIDTH] = array("q", fields)
+        self._latest = None
+
+    def _reopen(self, name: str, number: int) -> _Message:
+        """Return a message that has another row although others came after it."""
+        record = self._record(number)
+        if record.stated and self._early is not None:
+            self._early.retract(record.handle, "usage")
+        known = _Message(name, number, record.conversation, record.lineage)
+        known.handle, known.final = record.handle, bool(record.final)
+        counts = record[-5:]
+        known.counts = _UNCOUNTED if counts == _UNCOUNTED else counts
+        return known
+
+    def _record(self, number: int) -> _Record:
+        return _Record(*self._records[number * _WIDTH : (number + 1) * _WIDTH])
 
     def note_prompt(self) -> None:
         """Note a prompt."""
@@ -179,34 +267,38 @@ class FileUsage:
         self._covered()
 
     def _covered(self) -> None:
-        self._counted = len(self._messages)
+        self._counted = self._messages
         self._aside = False
 
     def state(self, sink: BlockSink, main: str) -> None:
         """Put each message's usage on its last block, and the sums on the conversations."""
         sums: dict[str, _Sum] = {}
         repeated, later = _Sum(), _Sum()
-        if self._latest is not None:
-            self._latest.count()
-        for number, message in enumerate(self._messages.values()):
-            conversation = message.conversation
+        self._keep_latest()
+        names = list(self._conversations)
+        for number, record in enumerate(map(self._record, range(self._messages))):
+            conversation = names[record.conversation]
             if self._results is not None and conversation == main:
+                if record.stated and self._early is not None:
+                    self._early.retract(record.handle, "usage")
                 continue
             total = sums.get(conversation)
             if total is None:
                 total = sums[conversation] = _Sum()
-            if message.counts is None:
+            counts = record[-5:]
+            if counts == _UNCOUNTED:
                 total.final = later.final = False  # tokens were used, but not counted
                 continue
-            spent = _usage(message.counts, final=message.final)
-            sink.amend(message.handle, usage=spent)
+            spent = _usage(counts, final=bool(record.final))
+            if not record.stated:
+                sink.amend(record.handle, usage=spent)
             total.add(spent)
             if number >= self._counted:
                 later.add(spent)
             if sink.counted is not None:
-                if message.key in sink.counted:
+                if record.lineage in sink.counted:
                     repeated.add(spent)
-                sink.counted.add(message.key)
+                sink.counted.add(record.lineage)
         if self._results is not None:
             sink.use(main, self._results)
         for conversation, total in sums.items():
@@ -241,8 +333,9 @@ def _by_model(models: dict[str, Any], *, final: bool) -> Usage:
     """Add up the client's counts for each model."""
     total = _Sum()
     for spent in map(mapping, models.values()):
-        sent, got, read, wrote, thought = map(spent.get, _OWN_NAMES)
-        total.add(_usage((sent, got, read, wrote, thought), final=final))
+        *counts, thought = map(spent.get, _OWN_NAMES)
+        sent, got, read, wrote = map(count, counts)
+        total.add(_usage((sent, got, read, wrote, _thinking(thought)), final=final))
     total.final = final
     return total.usage()
 
@@ -293,21 +386,26 @@ def message_usage(raw: dict[str, Any], *, final: bool) -> Usage:
 
 
 def _counts(raw: dict[str, Any]) -> _Counts:
-    details = raw.get("output_tokens_details")
+    """Return the counts of the API as whole numbers."""
+    get = raw.get
+    details = get("output_tokens_details")
     return (
-        raw.get("input_tokens"),
-        raw.get("output_tokens"),
-        raw.get("cache_read_input_tokens"),
-        raw.get("cache_creation_input_tokens"),
-        details.get("thinking_tokens") if type(details) is dict else None,
+        count(get("input_tokens")),
+        count(get("output_tokens")),
+        count(get("cache_read_input_tokens")),
+        count(get("cache_creation_input_tokens")),
+        _thinking(details.get("thinking_tokens")) if type(details) is dict else _UNKNOWN,
     )
+
+
+def _thinking(value: Any) -> int:
+    return count(value) if type(value) is int else _UNKNOWN
 
 
 def _usage(counts: _Counts, *, final: bool) -> Usage:
     """Translate API counts. The input count does not include the cache."""
-    sent, got, read, wrote, thinking = counts
-    thought = count(thinking) if type(thinking) is int else None
-    return usage(count(sent), count(got), count(read), count(wrote), thought, exact=final)
+    sent, got, read, wrote, thought = counts
+    return usage(sent, got, read, wrote, None if thought == _UNKNOWN else thought, exact=final)
 
 
 # The `result` line of stdout, which says how a turn ended.

@@ -161,9 +161,9 @@ def test_a_spool_gives_back_its_lines_whether_or_not_it_spilled(limit: int) -> N
     """Also when it is written to after it was read, from memory or from a file."""
     spool = LineSpool(limit)
     spool.add(b"abc\n")
-    assert list(spool.lines()) == [b"abc\n"]
+    assert b"".join(spool.pieces()) == b"abc\n"
     spool.add(b"de\n")
-    assert list(spool.lines()) == list(spool.lines()) == [b"abc\n", b"de\n"]
+    assert b"".join(spool.pieces()) == b"".join(spool.pieces()) == b"abc\nde\n"
 
 
 @pytest.mark.parametrize("limit", [0, 6, 1000])
@@ -180,7 +180,52 @@ def test_a_spool_gives_back_any_run_of_lines(
     assert len(spool) == len(given)
     for begin in range(len(given) + 1):
         for end in range(begin, len(given) + 1):
-            assert list(spool.lines(begin, end)) == given[begin:end]
+            assert b"".join(spool.pieces(begin, end)) == b"".join(given[begin:end])
+    assert [spool.line(number) for number in range(len(given))] == given
+
+
+@pytest.mark.parametrize("limit", [0, 1000])
+def test_a_line_of_a_spool_can_be_changed_until_it_is_stored(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines after it stand where they then end."""
+    monkeypatch.setattr(spool_module, "CHUNK", 30)
+    spool = LineSpool(limit)
+    for name in ("a", "b", "c"):
+        spool.add(b'{"n":"%s"}\n' % name.encode())
+    assert spool.lengthen(1, b',"late":1')
+    assert spool.replace(0, b"{}\n")
+    spool.add(b'{"n":"d"}\n')
+    assert not spool.lengthen(1, b',"late":2')
+    assert not spool.replace(0, b"[]\n")
+    assert spool.line(1) == b'{"n":"b","late":1}\n'
+    assert b"".join(spool.pieces()) == b'{}\n{"n":"b","late":1}\n{"n":"c"}\n{"n":"d"}\n'
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 100_000])
+def test_what_comes_late_is_the_same_for_blocks_at_hand_and_for_stored_ones(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fields stand in the order in which they were stated, and may be taken back."""
+    monkeypatch.setattr(spool_module, "CHUNK", chunk)
+    sink = ParseSink()
+    first, second = sink.add(block("1")), sink.add(block("2"))
+    sink.amend(first, status="success")
+    sink.amend(second, usage=usage(1, 2))
+    sink.add(block("3", "x" * 50))
+    assert sink.reword(first, "assistant_text", "other words")
+    sink.retract(second, "usage")
+    sink.amend(second, durationMs=5)
+    sink.amend(first, usage=usage(3, 4))
+    sink.supersede(second, "rewind")
+
+    assert list(sink.blocks("all")) == [
+        block("1", "other words") | {"status": "success", "usage": usage(3, 4)},
+        block("2") | {"durationMs": 5, "superseded": True},
+        block("3", "x" * 50),
+    ]
+    assert list(next(sink.blocks("all")))[-2:] == ["status", "usage"]
+    assert ids(sink) == ["1", "3"]
 
 
 def test_arranged_blocks_are_shown_in_their_order_and_no_others() -> None:
