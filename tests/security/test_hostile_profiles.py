@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentsdir.adapters.claude import moving as claude
-from agentsdir.adapters.gemini import moving as gemini
+from agentsdir.adapters import registry
+from agentsdir.adapters.protocol import program_of
 from agentsdir.engine import providers
 from agentsdir.engine.providers import load_profile
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
@@ -38,10 +38,12 @@ def load(top: Path, name: str = "good") -> providers.Profile:
 def test_an_honest_profile_is_taken_whole(top: Path) -> None:
     """Its files have their places in the workspace."""
     for client, folder, name in (
-        (claude, ".claude", "CLAUDE.md"),
-        (gemini, ".gemini", "GEMINI.md"),
+        ("claude", ".claude", "CLAUDE.md"),
+        ("gemini", ".gemini", "GEMINI.md"),
     ):
-        assert sorted(client.workspace_files(load(top))) == [
+        program = program_of(registry.get(client).provider)
+        assert program is not None
+        assert sorted(program.workspace_files(load(top))) == [
             f"{folder}/agents/reader.md",
             f"{folder}/skills/look/SKILL.md",
             f"{folder}/skills/look/deeper/more.txt",
