@@ -9,17 +9,21 @@ from agentsdir.formats import blocks
 from agentsdir.formats.blocks import MAIN, block_key
 from agentsdir.formats.errors import Invalid
 from agentsdir.formats.findings import Finding
+from agentsdir.formats.source import LineSpool, RecordSpool
 from agentsdir.formats.store import derived
 from agentsdir.formats.store.agent import open_agent, read_agent, without_live_tail
 from agentsdir.formats.store.events import TURN_ENDS
 from agentsdir.formats.store.log import END, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from agentsdir.formats.blocks import StreamEvent
+    from agentsdir.formats.source import Kept
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Cursor, Record
+
+_IN_MEMORY = 4 * 1024 * 1024  # bytes of texts; the rest goes to a scratch file
 
 
 def replay(
@@ -28,7 +32,6 @@ def replay(
     until: Cursor = END,
     *,
     streams: bool = False,
-    settled: bool = False,
 ) -> Iterator[StreamEvent]:
     """Yield the recorded session as stream events, each with its recorded `timestamp`.
 
@@ -38,10 +41,8 @@ def replay(
 
     Args:
         streams: for a turn with a recorded stream, yield its events in place of the blocks.
-        settled: yield each block once, at its first place, in its last version.
     """
-    turns = recorded_turns(paths, until) if streams else {}
-    player = _Player(paths, report, turns, _amended(paths, until) if settled else {})
+    player = _Player(paths, report, recorded_turns(paths, until) if streams else {})
     with open_agent(paths) as opened:
         for line in read_log(opened, str(paths.log)):
             if until.is_passed_by(line):
@@ -57,8 +58,7 @@ def replay(
 class _Player:
     """Turns records into events.
 
-    `turns` has the `transcript.synced` entry of each stream, `amended` the last version of each
-    block that is yielded only once.
+    `turns` has the `transcript.synced` entry of each stream.
     """
 
     def __init__(
@@ -66,13 +66,10 @@ class _Player:
         paths: AgentPaths,
         report: Callable[[Finding], None],
         turns: dict[str, dict[str, Any]],
-        amended: dict[tuple[str, str], dict[str, Any]],
     ) -> None:
         self._paths = paths
         self._report = report
         self._turns = turns
-        self._amended = amended
-        self._emitted: set[tuple[str, str]] = set()
         self._played: dict[str, set[tuple[str, str]]] = {}
 
     def events(self, record: Record) -> Iterator[StreamEvent]:
@@ -85,11 +82,6 @@ class _Player:
             self._played.pop(turn, None)
         if event is None or (played and "block" in event and block_key(event["block"]) in played):
             return
-        if "block" in event and (key := block_key(event["block"])) in self._amended:
-            if key in self._emitted:
-                return
-            self._emitted.add(key)
-            event["block"] = self._amended[key]
         yield event
 
     def _stream(self, turn: str, entry: dict[str, Any]) -> Iterator[StreamEvent]:
@@ -104,23 +96,35 @@ class _Player:
         yield from recorded.events()
 
 
-def _amended(paths: AgentPaths, until: Cursor) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the last version of each block that the log has more than once."""
-    seen: set[tuple[str, str]] = set()
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    with open_agent(paths) as opened:
-        for line in read_log(opened, str(paths.log)):
-            if until.is_passed_by(line):
-                break
-            block = line.record.data.get("block") if line.record else None
-            if isinstance(block, dict):
-                key = block_key(block)
-                if key in seen:
-                    found[key] = block
-                seen.add(key)
-            if until.is_reached_by(line):
-                break
-    return found
+def settled(events: Iterable[StreamEvent], render: Callable[[StreamEvent], str]) -> Iterator[str]:
+    """Yield events as texts, some at a time; a block once, at its first place, in its last version.
+
+    The events are read to their end first. Texts wait in a spool, and of each block no more than a
+    hash of its key is held. Raises `AgentsdirError` when the disk refuses the spool.
+    """
+    texts, amended = LineSpool(_IN_MEMORY), RecordSpool(_IN_MEMORY)
+    places: dict[int, int] = {}
+    last: dict[int, Kept] = {}
+    for event in events:
+        text = render(event).encode(errors="surrogatepass")
+        if "block" in event:
+            here = len(texts)
+            place = places.setdefault(hash(block_key(event["block"])), here)
+            if place != here:
+                last[place] = amended.add(text)
+                continue
+        texts.add(text)
+    begin = 0
+    for place in sorted(last):
+        yield from _decoded(texts.pieces(begin, place))
+        yield from _decoded([amended.read(last[place])])
+        begin = place + 1
+    yield from _decoded(texts.pieces(begin))
+
+
+def _decoded(pieces: Iterable[bytes]) -> Iterator[str]:
+    for piece in pieces:
+        yield piece.decode(errors="surrogatepass")
 
 
 def state_at(paths: AgentPaths, until: Cursor = END) -> tuple[dict[str, Any], list[Finding]]:

@@ -12,7 +12,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_document, print_json, print_text, wants_json
 from agentsdir.engine.lookup import find_agent
-from agentsdir.engine.replay import replay, state_at
+from agentsdir.engine.replay import replay, settled, state_at
 from agentsdir.engine.validate.derived import compare_derived
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store.log import END, parse_cursor
@@ -77,11 +77,13 @@ def run(
 
 def _play(env: Environment, paths: AgentPaths, until: Cursor, *, events: bool) -> int:
     found: list[Finding] = []
-    for event in replay(paths, found.append, until, streams=events, settled=not events):
-        if events:
+    played = replay(paths, found.append, until, streams=events)
+    if events:
+        for event in played:
             print_json(env, event)
-        else:
-            print_text(env, render_event(event))
+    else:
+        for text in settled(played, render_event):
+            print_text(env, text)
     return Exit.PARTIAL if _damaged(env, found) else Exit.OK
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agentsdir.engine.replay import replay, state_at
+from agentsdir.engine.replay import replay, settled, state_at
 from agentsdir.engine.slots import resume, suspend
 from agentsdir.formats.blocks import Reducer
 from agentsdir.formats.errors import ProviderError, UsageError
@@ -301,9 +303,36 @@ def test_settled_gives_each_block_once_in_its_first_place(stage: Any) -> None:
     stage.append(paths, "block", {"turn_id": None, "block": {**answer, "content": "changed"}})
 
     def said(until: Cursor = END) -> list[str]:
-        events = replay(paths, [].append, until, settled=True)
-        return [event["block"]["content"] for event in events if "block" in event]
+        events = replay(paths, [].append, until)
+        text = "".join(
+            settled(events, lambda event: event.get("block", {}).get("content", "") + "|")
+        )
+        return [said for said in text.split("|") if said]
 
     assert said() == ["one", "changed", "two", "two"]
     last = stage.state(paths).position.last_seq
     assert said(parse_cursor(str(last - 1))) == ["one", "one", "two", "two"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcdef") | st.none(),
+            st.text(st.characters(exclude_categories=()), max_size=5),
+        ),
+        max_size=30,
+    )
+)
+def test_settled_is_a_matter_of_places_and_last_texts(said: list[tuple[str | None, str]]) -> None:
+    """Whatever the texts hold, and whichever blocks come again; what is no block stays."""
+    events = [
+        {"text": text, **({"block": {"conversationId": "main", "id": key}} if key else {})}
+        for key, text in said
+    ]
+    wanted: dict[Any, str] = {}
+    for number, (key, text) in enumerate(said):
+        wanted[key or number] = text
+
+    found = settled(events, lambda event: str(event["text"]))
+
+    assert "".join(found) == "".join(wanted.values())
