@@ -218,6 +218,8 @@ class ParseReport:
         self._versions: set[str] = set()
         self._blocks: dict[str, int] = {}
         self._usage = no_usage()
+        # The model messages of which the tokens are in the usage.
+        self._counted: set[int] = set()
         self._superseded: dict[str, int] = {}
         self._drifts = Drifts()
         # By session: its name, and its conversations as the report shows them.
@@ -237,7 +239,7 @@ class ParseReport:
         self._adapters.add(architecture.name)
         if sink.client_version:
             self._versions.add(sink.client_version)
-        self._usage = add_usage(self._usage, sink.added_usage())
+        self._usage = add_usage(self._usage, sink.session_usage().added(self._counted))
         blocks: dict[str, int] = {}
         for (conversation, kind), count in sink.counts(self.view).items():
             self._blocks[kind] = self._blocks.get(kind, 0) + count
@@ -292,14 +294,12 @@ class ParseReport:
         }
 
 
-def parse_session(
-    found: FoundSession, *, hidden: bool, counted: set[int] | None = None
-) -> ParseSink:
+def parse_session(found: FoundSession, *, hidden: bool, apart: bool = False) -> ParseSink:
     """Read one session completely. Raises `AgentsdirError` if a file cannot be read.
 
-    `counted` has the model messages of earlier sessions; those of this one are added.
+    `apart` is whether the tokens of each model message are kept, for a sum over several sessions.
     """
-    sink = ParseSink(hidden=hidden, counted=counted)
+    sink = ParseSink(hidden=hidden, apart=apart)
     try:
         with registry.adapter_errors(found.architecture):
             _reader(found.architecture).parse_transcripts(found.files, sink)
@@ -322,10 +322,10 @@ def parse_all(
     Each piece is one or more whole lines. A session that cannot be read is a finding
     (`unreadable`) and does not stop the others; a single one raises `AgentsdirError`.
     """
-    counted: set[int] | None = set() if len(found) > 1 else None
+    apart = len(found) > 1
     for one in found:
         try:
-            sink = parse_session(one, hidden=hidden, counted=counted)
+            sink = parse_session(one, hidden=hidden, apart=apart)
         except AgentsdirError as error:
             if len(found) == 1:
                 raise

@@ -13,12 +13,14 @@ import orjson
 from agentsdir.formats import blocks, jsontext
 from agentsdir.formats.blocks import (
     BLOCKS,
+    COUNTED,
     MAIN,
     add_usage,
     is_beyond,
     larger_usage,
     less_usage,
     no_usage,
+    usage,
 )
 from agentsdir.formats.findings import Drifts
 from agentsdir.formats.jsontext import CONTAINERS, deeper_than
@@ -42,8 +44,7 @@ class BlockSink(Protocol):
     drifts: Drifts
     conversations: dict[str, Conversation]
     client_version: str | None
-    counted: set[int] | None
-    repeated: Usage
+    messages: MessageTokens | None
     own_count: Usage | None
     uncounted: bool
 
@@ -119,19 +120,71 @@ class Conversation:
         self.usage: Usage = no_usage()
 
 
+class MessageTokens:
+    """The tokens of single model messages, each under a key that its copies share.
+
+    Args:
+        numbers: what `numbers` of another one has, which a process may hand to another.
+    """
+
+    _WIDTH = 6
+
+    def __init__(self, numbers: bytes = b"") -> None:
+        self._numbers = array("q", numbers)
+
+    def add(self, key: int, used: Usage) -> None:
+        """Note one message."""
+        thinking = used.get("thinkingTokens", -1)
+        self._numbers.extend((key, *(used[name] for name in COUNTED), thinking))
+
+    def repeated(self, counted: set[int]) -> Usage:
+        """Return the tokens of the messages whose keys are in `counted`, and add the other keys."""
+        total = no_usage()
+        for at in range(0, len(self._numbers), self._WIDTH):
+            key, sent, got, read, wrote, thinking = self._numbers[at : at + self._WIDTH]
+            if key in counted:
+                known = None if thinking < 0 else thinking
+                total = add_usage(total, usage(sent, got, read, wrote, known, exact=True))
+            counted.add(key)
+        return total
+
+    @property
+    def numbers(self) -> bytes:
+        """All of them as bytes, in the order of this machine."""
+        return self._numbers.tobytes()
+
+
+class SessionUsage(NamedTuple):
+    """The tokens of one session: all that is known, those of its rows, and those by message."""
+
+    total: Usage
+    rows: Usage
+    messages: MessageTokens | None
+
+    def added(self, counted: set[int]) -> Usage:
+        """Return what the session adds to a sum: copies of messages count where they came first.
+
+        Args:
+            counted: the keys of the messages in the sum; those of this session are added.
+        """
+        repeated = self.messages.repeated(counted) if self.messages else no_usage()
+        if not repeated["totalTokens"]:
+            return self.total
+        rest = less_usage(self.rows, repeated)
+        return {**rest, "exact": rest["exact"] and self.total["exact"]}
+
+
 class ParseSink:
     """Collects one session (a main transcript and its children).
 
     Args:
         hidden: keep blocks marked `hidden`; otherwise `add` drops them.
-        counted: the model messages that other sessions counted, by hash; the reader adds its own.
+        apart: keep the tokens of each model message, for a sum over several sessions.
     """
 
-    def __init__(self, *, hidden: bool = False, counted: set[int] | None = None) -> None:
+    def __init__(self, *, hidden: bool = False, apart: bool = False) -> None:
         self.wants_hidden = hidden
-        self.counted = counted
-        # What of the usage is that of messages which another session counted already.
-        self.repeated = no_usage()
+        self.messages = MessageTokens() if apart else None
         # The client's own count, and whether it spent more than any row says.
         self.own_count: Usage | None = None
         self.uncounted = False
@@ -334,12 +387,9 @@ class ParseSink:
             total = larger_usage(own, total)
         return {**total, "exact": False} if self.uncounted else total
 
-    def added_usage(self) -> Usage:
-        """Return what the session adds to a sum over several: copies count where they came from."""
-        if not self.repeated["totalTokens"]:
-            return self.usage()
-        rest = less_usage(total_usage(self.conversations), self.repeated)
-        return {**rest, "exact": rest["exact"] and self.usage()["exact"]}
+    def session_usage(self) -> SessionUsage:
+        """Return the tokens of the session for a sum over several ones."""
+        return SessionUsage(self.usage(), total_usage(self.conversations), self.messages)
 
     def open_main(self) -> Conversation:
         """Return the main conversation, so that even an empty session has one."""
@@ -419,8 +469,7 @@ class LiveSink:
         self.client_version: str | None = None
         self._begun_as = begun_as
         # What a `ParseSink` makes its sums of; a stream has the usage of each conversation.
-        self.counted: set[int] | None = None
-        self.repeated = no_usage()
+        self.messages: MessageTokens | None = None
         self.own_count: Usage | None = None
         self.uncounted = False
         self._events: list[StreamEvent] = []

@@ -273,7 +273,7 @@ class FileUsage:
     def state(self, sink: BlockSink, main: str) -> None:
         """Put each message's usage on its last block, and the sums on the conversations."""
         sums: dict[str, _Sum] = {}
-        repeated, later = _Sum(), _Sum()
+        later = _Sum()
         self._keep_latest()
         names = list(self._conversations)
         for number, record in enumerate(map(self._record, range(self._messages))):
@@ -295,15 +295,12 @@ class FileUsage:
             total.add(spent)
             if number >= self._counted:
                 later.add(spent)
-            if sink.counted is not None:
-                if record.lineage in sink.counted:
-                    repeated.add(spent)
-                sink.counted.add(record.lineage)
+            if sink.messages is not None and record.lineage:
+                sink.messages.add(record.lineage, spent)
         if self._results is not None:
             sink.use(main, self._results)
         for conversation, total in sums.items():
             sink.use(conversation, total.usage())
-        sink.repeated = add_usage(sink.repeated, repeated.usage())
         if self._own is not None:
             sink.own_count = add_usage(self._own, later.usage())
         sink.uncounted = sink.uncounted or self._lost or self._waiting or self._aside
@@ -321,12 +318,13 @@ def compare(sink: BlockSink, file: str) -> None:
 def _lineage(value: dict[str, Any], message: Any) -> int:
     """Return a key for a model message that its copy in a fork shares, and no other message has.
 
-    Gateways repeat the ids of messages, so the request, or else the row, is a part of the key.
+    Gateways repeat the ids of messages, so the request, or else the row, is a part of the key. It
+    is 0 where the row names neither: then no copy could be recognised.
     """
     request = value.get("requestId")
     if not isinstance(request, str):
         request = mapping(value.get("forkedFrom")).get("messageUuid") or value.get("uuid")
-    return hash((message, request if isinstance(request, str) else id(value)))
+    return hash((message, request)) if isinstance(request, str) else 0
 
 
 def _by_model(models: dict[str, Any], *, final: bool) -> Usage:

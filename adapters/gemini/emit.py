@@ -40,7 +40,6 @@ from agentsdir.adapters.gemini.shapes import (
     thought_text,
 )
 from agentsdir.formats import times
-from agentsdir.formats.blocks import add_usage
 from agentsdir.formats.findings import Finding
 
 if TYPE_CHECKING:
@@ -471,13 +470,10 @@ class MessageWriter:
             self._last = self._blocks[-1]
 
     def note_copy(self, message: ChatMessage, used: Usage) -> None:
-        """Note the usage of a message that another session also has: copies repeat them."""
-        counted = self._sink.counted
-        if counted is not None:
+        """Note the usage of a message that another session may have, too: copies repeat it."""
+        if self._sink.messages is not None:
             key = hash((message.id, used["totalTokens"], used["inputTokens"]))
-            if key in counted:
-                self._sink.repeated = add_usage(self._sink.repeated, used)
-            counted.add(key)
+            self._sink.messages.add(key, used)
 
     def _add(
         self,

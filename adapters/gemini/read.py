@@ -437,7 +437,7 @@ class ParsedThread(GeminiThread):
         used = total_usage(message.usage for message in self.own_messages)
         if used is not None:
             sink.use(self.conversation, used)
-        if sink.counted is not None:
+        if sink.messages is not None:
             for message in self.own_messages:
                 if message.usage is not None:
                     writer.note_copy(message, message.usage)

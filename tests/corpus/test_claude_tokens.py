@@ -57,9 +57,9 @@ def _sources(scenario: Path, kind: str) -> list[Source]:
     return sources
 
 
-def _parse(files: SessionFiles, counted: set[int] | None = None) -> ParseSink:
+def _parse(files: SessionFiles, *, apart: bool = False) -> ParseSink:
     assert READER is not None
-    sink = ParseSink(counted=counted)
+    sink = ParseSink(apart=apart)
     READER.parse_transcripts(files, sink)
     return sink
 
@@ -143,7 +143,7 @@ def test_a_session_without_a_count_of_its_own_costs_what_its_runs_printed() -> N
         counted: set[int] = set()
         total = no_usage()
         for files in READER.discover(sources):
-            total = add_usage(total, _parse(files, counted).added_usage())
+            total = add_usage(total, _parse(files, apart=True).session_usage().added(counted))
         if total["exact"]:
             spent = [sum(column) for column in zip(*printed, strict=True)]
             assert (name, _counts(total)) == (name, spent)

@@ -146,9 +146,9 @@ def _added(*files: bytes) -> tuple[int, bool]:
     total = no_usage()
     for data in files:
         (found,) = reader().discover([Source("-", data=data)])
-        sink = ParseSink(counted=counted)
+        sink = ParseSink(apart=True)
         reader().parse_transcripts(found, sink)
-        total = add_usage(total, sink.added_usage())
+        total = add_usage(total, sink.session_usage().added(counted))
     return total["totalTokens"], total["exact"]
 
 

@@ -101,9 +101,9 @@ def test_what_two_files_have_in_common_counts_once(again: dict[str, Any], total:
     counted: set[int] = set()
     sums = []
     for session in READER.discover(files):
-        sink = ParseSink(counted=counted)
+        sink = ParseSink(apart=True)
         READER.parse_transcripts(session, sink)
-        sums.append(sink.added_usage()["totalTokens"])
+        sums.append(sink.session_usage().added(counted)["totalTokens"])
         assert sink.usage()["totalTokens"] >= 13
     assert sum(sums) == total
 

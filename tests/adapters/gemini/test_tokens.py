@@ -43,9 +43,9 @@ def _parsed(folder: Path) -> Usage:
     counted: set[int] = set()
     total = no_usage()
     for session in READER.discover([Source(str(path), path=path) for path in paths]):
-        sink = ParseSink(counted=counted)
+        sink = ParseSink(apart=True)
         READER.parse_transcripts(session, sink)
-        total = add_usage(total, sink.added_usage())
+        total = add_usage(total, sink.session_usage().added(counted))
     return total
 
 
