@@ -136,7 +136,7 @@ RULES = (
     ),
     Rule(
         "task-row", "`task_notification`", "file", "2.1.98 2.1.332",
-        "the model is told in a row with an id of its own",
+        "the client notifies the model in a row with an id of its own",
         lambda one: one.is_event("file", "task_notification"),
     ),
     Rule(
