@@ -9,7 +9,7 @@ from array import array
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -27,6 +27,7 @@ from agentsdir.adapters.gemini.shapes import (
     dict_of,
     entries_of,
     is_error_response,
+    lone_answer,
     own_result,
     part_at,
     part_kind,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 # The beginnings of outputs that are cut or masked; elsewhere they may be quoted.
 _CUT = (
+    MASKED,
     "Output too large. Showing first ",
     "Tool output was too large and has been truncated.",
     "[Message Normalized: Tool output exceeded size limit]",
@@ -85,11 +87,6 @@ class FullOutput(NamedTuple):
 
 class _NotOwnFile(Exception):
     """The file that a text names is not one of the session's own."""
-
-
-def is_cut(output: Any) -> TypeGuard[str]:
-    """Tell whether an output is cut or masked, by its beginning."""
-    return isinstance(output, str) and output.startswith((MASKED, *_CUT))
 
 
 class OutputFiles:
@@ -228,22 +225,34 @@ class CallRecord:
         field, at = call.spot
         message = row_cache.message(call.place)
         if field == "toolCalls":
-            entries = entries_of(message.get("toolCalls"))
-            record = dict_of(entries[at]) if at < len(entries) else {}
+            record = _recorded_call(message, at)
         else:
             record = dict_of(part_at(content_of(message), at).get("functionCall"))
+        get = record.get
+        name, status = get("name"), get("status")
         self.id = call.id
-        self.name = text_of(record.get("name"))
-        self.args = record.get("args")
+        self.name = name if type(name) is str else ""
+        self.args = get("args")
         self.record = record
         self.place = call.place
         self.answer_place = call.answer
-        self.result: Any = _result(call, row_cache) if call.answer else None
         # When the call was complete, if its record has the time.
-        self.ended = times.native(record.get("timestamp"))
-        self.status = CALL_STATUSES.get(text_of(record.get("status")), "pending")
-        if field != "toolCalls" and call.answer:
-            self.status = "error" if is_error_response(self.result) else "success"
+        self.ended = times.native(get("timestamp"))
+        self.status = CALL_STATUSES.get(status, "pending") if type(status) is str else "pending"
+        self.output: Any = None
+        # Whether the result says that the call failed.
+        self.failed = False
+        if call.answer:
+            result = _result(call, record, row_cache)
+            answer = lone_answer(result)
+            if answer is None or "parts" in answer:
+                self.output, self.failed = result_output(result), is_error_response(result)
+            else:
+                response = answer.get("response")
+                self.output = response_output(response)
+                self.failed = type(response) is dict and "error" in response
+            if field != "toolCalls":
+                self.status = "error" if self.failed else "success"
 
     @property
     def has_result(self) -> bool:
@@ -259,44 +268,47 @@ class CallRecord:
             "status": self.status,
         }
         record = self.record
-        if isinstance(record.get("displayName"), str):
-            fields["displayName"] = record["displayName"]
-        if isinstance(record.get("description"), str):
-            fields["description"] = record["description"]
+        if type(name := record.get("displayName")) is str:
+            fields["displayName"] = name
+        if type(description := record.get("description")) is str:
+            fields["description"] = description
         return fields
 
     def result_fields(self, outputs: OutputFiles, row_cache: RowCache) -> dict[str, Any]:
         """Return the fields of a tool_result block."""
-        output = result_output(self.result) if self.answer_place else None
+        output = self.output
         whole = None
-        if is_cut(output):
+        if type(output) is str and output.startswith(_CUT):
             whole = outputs.whole(output, row_cache.source(self.answer_place or self.place))
             if whole is not None and whole.output is not None:
                 output = whole.output
         fields: dict[str, Any] = {
             "toolUseId": self.id,
             "output": output,
-            "isError": self.status == "error" or is_error_response(self.result),
+            "isError": self.failed or self.status == "error",
         }
         duration = self.duration()
         if duration is not None:
             fields["durationMs"] = duration
         if whole is not None:
             fields["overflow"] = whole.overflow
-        fields.update(self.display_fields(output))
+        self.add_display(fields, output)
         return fields
 
-    def display_fields(self, output: Any) -> dict[str, Any]:
-        """Return the `display` field, where the client showed anything but the output."""
+    def add_display(self, fields: dict[str, Any], output: Any) -> None:
+        """Set the `display` field, where the client showed anything but the output."""
         display = self.record.get("resultDisplay")
-        return (
-            {} if display is None or display in ("", output) else {"display": elide_bodies(display)}
-        )
+        if display is not None and display not in ("", output):
+            fields["display"] = elide_bodies(display)
 
     def duration(self) -> int | None:
         """Return how long the call took, in milliseconds; None if its id has no start time."""
-        started = _STARTED.search(self.id)
-        if started is None or self.ended is None:
+        if self.ended is None:
+            return None
+        # Where the last part of the id begins, behind the start of the call.
+        last = max(self.id.rfind("_"), self.id.rfind("-"))
+        started = _STARTED.match(self.id, last - 14) if last >= 14 else None
+        if started is None:
             return None
         try:
             took = (datetime.fromisoformat(self.ended) - _EPOCH) // _MILLISECOND - int(started[1])
@@ -311,18 +323,23 @@ class CallRecord:
 
     def answer(self) -> str | None:
         """Return the answer of a subagent."""
-        return as_text(result_output(self.result)) if self.answer_place else None
+        return as_text(self.output) if self.answer_place else None
 
 
-def _result(call: ToolCall, row_cache: RowCache) -> Any:
+def _recorded_call(message: dict[str, Any], at: int) -> dict[str, Any]:
+    entries = entries_of(message.get("toolCalls"))
+    return dict_of(entries[at]) if at < len(entries) else {}
+
+
+def _result(call: ToolCall, record: dict[str, Any], row_cache: RowCache) -> Any:
+    """Return the richest result of a call, whose richest record is `record`."""
     assert call.answer is not None
     field, at = call.answer_spot
-    message = row_cache.message(call.answer)
-    if field == "toolCalls":
-        entries = entries_of(message.get("toolCalls"))
-        record = dict_of(entries[at]) if at < len(entries) else {}
-        return own_result(record.get("result"), bare_call_id(call.id, text_of(record.get("name"))))
-    return answer_parts(content_of(message), at) or None
+    if field != "toolCalls":
+        return answer_parts(content_of(row_cache.message(call.answer)), at) or None
+    if call.answer != call.place or call.answer_spot != call.spot:
+        record = _recorded_call(row_cache.message(call.answer), at)
+    return own_result(record.get("result"), bare_call_id(call.id, text_of(record.get("name"))))
 
 
 def elide_bodies(display: Any) -> Any:
@@ -444,7 +461,7 @@ class MessageWriter:
         else:
             own = message.id if message.role == "unknown" else f"{message.id}:l"
             self._log(own, message, message.place, self._row_cache.entry(message.place))
-        for place, field, at in message.extras.values() if message.extras else ():
+        for place, field, at in message.extras.values():
             value = self._row_cache.message(place)
             entries = entries_of(value.get(field))
             part = part_at(content_of(value), at) if field == "content" else entries[at]
@@ -604,7 +621,8 @@ class MessageWriter:
             )  # fmt: skip
 
     def _model(self, message: ChatMessage) -> None:
-        alone = len(message.texts) + len(message.thoughts) == 1 and not message.calls
+        texts = message.texts
+        alone = len(texts) + len(message.thoughts) == 1 and not message.calls
         if message.continues and alone:
             parts = parts_of(content_of(self._row_cache.message(message.place)))
             said = "".join(text_of(part.get("text")) for part in parts)
@@ -619,14 +637,14 @@ class MessageWriter:
         live = message.text
         whole = ""
         if live is not None:
-            place = message.texts[live][1]
+            place = texts[live][1]
             whole = plain_text(content_of(self._row_cache.message(place)))
             fields: dict[str, Any] = {"content": whole}
             if message.model is not None:
                 fields["model"] = message.model
             fields["messageId"] = message.id
             self._add("assistant_text", f"{message.id}:x", place, message.timestamp, fields)
-        for signature, (_, place) in message.texts.items() if len(message.texts) > 1 else ():
+        for signature, (_, place) in texts.items() if len(texts) > 1 else ():
             text = (
                 "" if signature == live else plain_text(content_of(self._row_cache.message(place)))
             )
@@ -654,12 +672,12 @@ class MessageWriter:
                 subject, description = split_thought(text_of(part.get("text")))
                 timestamp = message.timestamp
             found.append((place, subject, description, timestamp))
+        texts = [thought_text(one[1], one[2]) for one in found] if len(found) > 1 else [""]
         number = 0
-        for at, (place, subject, description, timestamp) in enumerate(found):
-            if at + 1 < len(found):
-                text, after = thought_text(subject, description), thought_text(*found[at + 1][1:3])
-                if after.startswith(text) and text != after:
-                    continue  # some forks repeat a thought while it grows
+        for at, (place, subject, description, timestamp) in enumerate(found, 1):
+            text = texts[at - 1]
+            if at < len(found) and texts[at].startswith(text) and texts[at] != text:
+                continue  # some forks repeat a thought while it grows
             fields = {"content": description}
             if subject:
                 fields["summary"] = subject
@@ -684,7 +702,7 @@ class MessageWriter:
             answer = record.answer()
             if answer is not None:
                 fields["output"] = answer
-            fields |= record.display_fields(answer)
+            record.add_display(fields, answer)
             if took is not None:
                 fields["durationMs"] = took
             link = self._link_of(child)

@@ -24,11 +24,15 @@ from agentsdir.adapters.gemini.shapes import (
     dict_of,
     entries_of,
     list_of,
+    lone_answer,
     message_usage,
+    output_weight,
+    outputs_of,
     own_result,
     part_kind,
     parts_of,
     plain_text,
+    response_output,
     result_weight,
     role_of,
     spawn_of,
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
 # reads those rows again to write the blocks.
 
 _SAID = ("text", "thought")
+_FINAL = ("success", "error", "cancelled")
 
 
 class MessageIndex:
@@ -198,8 +203,9 @@ class MessageIndex:
             if value.get("type") not in MESSAGE_TYPES:
                 self.note("message", value.get("type"), place[0])
         else:
-            if message is self._newest[0]:
-                before = self._newest[1]
+            newest, version = self._newest
+            if message is newest:
+                before = version
             if message.timestamp is None and value.get("timestamp") is not None:
                 message.timestamp = value["timestamp"]
                 self.touch(message_id)
@@ -253,9 +259,11 @@ class MessageIndex:
                     self.doubts[message.id] = place, speaker.doubt
             elif kind == "response":
                 message.answers = True
-                bare = _numbered(part["functionResponse"], "", used)
+                response = part["functionResponse"]
+                own = bare_call_id(text_of(response.get("id")), text_of(response.get("name")))
+                bare = _numbered(own, used)
                 if bare not in self.calls:  # a repeated result
-                    bare = _numbered(part["functionResponse"], "", {})
+                    bare = own
                 self._see_answer(message, bare, parts, place, at)
             elif kind == "media" and answers:
                 # Media behind a result are a part of it.
@@ -331,11 +339,11 @@ class MessageIndex:
         thoughts = value.get("thoughts")
         if thoughts and (before is None or thoughts != before.get("thoughts")):
             for at, thought in enumerate(entries_of(thoughts)):
-                if isinstance(thought, dict):
-                    subject, said = thought.get("subject"), thought.get("description")
-                    self._see_thought(
-                        message, text_of(subject), text_of(said), place, "thoughts", at
+                if type(thought) is dict:
+                    text = thought_text(
+                        text_of(thought.get("subject")), text_of(thought.get("description"))
                     )
+                    self._see_thought(message, text, place, "thoughts", at)
                 else:
                     self._add_extra(message, thought, place, at, "thoughts")
         calls = value.get("toolCalls")
@@ -343,12 +351,12 @@ class MessageIndex:
         if calls:
             used: dict[str, int] = {}
             for at, call in enumerate(entries_of(calls)):
-                if isinstance(call, dict):
+                if type(call) is dict:
                     self._see_call(message, call, place, ("toolCalls", at), used)
                 else:
                     self._add_extra(message, call, place, at, "toolCalls")
         tokens = value.get("tokens")
-        if isinstance(tokens, dict) and tokens != message.tokens:
+        if type(tokens) is dict and tokens != message.tokens:
             used = message_usage(tokens)
             if message.usage is None or used["totalTokens"] > message.usage["totalTokens"]:
                 message.usage, message.tokens = used, tokens
@@ -369,24 +377,18 @@ class MessageIndex:
                     text += part["text"]
                 elif kind == "thought":
                     message.continues = message.continues or part["text"] == GIVEN_THOUGHT
-                    self._see_thought(message, *split_thought(part["text"]), place, "content", at)
+                    text_of_thought = thought_text(*split_thought(part["text"]))
+                    self._see_thought(message, text_of_thought, place, "content", at)
                 elif kind == "call":
                     self._see_call(message, part["functionCall"], place, ("content", at), used)
                 else:
                     self._add_extra(message, part, place, at)
         if text and message.add_text(hash(text.strip()), len(text), place):
-            self.touch(message.id)
+            self.touched[message.id] = True
 
     def _see_thought(
-        self,
-        message: ChatMessage,
-        subject: str,
-        description: str,
-        place: RowRef,
-        field: str,
-        at: int,
+        self, message: ChatMessage, text: str, place: RowRef, field: str, at: int
     ) -> None:
-        text = thought_text(subject, description)
         if text:
             signature = hash(text)
             known = message.thoughts.get(signature)
@@ -395,7 +397,7 @@ class MessageIndex:
                 if message.thoughts is NONE:
                     message.thoughts = {}
                 message.thoughts[signature] = (place, field, at)
-                self.touch(message.id)
+                self.touched[message.id] = True
 
     def _see_call(
         self,
@@ -405,9 +407,10 @@ class MessageIndex:
         spot: tuple[str, int],
         used: dict[str, int],
     ) -> None:
-        name = text_of(record.get("name"))
-        call_id = text_of(record.get("id")) or f"{name}.{spot[1]}"
-        bare = _numbered(record, call_id, used)
+        get = record.get
+        name = text_of(get("name"))
+        call_id = text_of(get("id")) or f"{name}.{spot[1]}"
+        bare = _numbered(bare_call_id(call_id, name), used)
         call = message.calls.get(bare)
         if call is None:
             if spot[0] == "content" and self.was_recorded(bare):
@@ -424,47 +427,42 @@ class MessageIndex:
             if call.offer(0, place, spot):
                 self.touch(message.id)
             return
-        result = record.get("result")
-        weight = result_weight(own_result(result, bare))
-        if self.calls[bare][1] is call:
-            self._note_answer(result, call_id, name)
+        result: Any = get("result")
+        answer = lone_answer(result)
+        if answer is None:
+            weight, outputs = result_weight(own_result(result, bare)), outputs_of(result)
         else:
-            self._answers = None
-        spawn = spawn_of(record)
-        status = record.get("status")
-        final = status in ("success", "error", "cancelled")
-        richer = call.offer(1 + final * 2 + (record.get("resultDisplay") is not None), place, spot)
+            outputs = [response_output(answer.get("response"))]
+            weight = output_weight(outputs[0])
+        if self._answers is not None:
+            # Their results are repeated as one message: without the one of a restated call.
+            if (
+                answer is not None
+                and answer.get("id") == call_id
+                and answer.get("name") == name
+                and self.calls[bare][1] is call
+            ):
+                self._answers.append(result[0])
+            else:
+                self._answers = None
+        spawn = spawn_of(record, name, outputs)
+        status = get("status")
+        final = status in _FINAL
+        richer = call.offer(1 + final * 2 + (get("resultDisplay") is not None), place, spot)
         if richer and not final and status is not None and text_of(status) not in CALL_STATUSES:
             self.note("status", status, place[0])
         if call.offer_answer(weight, place, spot) or richer or spawn != call.spawn:
-            self.touch(message.id)
+            self.touched[message.id] = True
         call.spawn = spawn
 
-    def _note_answer(self, result: Any, call_id: str, name: str) -> None:
-        """Note a call's result, if it is one part with the call's id; else forget all results."""
-        if self._answers is None:
-            return
-        if isinstance(result, list) and len(result) == 1 and isinstance(result[0], dict):
-            response = result[0].get("functionResponse")
-            if (
-                isinstance(response, dict)
-                and response.get("id") == call_id
-                and response.get("name") == name
-            ):
-                self._answers.append(result[0])
-                return
-        self._answers = None
 
-
-def _numbered(record: dict[str, Any], call_id: str, used: dict[str, int]) -> str:
+def _numbered(bare: str, used: dict[str, int]) -> str:
     """Return the bare id of a call or a result, numbered where its message uses it again.
 
     Args:
-        record: the call or the result.
-        call_id: the id to use in place of its own, or empty.
+        bare: the id.
         used: the number of uses of each id in the message so far.
     """
-    bare = bare_call_id(call_id or text_of(record.get("id")), text_of(record.get("name")))
     number = used[bare] = used.get(bare, 0) + 1
     return bare if number == 1 else f"{bare}~{number}"
 

@@ -221,6 +221,17 @@ def response_output(response: Any) -> Any:
     return response
 
 
+def lone_answer(result: Any) -> dict[str, Any] | None:
+    """Return the functionResponse of a result that is nothing else (most are that), else None."""
+    if type(result) is list and len(result) == 1:
+        part = result[0]
+        if type(part) is dict and "functionCall" not in part and "functionResponse" in part:
+            answer = part["functionResponse"]
+            if type(answer) is dict:
+                return answer
+    return None
+
+
 def is_error_response(result: Any) -> bool:
     """Tell whether a result says that the call failed or was cancelled."""
     for part in parts_of(result):
@@ -289,14 +300,14 @@ def result_weight(result: Any) -> int:
     """Rank versions of one result: longer is richer, masked is poorest, absent is -1."""
     if result is None or result == []:
         return -1
-    weight = 0
-    for part in parts_of(result):
-        value = part_output(part)
-        if not isinstance(value, str):
-            weight += 1
-        elif not value.startswith(MASKED):
-            weight += len(value) + 1
-    return weight
+    return sum(output_weight(part_output(part)) for part in parts_of(result))
+
+
+def output_weight(output: Any) -> int:
+    """Rank versions of one part of a result."""
+    if type(output) is not str:
+        return 1
+    return 0 if output.startswith(MASKED) else len(output) + 1
 
 
 class Names:
@@ -438,31 +449,43 @@ class Spawn(NamedTuple):
     ended: Any
 
 
-def spawn_of(record: dict[str, Any]) -> Spawn | None:
+def spawn_of(record: dict[str, Any], name: str, outputs: Iterable[Any]) -> Spawn | None:
     """Return the subagent that a tool call ran; None if it ran none.
 
     A call of an agent that does not exist is an ordinary failed call.
+
+    Args:
+        record: the call.
+        name: its name.
+        outputs: what its responses say, in order.
     """
     get = record.get
-    name, agent_id, display = text_of(get("name")), get("agentId"), get("resultDisplay")
-    if not isinstance(agent_id, str):
+    agent_id, display, description = get("agentId"), get("resultDisplay"), get("description")
+    if type(agent_id) is not str:
         agent_id = None
     if not (
         agent_id
-        or (isinstance(display, dict) and display.get("isSubagentProgress") is True)
-        or text_of(get("description")).startswith(_DELEGATING)
-        or _says_so(name, get("result"))
+        or (type(display) is dict and display.get("isSubagentProgress") is True)
+        or (type(description) is str and description.startswith(_DELEGATING))
+        or _says_so(name, outputs)
     ):
         return None
-    called = text_of(dict_of(record.get("args")).get("agent_name"))
-    shown = text_of(display.get("agentName")) if isinstance(display, dict) else ""
-    return Spawn(called or shown or name, agent_id, record.get("timestamp"))
+    called = text_of(dict_of(get("args")).get("agent_name"))
+    shown = text_of(dict_of(display).get("agentName"))
+    return Spawn(called or shown or name, agent_id, get("timestamp"))
 
 
-def _says_so(name: str, result: Any) -> bool:
-    for part in parts_of(result):
-        output = response_output(dict_of(part.get("functionResponse")).get("response"))
-        if isinstance(output, str):
+def outputs_of(result: Any) -> list[Any]:
+    """Return what the responses in a result say, in order."""
+    return [
+        response_output(dict_of(part.get("functionResponse")).get("response"))
+        for part in parts_of(result)
+    ]
+
+
+def _says_so(name: str, outputs: Iterable[Any]) -> bool:
+    for output in outputs:
+        if type(output) is str:
             if output.startswith(_FINISHED):
                 return True
             if output.startswith('Tool "') and output.startswith(f'Tool "{name}" not found'):
@@ -629,15 +652,9 @@ def message_usage(tokens: dict[str, Any]) -> Usage:
     if tool and total != known:
         sent += tool
         known += tool
-    cached = min(cached, sent)
-    return usage(
-        sent - cached,
-        got + thoughts,
-        cached,
-        0,
-        thoughts,
-        exact="total" in tokens and total == known,
-    )
+    cached = cached if cached < sent else sent
+    exact = total == known and "total" in tokens
+    return usage(sent - cached, got + thoughts, cached, 0, thoughts, exact=exact)
 
 
 def total_usage(usages: Iterable[Usage | None]) -> Usage | None:
