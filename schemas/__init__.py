@@ -10,9 +10,12 @@ nothing does not pay for one.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentsdir.schemas.violations import Violation
 
 
@@ -26,10 +29,15 @@ def check(kind: str, value: Any) -> list[Violation]:
 
     Raises `KeyError` for an unknown kind.
     """
-    from agentsdir.schemas.accept import accepts
-
-    if accepts(kind, value):
+    if _fast()(kind, value):
         return []
     from agentsdir.schemas.explain import explain
 
     return explain(kind, value)
+
+
+@cache
+def _fast() -> Callable[[str, Any], bool]:
+    from agentsdir.schemas.accept import accepts
+
+    return accepts

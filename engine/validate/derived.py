@@ -103,9 +103,9 @@ class DocumentCheck:
             if self.value is not NOTHING:
                 self.findings += breaches(kind, self.value, self.piece)
 
-    def on_record(self, record: Record | None, state: AgentState) -> None:
-        """Update what the file must be after a line of the log."""
-        if record is not None and record.event in self._events and self.value is not NOTHING:
+    def on_record(self, event: str, state: AgentState) -> None:
+        """Update what the file must be after a record; `state` is the fold up to it."""
+        if event in self._events and self.value is not NOTHING:
             if self._wanted is not None and difference(self._wanted, self.value) is None:
                 self._was_right = True
             self._wanted = self._make(state)
@@ -154,13 +154,11 @@ class StateCheck(DocumentCheck):
         self._found: tuple[str, str] | None = None
         self._seen = False
 
-    def on_record(self, record: Record | None, state: AgentState) -> None:
-        """Compare the file once the log is folded up to the byte that it names."""
-        del record
-        if state.position.size == self.log_size:
-            self._seen = True
-            self._found = difference(derived.state_document(state), self.value)
-            self._was_right = self._found is None
+    def compare_with(self, state: AgentState) -> None:
+        """Compare the file with the log folded up to the byte that the file names."""
+        self._seen = True
+        self._found = difference(derived.state_document(state), self.value)
+        self._was_right = self._found is None
 
     def compare_at(self, end: int) -> Iterator[Finding]:
         """Yield a finding if the file differs; the last complete line of the log ends at `end`."""
@@ -223,10 +221,9 @@ class HistoryCheck:
             else:
                 yield JSONText(self._name, number, offset, data)
 
-    def on_record(self, record: Record) -> Iterator[Finding]:
+    def on_record(self, record: Record, wanted: bytes, findings: list[Finding]) -> None:
         """Compare the next line with what a record adds to history."""
-        wanted = derived.history_line(record)
-        if not wanted or not self._compares or self._stream is None:
+        if not self._compares or self._stream is None:
             return
         piece = next(self._lines, None)
         if piece is None:
@@ -236,7 +233,7 @@ class HistoryCheck:
             begins = wanted.startswith(self._cut)
             self._keep_first(FileStatus("stale", reason) if begins else FileStatus("differs", CUT))
         elif piece.data != wanted:
-            yield from self._differs(piece, wanted, record.seq)
+            findings += self._differs(piece, wanted, record.seq)
 
     def _keep_first(self, outcome: FileStatus) -> None:
         """Keep the first outcome."""
@@ -324,12 +321,26 @@ class DerivedFiles:
         """All but history.jsonl."""
         return (self.descriptor, self.session, self.state, self.manifest)
 
-    def on_record(self, record: Record | None, state: AgentState) -> Iterator[Finding]:
-        """Compare after a line of the log; `state` is the fold up to it."""
-        if record is not None:
-            yield from self.history.on_record(record)
-        for document in self.documents:
-            document.on_record(record, state)
+    def on_record(
+        self, record: Record, state: AgentState, added: bytes, findings: list[Finding]
+    ) -> None:
+        """Compare after a record of the log.
+
+        Args:
+            state: the fold up to it.
+            added: what the record adds to history.jsonl.
+            findings: gets what is wrong.
+        """
+        if added:
+            self.history.on_record(record, added, findings)
+        self.session.on_record(record.event, state)
+        self.manifest.on_record(record.event, state)
+        self.on_position(state)
+
+    def on_position(self, state: AgentState) -> None:
+        """Compare after a line of the log, a record or not."""
+        if state.position.size == self.state.log_size:
+            self.state.compare_with(state)
 
     def outcomes(self, state: AgentState) -> dict[str, FileStatus]:
         """Return the status of each file that belongs to the agent, by path."""
@@ -401,8 +412,11 @@ def _compare(paths: AgentPaths) -> tuple[list[Compared], list[Finding]]:
     files = DerivedFiles(paths, str)
 
     def on_record(state: AgentState, record: Record | None) -> None:
-        for _finding in files.on_record(record, state):
-            pass  # only `validate` reports these
+        if record is None:
+            files.on_position(state)
+        else:
+            # Only `validate` reports what is found.
+            files.on_record(record, state, derived.history_line(record), [])
 
     try:
         reading = read_agent(paths, whole=True, follow=on_record)

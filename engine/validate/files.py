@@ -50,7 +50,6 @@ from agentsdir.schemas.rfc3339 import is_rfc3339
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
 
 FOLDERS = ("transcripts", "workspace")
@@ -139,7 +138,7 @@ class AgentCheck:
         files = self._derived
         for document in files.documents:
             yield from document.findings
-        log = LogCheck(self._paths.log, self._in("events.jsonl"), self._is_held, self._on_record)
+        log = LogCheck(self._paths.log, self._in("events.jsonl"), self._is_held, files.on_record)
         try:
             yield from log.run()
         except FileNotFoundError:
@@ -201,10 +200,6 @@ class AgentCheck:
                 folders.append((native + "/", iter(_sorted(path))))
             elif entry.is_file(follow_symlinks=False) and native != "manifest.json":
                 self._stored[native] = path
-
-    def _on_record(self, record: Record, log: LogCheck) -> Iterator[Finding]:
-        assert log.state is not None
-        yield from self._derived.on_record(record, log.state)
 
     def _missing(self, state: AgentState | None) -> Iterator[Finding]:
         files = self._derived

@@ -16,8 +16,10 @@ from agentsdir.schemas.violations import shown
 
 if TYPE_CHECKING:
     from agentsdir.formats.errors import Invalid, NotRecorded
+    from agentsdir.formats.store.log import Record
 
 _COMPACT = orjson.OPT_STRICT_INTEGER
+_LINE = orjson.OPT_STRICT_INTEGER | orjson.OPT_APPEND_NEWLINE
 _INDENTED = orjson.OPT_STRICT_INTEGER | orjson.OPT_INDENT_2
 _BRANCHED = ("event", "block", "stream-event", "script-line", "descriptor", "history-entry")
 NOTHING: Any = object()
@@ -92,6 +94,20 @@ class JSONText(NamedTuple):
         return Finding(kind, self.file, reason, line, self.offset + at, pointer=pointer or None)
 
 
+def as_written(record: Record, data: bytes) -> dict[str, Any] | None:
+    """Return the value of a log line that is, byte for byte, what a writer makes of its record.
+
+    For such a line `decode` has no remark. None for any other line.
+    """
+    value = record._asdict()
+    if data.count(b"[") + data.count(b"{") > jsontext.MAX_DEPTH:
+        return None
+    try:
+        return value if data == orjson.dumps(value, option=_LINE) else None
+    except TypeError:  # a big integer, or deeper than orjson writes
+        return None
+
+
 def decode(piece: JSONText, findings: list[Finding], *, document: bool) -> Any:
     """Return the value of a piece, or `NOTHING` when it is no JSON; remarks go to `findings`."""
     try:
@@ -131,7 +147,9 @@ def _is_canonical(value: Any, data: bytes) -> bool:
     """Tell whether `data` is how we would write `value`: then no reader can see it otherwise."""
     body = data.removesuffix(b"\n")
     try:
-        return body in (orjson.dumps(value, option=_COMPACT), orjson.dumps(value, option=_INDENTED))
+        return body == orjson.dumps(value, option=_COMPACT) or (
+            body == orjson.dumps(value, option=_INDENTED)
+        )
     except TypeError:  # a big integer, or deeper than orjson writes
         return False
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.engine.validate.findings import (
     JSONText,
+    as_written,
     breaches,
     decode,
     from_refusal,
@@ -171,7 +171,8 @@ class LogCheck:
     Args:
         name: of the file in findings.
         held: returns whether a writer may be in the middle of the last line.
-        on_record: called after each record while the log is sound.
+        on_record: called after each record while the log is sound, with the state after it, what
+            it adds to history.jsonl, and the list that findings go to.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class LogCheck:
         path: Path,
         name: str,
         held: Callable[[], bool],
-        on_record: Callable[[Record, LogCheck], Iterator[Finding]] | None = None,
+        on_record: Callable[[Record, AgentState, bytes, list[Finding]], None] | None = None,
     ) -> None:
         self._path = path
         self._name = name
@@ -203,38 +204,44 @@ class LogCheck:
             yield from_refusal(error, self._name)
             return
         self.opened = True
+        found: list[Finding] = []
         with stream:
             for line in read_log(stream, self._name):
-                yield from self._line(line, stream.fileno())
+                self._check_line(line, found)
+                if found:
+                    yield from found
+                    found.clear()
         if self.records == 0:
             self.sound = False
             yield Finding("first-event", self._name, "the log holds no readable record")
 
-    def _line(self, line: LogLine, descriptor: int) -> Iterator[Finding]:
+    def _check_line(self, line: LogLine, found: list[Finding]) -> None:
+        """Check a line and fold it; what is wrong with it goes to `found`."""
         for finding in line.findings:
             if finding.id == "torn-tail":
                 if not self._held():
-                    yield finding
+                    found.append(finding)
                 return
             self.sound = False
-            yield finding
+            found.append(finding)
         self.position = line.after
-        if line.record is None:
+        record = line.record
+        if record is None:
             return
         self.records += 1
         broken = False
         if not line.findings or not _is_damaged(line):
-            data = os.pread(descriptor, line.length, line.offset)
-            piece = JSONText(self._name, line.number, line.offset, data)
-            findings: list[Finding] = []
-            value = decode(piece, findings, document=False)
-            findings += breaches("event", value, piece)
-            broken = bool(findings)
-            yield from findings
-            yield from self._meaning(line.record, piece)
-        yield from self._fold(line, broken=broken)
+            piece = JSONText(self._name, line.number, line.offset, line.data)
+            before = len(found)
+            value = as_written(record, line.data)
+            if value is None:
+                value = decode(piece, found, document=False)
+            found += breaches("event", value, piece)
+            broken = len(found) > before
+            self._check_meaning(record, piece, found)
+        self._fold(record, line, found, broken=broken)
 
-    def _meaning(self, record: Record, piece: JSONText) -> Iterator[Finding]:
+    def _check_meaning(self, record: Record, piece: JSONText, found: list[Finding]) -> None:
         """Check a record against those before it, which a schema cannot."""
         state = self.state
         if state is None:
@@ -243,23 +250,23 @@ class LogCheck:
                 reason = f"the log begins with {record.event}, not with session.created"
                 if self.records > 1:
                     reason = f"no usable session.created stands before {record.event}"
-                yield piece.finding("first-event", reason, "/event")
+                found.append(piece.finding("first-event", reason, "/event"))
             return
         if record.event == "session.created":
-            yield piece.finding("first-event", "a second session.created", "/event")
+            found.append(piece.finding("first-event", "a second session.created", "/event"))
         if record.session_id != state.session.id:
             reason = f"the first event names session {state.session.id}"
-            yield piece.finding("session-id-differs", reason, "/session_id")
+            found.append(piece.finding("session-id-differs", reason, "/session_id"))
         if record.event == "session.state":
-            yield from self._transition(record.data, state.session.state, piece)
+            found += self._transition(record.data, state.session.state, piece)
         if not self.sound:
             return  # after a loss the order of the remaining records is not legal
         if breach := self._turns.breach(record):
-            yield piece.finding("turn-order", *breach)
+            found.append(piece.finding("turn-order", *breach))
         if loose := self._spawn_order.breach(record):
-            yield piece.finding(*loose)
+            found.append(piece.finding(*loose))
         if late := breach_after_close(state, record.event, record.data):
-            yield piece.finding("after-close", late, "/event")
+            found.append(piece.finding("after-close", late, "/event"))
 
     def _transition(
         self, data: dict[str, Any], now: SessionState, piece: JSONText
@@ -274,9 +281,8 @@ class LogCheck:
             reason = f"a session cannot go {now} → {wanted}"
             yield piece.finding("illegal-transition", reason, "/data/to")
 
-    def _fold(self, line: LogLine, *, broken: bool) -> Iterator[Finding]:
-        record = line.record
-        assert record is not None
+    def _fold(self, record: Record, line: LogLine, found: list[Finding], *, broken: bool) -> None:
+        added = derived.history_line(record)
         try:
             if self.state is not None:
                 apply(self.state, record)
@@ -286,14 +292,14 @@ class LogCheck:
                 self.sound = False
             if self.state is not None:
                 self.state.position = line.after
-                self.state.history_size += len(derived.history_line(record))
+                self.state.history_size += len(added)
         except BROKEN as error:
             self.sound = False
             if not broken:
                 reason = f"a {record.event} record lacks or mistypes {error}"
-                yield Finding("bad-data", self._name, reason, line.number, line.offset)
+                found.append(Finding("bad-data", self._name, reason, line.number, line.offset))
         if self.state is not None and self.sound and self._on_record is not None:
-            yield from self._on_record(record, self)
+            self._on_record(record, self.state, added, found)
 
 
 def _is_damaged(line: LogLine) -> bool:

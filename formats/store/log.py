@@ -108,7 +108,10 @@ class Position(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """One physical line: its record or None, what is wrong with it, and the position after it."""
+    """One physical line: its record or None, what is wrong with it, and the position after it.
+
+    `data` are the bytes of a line with a record, LF included.
+    """
 
     record: Record | None
     findings: tuple[Finding, ...]
@@ -116,6 +119,7 @@ class LogLine(NamedTuple):
     offset: int
     length: int
     after: Position
+    data: bytes = b""
 
 
 def open_log(path: Path, start: int = 0) -> BinaryIO:
@@ -183,7 +187,7 @@ def read_log(
             if record.seq != here.last_seq + 1 or record.prev != here.last_hash:
                 findings += _check_order(record, here, file, number, at, length)
             here = Position(at + length, record.seq, line, 0, number)
-            yield LogLine(record, findings, number, at, length, here)
+            yield LogLine(record, findings, number, at, length, here, begun)
     yield from waiting
 
 
