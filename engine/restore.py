@@ -216,9 +216,8 @@ def _survey(paths: AgentPaths) -> _Survey:
             if record is not None:
                 records.take(state, record)
                 texts.take(record)
-                history.take(record)
 
-        reading = read_agent(paths, whole=True, follow=follow)
+        reading = read_agent(paths, whole=True, follow=follow, history=history.take)
         return _Survey(stamp, reading, records, texts, wrong_files(paths, reading.state, history))
 
 

@@ -889,7 +889,7 @@ def wrong_files(
 
 
 class HistoryComparison:
-    """Compares history.jsonl with what the log says, record by record, and holds neither."""
+    """Compares history.jsonl with what the log says, line by line, and holds neither."""
 
     def __init__(self, paths: AgentPaths) -> None:
         self._differs = False
@@ -910,7 +910,7 @@ class HistoryComparison:
         compared = cls(paths)
         with open_log(paths.log) as stream:
             for record in _records(stream, paths):
-                compared.take(record)
+                compared.take(derived.history_line(record))
         return compared
 
     def __enter__(self) -> Self:
@@ -920,12 +920,10 @@ class HistoryComparison:
         if self._stream is not None:
             self._stream.close()
 
-    def take(self, record: Record) -> None:
+    def take(self, line: bytes) -> None:
         """Compare what the next record of the log adds."""
-        if self._differs or self._stream is None:
-            return
-        line = derived.history_line(record)
-        self._differs = bool(line) and self._stream.read(len(line)) != line
+        if not self._differs and self._stream is not None:
+            self._differs = self._stream.read(len(line)) != line
 
     def differs(self) -> bool:
         """Return whether the file is missing, unreadable, or anything else than the log says.
