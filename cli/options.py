@@ -242,3 +242,13 @@ def read_pairs(option: str, given: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{option} {text!r} is not NAME=VALUE")
         pairs[name] = value
     return pairs
+
+
+Jobs = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="How many processes work; 1: this one alone; 0: one for each processor",
+    ),
+]

@@ -1,4 +1,4 @@
-"""Parsing transcripts into blocks and a report; finding sessions in the clients' stores.
+"""Parsing transcripts into blocks; finding sessions in the clients' stores.
 
 See docs/reading.md, "Reading transcripts" and "Native sessions".
 """
@@ -9,22 +9,24 @@ import heapq
 import os
 import re
 import stat
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import MIN_NATIVE_PREFIX, StoreReader
 from agentsdir.adapters.store_files import ignore
+from agentsdir.engine import workers
 from agentsdir.engine.lookup import first_few
-from agentsdir.formats.blocks import add_usage, no_usage
+from agentsdir.engine.parse_report import ParseReport, SessionReport
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
-from agentsdir.formats.findings import Drifts, Finding
-from agentsdir.formats.rows import Tally
+from agentsdir.formats.findings import Finding
 from agentsdir.formats.sink import ParseSink
 from agentsdir.formats.source import Source, heads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from agentsdir.adapters.protocol import (
         Architecture,
@@ -203,97 +205,6 @@ def walk(folder: Path, name: str, reject: Callable[[NotATranscript], None]) -> I
         pending += reversed(inner)
 
 
-class ParseReport:
-    """The one JSON document of `parse --report`, over any number of sessions.
-
-    Args:
-        view: which blocks are counted.
-    """
-
-    def __init__(self, view: View = "live") -> None:
-        self.view = view
-        self.tally = Tally()
-        self.findings: list[Finding] = []
-        self._adapters: set[str] = set()
-        self._versions: set[str] = set()
-        self._blocks: dict[str, int] = {}
-        self._usage = no_usage()
-        # The model messages of which the tokens are in the usage.
-        self._counted: set[int] = set()
-        self._superseded: dict[str, int] = {}
-        self._drifts = Drifts()
-        # By session: its name, and its conversations as the report shows them.
-        self._sessions: list[tuple[str, dict[str, Any]]] = []
-
-    def add_finding(self, finding: Finding) -> None:
-        """Record a finding that belongs to no session."""
-        self.findings.append(finding)
-
-    def add(self, architecture: Architecture, sink: ParseSink, name: str) -> None:
-        """Add the counts and findings of one parsed session; its blocks are not kept."""
-        self.tally.add(sink.tally)
-        self.findings += sink.findings
-        self._drifts.add(sink.drifts)
-        for reason, count in sink.superseded_by().items():
-            self._superseded[reason] = self._superseded.get(reason, 0) + count
-        self._adapters.add(architecture.name)
-        if sink.client_version:
-            self._versions.add(sink.client_version)
-        self._usage = add_usage(self._usage, sink.session_usage().added(self._counted))
-        blocks: dict[str, int] = {}
-        for (conversation, kind), count in sink.counts(self.view).items():
-            self._blocks[kind] = self._blocks.get(kind, 0) + count
-            blocks[conversation] = blocks.get(conversation, 0) + count
-        conversations = {
-            conversation: {
-                "blocks": blocks.get(conversation, 0),
-                "usage": thread.usage,
-                "parent": thread.parent,
-                "link": thread.link._asdict() if thread.link else None,
-            }
-            for conversation, thread in sink.conversations.items()
-        }
-        self._sessions.append((name, conversations))
-
-    @property
-    def has_blocks(self) -> bool:
-        """Whether any session gave a block of the view."""
-        return bool(self._blocks)
-
-    @property
-    def damaged(self) -> bool:
-        """Whether some input was damaged, so that the command exits 3."""
-        return any(finding.is_damage for finding in self.findings)
-
-    @property
-    def drifts(self) -> list[Finding]:
-        """Findings about unknown kinds of rows, one for each kind over all sessions."""
-        return list(self._drifts.findings())
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report. The session name distinguishes conversations of several sessions."""
-        adapters = sorted(self._adapters)
-        alone = len(self._sessions) == 1
-        return {
-            "adapter": adapters[0] if len(adapters) == 1 else ("mixed" if adapters else None),
-            "clientVersion": ", ".join(sorted(self._versions)) or None,
-            **self.tally.as_json(),
-            "reasons": {
-                "hidden": self.tally.hidden_by,
-                "folded": self.tally.folded_by,
-                "superseded": self._superseded,
-            },
-            "blocks": self._blocks,
-            "conversations": {
-                conversation if alone else f"{name}/{conversation}": thread
-                for name, conversations in self._sessions
-                for conversation, thread in conversations.items()
-            },
-            "usage": self._usage,
-            "findings": [finding.as_json() for finding in (*self.findings, *self.drifts)],
-        }
-
-
 def parse_session(found: FoundSession, *, hidden: bool, apart: bool = False) -> ParseSink:
     """Read one session completely. Raises `AgentsdirError` if a file cannot be read.
 
@@ -315,26 +226,50 @@ def session_name(found: FoundSession) -> str:
 
 
 def parse_all(
-    found: Sequence[FoundSession], report: ParseReport, *, hidden: bool
-) -> Iterator[bytes]:
+    found: Sequence[FoundSession], report: ParseReport, *, hidden: bool, jobs: int = 1
+) -> Generator[bytes, None, None]:
     """Yield every block of every session as a line of JSON, filling `report` on the way.
 
     Each piece is one or more whole lines. A session that cannot be read is a finding
     (`unreadable`) and does not stop the others; a single one raises `AgentsdirError`.
+
+    Args:
+        found: the sessions.
+        report: takes what was read of each.
+        hidden: also yield blocks marked `hidden`.
+        jobs: how many processes read; the result is the same for any number (`workers.deal`).
     """
-    apart = len(found) > 1
-    for one in found:
-        try:
-            sink = parse_session(one, hidden=hidden, apart=apart)
-        except AgentsdirError as error:
-            if len(found) == 1:
-                raise
-            name = session_name(one)
-            report.add_finding(Finding("unreadable", name, error.message))
-            continue
-        yield from sink.pieces(report.view)
-        report.add(one.architecture, sink, session_name(one))
-        del sink  # before the next one fills up
+    alone = len(found) == 1
+    read = partial(_read, view=report.view, hidden=hidden, apart=not alone)
+    with closing(workers.deal(found, read, size=_size, jobs=jobs)) as results:
+        for result in results:
+            if result.error is None:
+                yield from result.pieces
+                report.add(SessionReport.decode(result.note))
+            elif alone:
+                raise result.error
+            else:
+                name = session_name(result.item)
+                report.add_finding(Finding("unreadable", name, result.error.message))
+            del result  # its session, before the next one fills the memory
+
+
+def _read(
+    found: FoundSession, *, view: View, hidden: bool, apart: bool
+) -> tuple[bytes, Iterator[bytes]]:
+    """Return an encoded `SessionReport` and the blocks of a session."""
+    sink = parse_session(found, hidden=hidden, apart=apart)
+    report = SessionReport.of(found.architecture.name, session_name(found), sink, view)
+    return report.encode(), sink.pieces(view)
+
+
+def _size(found: FoundSession) -> int:
+    """Return how many bytes the files of a session have; of one that cannot be read, none."""
+    total = 0
+    for transcript in found.files.transcripts:
+        with suppress(AgentsdirError):
+            total += transcript.source.size
+    return total
 
 
 class ClientStore(NamedTuple):

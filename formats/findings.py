@@ -199,6 +199,21 @@ class Drifts:
         kind.count += count
         kind.versions |= versions
 
+    def as_json(self) -> list[Any]:
+        """Return the counts as plain values, of which `of_json` makes them again."""
+        return [
+            [what, name, kind.count, kind.source, sorted(kind.versions)]
+            for (what, name), kind in self._kinds.items()
+        ]
+
+    @classmethod
+    def of_json(cls, values: list[Any]) -> Drifts:
+        """Return the counts of which `as_json` made these values."""
+        drifts = cls()
+        for what, name, count, source, versions in values:
+            drifts._kinds[what, name] = _Kind(count, source, set(versions))
+        return drifts
+
     def findings(self) -> Iterator[Finding]:
         """Yield one `drift` finding for each kind, placed at its first instance."""
         for (what, name), kind in self._kinds.items():

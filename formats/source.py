@@ -354,6 +354,11 @@ class Source:
         """How many bytes there are now. Raises `AgentsdirError` as `open` does."""
         if self._data is not None:
             return len(self._data)
+        if self.path is not None:
+            try:
+                return self.path.stat().st_size
+            except OSError as error:
+                raise AgentsdirError(f"cannot read {self.name}: {error.strerror}") from error
         with self.open() as stream:
             return stream.seek(0, io.SEEK_END)
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import orjson
 import typer
 
+from agentsdir.cli import options
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import json_text, note, note_drifts, print_lines
 from agentsdir.cli.trust import check_trust
 from agentsdir.engine.follow import session_of_agent
 from agentsdir.engine.parse import (
     FoundSession,
-    ParseReport,
     find_native,
     find_sessions,
     is_native_reference,
@@ -23,6 +24,8 @@ from agentsdir.engine.parse import (
     stores_of,
     walk,
 )
+from agentsdir.engine.parse_report import ParseReport
+from agentsdir.engine.workers import available_processors
 from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
 from agentsdir.formats.findings import Finding
@@ -42,20 +45,22 @@ class ParseOptions(NamedTuple):
     view: View = "live"
     hidden: bool = False
     report: str = ""
+    jobs: int = 1
 
 
-def parse(env: Environment, paths: Sequence[str], options: ParseOptions) -> int:
+def parse(env: Environment, paths: Sequence[str], given: ParseOptions) -> int:
     """Print the blocks of transcripts, files, folders or native sessions; return the exit code.
 
     Raises `UsageError` for a path that does not exist, and `NotATranscript` if there is none.
     """
-    summary = ParseReport(options.view)
-    found, failed = _find(env, paths, options.adapter, summary)
-    print_lines(env, parse_all(found, summary, hidden=options.hidden))
+    summary = ParseReport(given.view)
+    found, failed = _find(env, paths, given.adapter, summary)
+    with closing(parse_all(found, summary, hidden=given.hidden, jobs=given.jobs)) as lines:
+        print_lines(env, lines)
     env.stdout.flush()
-    if options.adapter != "auto" and not (summary.has_blocks or summary.damaged):
-        _check_adapter(found, options.adapter)
-    _finish(env, options.report, summary)
+    if given.adapter != "auto" and not (summary.has_blocks or summary.damaged):
+        _check_adapter(found, given.adapter)
+    _finish(env, given.report, summary)
     return Exit.PARTIAL if failed or summary.damaged else Exit.OK
 
 
@@ -191,6 +196,7 @@ def run(
             show_default="damage is named on stderr",
         ),
     ] = "",
+    jobs: options.Jobs = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print errors as JSON; blocks always are JSON")
     ] = False,
@@ -213,4 +219,8 @@ def run(
     if view not in ("live", "all"):
         raise UsageError(f"there is no view {view!r}", hint="live or all")
     chosen: View = "all" if view == "all" else "live"
-    return parse(ctx.obj, paths, ParseOptions(adapter, chosen, hidden, report))
+    return parse(
+        ctx.obj,
+        paths,
+        ParseOptions(adapter, chosen, hidden, report, jobs or available_processors()),
+    )

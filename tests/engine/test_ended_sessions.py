@@ -11,13 +11,13 @@ import pytest
 
 from agentsdir.engine.parse import (
     FoundSession,
-    ParseReport,
     find_sessions,
     parse_all,
     parse_session,
     session_name,
     walk,
 )
+from agentsdir.engine.parse_report import ParseReport
 from agentsdir.formats.sink import ParseSink
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir.engine.parse import ParseReport, find_sessions, parse_all
+from agentsdir.engine.parse import find_sessions, parse_all
+from agentsdir.engine.parse_report import ParseReport
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import suspend
 from agentsdir.engine.validate.files import validate

@@ -15,7 +15,8 @@ import pytest
 
 from agentsdir.engine.bundle import runtime_session, saved_session
 from agentsdir.engine.lookup import list_row
-from agentsdir.engine.parse import ParseReport, find_sessions, parse_all, walk
+from agentsdir.engine.parse import find_sessions, parse_all, walk
+from agentsdir.engine.parse_report import ParseReport
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import suspend
 from agentsdir.formats.errors import NotATranscript

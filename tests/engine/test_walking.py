@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentsdir.engine.parse import FoundSession, ParseReport, find_sessions, parse_all, walk
+from agentsdir.engine.parse import FoundSession, find_sessions, parse_all, walk
+from agentsdir.engine.parse_report import ParseReport
 from agentsdir.formats import times
 from agentsdir.formats.errors import AgentsdirError, NotATranscript
 

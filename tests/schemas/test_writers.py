@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from agentsdir.engine import bundle, lookup
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
-from agentsdir.engine.parse import ParseReport, find_sessions, parse_all
+from agentsdir.engine.parse import find_sessions, parse_all
+from agentsdir.engine.parse_report import ParseReport
 from agentsdir.engine.replay import replay
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.services import Services
