@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
 from agentsdir.cli.exits import code_of
 from agentsdir.formats import jsontext
+from agentsdir.formats.jsontext import LongList, LongText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.errors import AgentsdirError
@@ -55,10 +57,17 @@ def wants_json(environment: Environment, asked: bool) -> bool:
 
 def json_text(value: Any, stream: TextIO | None, option: int = 0) -> str:
     """Return a value as JSON for `stream`; for a terminal, with control characters as escapes."""
+    return _for_stream(_encode(value, option).decode(), stream)
+
+
+def _encode(value: Any, option: int) -> bytes:
     try:
-        text = orjson.dumps(value, option=option).decode()
+        return orjson.dumps(value, option=option)
     except TypeError:  # half of a surrogate pair, in a delta that a client cut there
-        text = orjson.dumps(jsontext.clean(value, set()), option=option).decode()
+        return orjson.dumps(jsontext.clean(value, set()), option=option)
+
+
+def _for_stream(text: str, stream: TextIO | None) -> str:
     if stream is None or not stream.isatty():
         return text
     # orjson leaves DEL, C1, bidirectional controls and tags as they are; JSON may escape them.
@@ -76,9 +85,63 @@ def print_json(environment: Environment, value: Any) -> None:
 
 
 def print_document(environment: Environment, value: Any) -> None:
-    """Print one JSON document, indented."""
-    text = json_text(value, environment.stdout, orjson.OPT_INDENT_2)
-    environment.stdout.write(text + "\n")
+    """Print one JSON document, indented. It may hold `LongText` and `LongList`."""
+    for piece in document_pieces(value):
+        environment.stdout.write(_for_stream(piece.decode(), environment.stdout))
+    environment.stdout.write("\n")
+
+
+def document_pieces(value: Any, margin: bytes = b"\n") -> Iterator[bytes]:
+    """Yield an indented JSON document, which may hold `LongText` and `LongList`, in pieces.
+
+    Args:
+        margin: LF and the indentation of the line on which the value stands.
+    """
+    inner = margin + b"  "
+    if isinstance(value, LongText):
+        yield b'"'
+        for piece in value.pieces():
+            yield _encode(piece, 0)[1:-1]
+        yield b'"'
+    elif isinstance(value, LongList):
+        yield from _bracketed(
+            b"[]", ((_indented(orjson.loads(line), inner),) for line in value.lines()), margin
+        )
+    elif not _is_long(value):
+        yield _indented(value, margin)
+    elif isinstance(value, list):
+        yield from _bracketed(b"[]", (document_pieces(item, inner) for item in value), margin)
+    else:
+        yield from _bracketed(
+            b"{}",
+            (
+                chain([_encode(key, 0) + b": "], document_pieces(item, inner))
+                for key, item in value.items()
+            ),
+            margin,
+        )
+
+
+def _bracketed(brackets: bytes, items: Iterable[Iterable[bytes]], margin: bytes) -> Iterator[bytes]:
+    before = brackets[:1]
+    for item in items:
+        yield before + margin + b"  "
+        yield from item
+        before = b","
+    yield brackets if before != b"," else margin + brackets[1:]
+
+
+def _indented(value: Any, margin: bytes) -> bytes:
+    # No JSON text has an LF within a value that is no list or object.
+    return _encode(value, orjson.OPT_INDENT_2).replace(b"\n", margin)
+
+
+def _is_long(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_is_long, value.values()))
+    if isinstance(value, list):
+        return any(map(_is_long, value))
+    return isinstance(value, LongText | LongList)
 
 
 def print_lines(environment: Environment, pieces: Iterable[bytes]) -> None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 from json import JSONDecodeError as JSONDecodeError
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from agentsdir.formats.errors import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 MAX_DEPTH = 128  # jq 1.6 stops at 256, orjson writes at most 254
 MAX_INT = 2**53 - 1  # what a double holds exactly
@@ -106,6 +109,18 @@ def check(value: Any, depth: int = 1) -> None:
             raise _refused(f"{value} is no JSON number")
     elif kind is not str and kind is not bool and value is not None:
         raise _refused(f"a {kind.__name__} is no plain JSON type")
+
+
+class LongText(NamedTuple):
+    """A text in a document that is printed, too long to be held: `pieces` returns it anew."""
+
+    pieces: Callable[[], Iterable[str]]
+
+
+class LongList(NamedTuple):
+    """A list of that kind; `lines` returns its items, each as a line of JSON."""
+
+    lines: Callable[[], Iterable[bytes]]
 
 
 def deeper_than(value: Any, limit: int) -> bool:

@@ -6,6 +6,7 @@ import io
 from array import array
 from bisect import bisect_left, insort
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
@@ -320,11 +321,15 @@ class ParseSink:
         thread = self.conversation(conversation)
         thread.usage = add_usage(thread.usage, usage)
 
-    def pieces(self, view: View = "live") -> Iterator[bytes]:
-        """Yield each block of the view as a line of JSON, LF included; some lines at a time."""
+    def pieces(self, view: View = "live", runs: Iterable[range] | None = None) -> Iterator[bytes]:
+        """Yield each block of the view as a line of JSON, LF included; some lines at a time.
+
+        Args:
+            runs: of handles; all blocks by default.
+        """
         pieces = self._spool.pieces
         changed = sorted({*self._late, *self._superseded, *self._rewritten})
-        for run in self._shown():
+        for run in self._shown() if runs is None else runs:
             start = run.start
             for handle in changed[bisect_left(changed, start) : bisect_left(changed, run.stop)]:
                 if start < handle:
@@ -350,6 +355,20 @@ class ParseSink:
         """Yield each block of the view as a dict."""
         for line in self.lines(view):
             yield orjson.loads(line)
+
+    def threads(self) -> dict[str, list[range]]:
+        """Return the runs of live blocks of each conversation that has any, in their order."""
+        names = [conversation for conversation, _ in self._kinds]
+        found: dict[str, list[range]] = {}
+        for handle in chain.from_iterable(self._shown()):
+            if handle in self._superseded:
+                continue
+            runs = found.setdefault(names[self._kind_of[handle]], [])
+            if runs and runs[-1].stop == handle:
+                runs[-1] = range(runs[-1].start, handle + 1)
+            else:
+                runs.append(range(handle, handle + 1))
+        return found
 
     def counts(self, view: View = "live") -> dict[tuple[str, str], int]:
         """Return how many blocks of the view each (conversation, type) has."""

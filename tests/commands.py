@@ -13,6 +13,7 @@ import orjson
 
 from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.output import document_pieces
 
 PATIENCE = 60.0
 """Seconds after which something that should come to pass is taken never to."""
@@ -24,6 +25,12 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     while not (found := condition()):
         assert time.monotonic() < deadline, f"it never came to pass: {what}"
         time.sleep(0.01)
+    return found
+
+
+def printed(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document as it is printed, its long texts and lists whole."""
+    found: dict[str, Any] = orjson.loads(b"".join(document_pieces(document)))
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from commands import printed
 
 from agentsdir.engine.bundle import runtime_session, saved_session
 from agentsdir.engine.replay import replay
@@ -310,7 +311,7 @@ def test_session_data_has_no_streams(stage: Any) -> None:
     recorded(stage, paths)
     (path,) = kept(paths)
     for make in (saved_session, runtime_session):
-        data = make(paths, stage.state(paths))
+        data = printed(make(paths, stage.state(paths)))
         text = orjson.dumps(data).decode()
         assert ".stream" not in text
         assert data["rawTranscript"] != path.read_text()

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
+from commands import printed
 
 from agentsdir.engine.bundle import runtime_session, saved_session
 from agentsdir.engine.lookup import list_row
@@ -29,7 +30,7 @@ def test_saved_data_is_the_list_row_and_raw_transcripts_and_never_blocks(stage: 
     paths = stage.script("tools.jsonl")
     stage.send(paths)
     state = stage.state(paths)
-    saved = saved_session(paths, state)
+    saved = printed(saved_session(paths, state))
     row = list_row(paths, state)
     assert {name: saved[name] for name in row} == row
     (stored,) = paths.transcripts.glob("*.jsonl")
@@ -45,7 +46,7 @@ def test_runtime_data_is_saved_data_with_its_transcripts_parsed(stage: Any) -> N
     paths = stage.script("subagent.jsonl")
     stage.send(paths)
     state = stage.state(paths)
-    saved, runtime = saved_session(paths, state), runtime_session(paths, state)
+    saved, runtime = printed(saved_session(paths, state)), printed(runtime_session(paths, state))
     assert {**runtime, "subagents": saved["subagents"]} == {
         **saved,
         "blocks": runtime["blocks"],
@@ -68,8 +69,8 @@ def test_runtime_data_is_saved_data_with_its_transcripts_parsed(stage: Any) -> N
 def test_a_session_that_never_ran_has_no_transcript_and_no_blocks(stage: Any) -> None:
     """Saying so, not failing."""
     paths = stage.new()
-    assert saved_session(paths, stage.state(paths))["rawTranscript"] is None
-    assert runtime_session(paths, stage.state(paths))["blocks"] == []
+    assert printed(saved_session(paths, stage.state(paths)))["rawTranscript"] is None
+    assert printed(runtime_session(paths, stage.state(paths)))["blocks"] == []
 
 
 def test_a_transcript_that_is_no_utf_8_is_handed_out_in_base64(stage: Any) -> None:
@@ -78,7 +79,7 @@ def test_a_transcript_that_is_no_utf_8_is_handed_out_in_base64(stage: Any) -> No
     stage.send(paths)
     (stored,) = paths.transcripts.glob("*.jsonl")
     stored.write_bytes(b"\xff\xfe")
-    saved = saved_session(paths, stage.state(paths))
+    saved = printed(saved_session(paths, stage.state(paths)))
     assert saved["rawTranscriptBase64"] == "//4="
     assert "rawTranscript" not in saved
 
@@ -89,7 +90,7 @@ def test_a_transcript_that_is_lost_is_left_out(stage: Any) -> None:
     stage.send(paths)
     for stored in paths.transcripts.glob("*.jsonl"):
         stored.unlink()
-    assert saved_session(paths, stage.state(paths))["rawTranscript"] is None
+    assert printed(saved_session(paths, stage.state(paths)))["rawTranscript"] is None
 
 
 def blocks_of(*sources: Source, adapter: str = "auto", view: Any = "live") -> list[dict[str, Any]]:
@@ -193,5 +194,5 @@ def test_a_raw_transcript_is_kept_byte_for_byte_whatever_it_holds(
         assert path.read_bytes() == kept
     entry = stage.state(paths).transcripts[path.name]
     assert (entry["size"], entry["sha256"]) == (len(kept), hashlib.sha256(kept).hexdigest())
-    saved = saved_session(paths, stage.state(paths))
+    saved = printed(saved_session(paths, stage.state(paths)))
     assert base64.b64decode(saved["rawTranscriptBase64"]) == kept

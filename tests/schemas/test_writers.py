@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from commands import printed
 from declared_fields import undeclared
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -524,8 +525,10 @@ def outputs_are_valid(services: Services, paths: Any) -> None:
     reading = read_agent(paths)
     assert undeclared("session-list", lookup.list_row(paths, reading.state)) == []
     assert undeclared("inspection", lookup.inspection(paths, reading)) == []
-    assert undeclared("session-saved", bundle.saved_session(paths, reading.state)) == []
-    assert undeclared("session-runtime", bundle.runtime_session(paths, reading.state)) == []
+    assert undeclared("session-saved", printed(bundle.saved_session(paths, reading.state))) == []
+    assert (
+        undeclared("session-runtime", printed(bundle.runtime_session(paths, reading.state))) == []
+    )
     for event in replay(paths, lambda _: None):
         assert undeclared("stream-event", event) == []
     stored = [Source(path.name, path=path) for path in paths.transcripts.glob("*-*.jsonl")]
