@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 # A string, a bracket, a number or word; a quote that stands alone begins an unfinished string.
 TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|[^\s,:{}\[\]"]+|"', re.DOTALL)
 OPEN, CLOSE = (b"{", b"["), (b"}", b"]")
-# How the client lays a message out, and the end of the list behind the last one.
-_BEGIN, _END, _LAST = b"\n    {", b"\n    }", b"\n  ]"
+# How the client lays out messages: the first, what stands between two, and the end of the list.
+_BEGIN, _NEXT, _LAST = b"\n    {", b"\n    },\n    {", b"\n    }\n  ]"
+_BRACE = len(b"\n    }")
 
 
 class _Layout(NamedTuple):
@@ -57,12 +58,13 @@ def document_rows(
         yield Row(header, 1, 0, until, b"", salvaged=False, lossy=())
     line, at, last = 1, 0, layout.begin or 0
     surveyed = False
+    view = memoryview(data)
     pending = iter(layout.elements)
     while element := next(pending, None):
         begin, last = element
         line, at = line + data.count(b"\n", at, begin), begin
         try:
-            value = orjson.loads(data[begin:last])
+            value = orjson.loads(view[begin:last])
         except orjson.JSONDecodeError:
             if not surveyed and last != _end_of(data, begin):
                 # The quick search of `_skim` was wrong about the layout.
@@ -130,11 +132,12 @@ def _skim(data: bytes, at: int, elements: list[tuple[int, int]]) -> int:
     No string holds a newline as it is, so an indentation is enough to find their ends.
     """
     while data.startswith(_BEGIN, at):
-        close = data.find(_END, at)
-        after = close + len(_END)
-        more = data.startswith(b",", after)
-        if close < 0 or not (more or data.startswith(_LAST, after)):
+        # Long bytes are found faster than the end alone.
+        close = data.find(_NEXT, at)
+        more = close >= 0
+        if not more and (close := data.find(_LAST, at)) < 0:
             break
+        after = close + _BRACE
         elements.append((at + len(_BEGIN) - 1, after))
         at = after + more
     return at

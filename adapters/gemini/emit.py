@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from array import array
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -212,8 +212,8 @@ _FINAL = ("success", "error")
 # Some ids contain the start of the call: …_1795815018065_0, …-1757000000000-3fa….
 _STARTED = re.compile(r"[_-](\d{13})[_-][0-9a-f]+$")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-_LONGEST_CALL = timedelta(days=1) // _MILLISECOND
+_DAY = 24 * 60 * 60
+_LONGEST_CALL = _DAY * 1000
 _BODIES = ("originalContent", "newContent")
 _BODY_LIMIT = 2048
 
@@ -222,28 +222,28 @@ class CallRecord:
     """One call with its richest result, from its rows."""
 
     def __init__(self, call: ToolCall, row_cache: RowCache) -> None:
-        field, at = call.spot
-        message = row_cache.message(call.place)
+        place, (field, at) = call.place, call.spot
+        message = row_cache.message(place)
         if field == "toolCalls":
             record = _recorded_call(message, at)
         else:
             record = dict_of(part_at(content_of(message), at).get("functionCall"))
-        get = record.get
-        name, status = get("name"), get("status")
         self.id = call.id
-        self.name = name if type(name) is str else ""
-        self.args = get("args")
         self.record = record
-        self.place = call.place
+        self.place = place
         self.answer_place = call.answer
         # When the call was complete, if its record has the time.
-        self.ended = times.native(get("timestamp"))
+        self.ended = times.native(record.get("timestamp"))
+        status = record.get("status")
         self.status = CALL_STATUSES.get(status, "pending") if type(status) is str else "pending"
         self.output: Any = None
         # Whether the result says that the call failed.
         self.failed = False
         if call.answer:
-            result = _result(call, record, row_cache)
+            if call.answer == place and call.answer_spot == call.spot and field == "toolCalls":
+                result = _result_in(record, call)
+            else:
+                result = _result(call, row_cache)
             answer = lone_answer(result)
             if answer is None or "parts" in answer:
                 self.output, self.failed = result_output(result), is_error_response(result)
@@ -254,28 +254,32 @@ class CallRecord:
             if field != "toolCalls":
                 self.status = "error" if self.failed else "success"
 
-    @property
-    def has_result(self) -> bool:
-        """Whether a result is known, even an empty one."""
-        return self.answer_place is not None or self.status in _FINAL
-
-    def use_fields(self) -> dict[str, Any]:
+    def use_fields(self, message_id: str) -> dict[str, Any]:
         """Return the fields of a tool_use block."""
+        get = self.record.get
+        name, shown, description = get("name"), get("displayName"), get("description")
         fields = {
-            "toolName": self.name,
+            "toolName": name if type(name) is str else "",
             "toolUseId": self.id,
-            "input": self.args,
+            "input": get("args"),
             "status": self.status,
         }
-        record = self.record
-        if type(name := record.get("displayName")) is str:
-            fields["displayName"] = name
-        if type(description := record.get("description")) is str:
+        if type(shown) is str:
+            fields["displayName"] = shown
+        if type(description) is str:
             fields["description"] = description
+        fields["messageId"] = message_id
         return fields
 
-    def result_fields(self, outputs: OutputFiles, row_cache: RowCache) -> dict[str, Any]:
-        """Return the fields of a tool_result block."""
+    def result_fields(
+        self, message_id: str, outputs: OutputFiles, row_cache: RowCache
+    ) -> dict[str, Any] | None:
+        """Return the fields of a tool_result block; None if no result is known, even an empty one.
+
+        Raises `NotAvailableYet` if the output is in a file that is not available yet.
+        """
+        if self.answer_place is None and self.status not in _FINAL:
+            return None
         output = self.output
         whole = None
         if type(output) is str and output.startswith(_CUT):
@@ -287,39 +291,26 @@ class CallRecord:
             "output": output,
             "isError": self.failed or self.status == "error",
         }
-        duration = self.duration()
-        if duration is not None:
-            fields["durationMs"] = duration
+        took = None if self.ended is None else _duration(self.id, self.ended)
+        if took is not None:
+            fields["durationMs"] = took
         if whole is not None:
             fields["overflow"] = whole.overflow
         self.add_display(fields, output)
+        fields["messageId"] = message_id
         return fields
 
     def add_display(self, fields: dict[str, Any], output: Any) -> None:
         """Set the `display` field, where the client showed anything but the output."""
         display = self.record.get("resultDisplay")
-        if display is not None and display not in ("", output):
+        if display is not None and display != "" and display != output:
             fields["display"] = elide_bodies(display)
-
-    def duration(self) -> int | None:
-        """Return how long the call took, in milliseconds; None if its id has no start time."""
-        if self.ended is None:
-            return None
-        # Where the last part of the id begins, behind the start of the call.
-        last = max(self.id.rfind("_"), self.id.rfind("-"))
-        started = _STARTED.match(self.id, last - 14) if last >= 14 else None
-        if started is None:
-            return None
-        try:
-            took = (datetime.fromisoformat(self.ended) - _EPOCH) // _MILLISECOND - int(started[1])
-        except ValueError:  # a leap second
-            return None
-        return took if 0 <= took < _LONGEST_CALL else None
 
     def task(self) -> str:
         """Return the task of a subagent."""
-        asked = asked_of(self.args)
-        return as_text(self.args) if asked is None else asked
+        args = self.record.get("args")
+        asked = asked_of(args)
+        return as_text(args) if asked is None else asked
 
     def answer(self) -> str | None:
         """Return the answer of a subagent."""
@@ -331,15 +322,37 @@ def _recorded_call(message: dict[str, Any], at: int) -> dict[str, Any]:
     return dict_of(entries[at]) if at < len(entries) else {}
 
 
-def _result(call: ToolCall, record: dict[str, Any], row_cache: RowCache) -> Any:
-    """Return the richest result of a call, whose richest record is `record`."""
+def _result(call: ToolCall, row_cache: RowCache) -> Any:
+    """Return the richest result of a call."""
     assert call.answer is not None
     field, at = call.answer_spot
-    if field != "toolCalls":
-        return answer_parts(content_of(row_cache.message(call.answer)), at) or None
-    if call.answer != call.place or call.answer_spot != call.spot:
-        record = _recorded_call(row_cache.message(call.answer), at)
-    return own_result(record.get("result"), bare_call_id(call.id, text_of(record.get("name"))))
+    message = row_cache.message(call.answer)
+    if field == "toolCalls":
+        return _result_in(_recorded_call(message, at), call)
+    return answer_parts(content_of(message), at) or None
+
+
+def _result_in(record: dict[str, Any], call: ToolCall) -> Any:
+    result = record.get("result")
+    if type(result) is not list or len(result) < 2:
+        return result
+    return own_result(result, bare_call_id(call.id, text_of(record.get("name"))))
+
+
+def _duration(call_id: str, ended: str) -> int | None:
+    """Return how long a call took, in milliseconds; None if its id has no start time."""
+    # Where the last part of the id begins, behind the start of the call.
+    last = max(call_id.rfind("_"), call_id.rfind("-"))
+    started = _STARTED.match(call_id, last - 14) if last >= 14 else None
+    if started is None:
+        return None
+    try:
+        since = datetime.fromisoformat(ended) - _EPOCH
+    except ValueError:  # a leap second
+        return None
+    seconds = since.days * _DAY + since.seconds
+    took = seconds * 1000 + since.microseconds // 1000 - int(started[1])
+    return took if 0 <= took < _LONGEST_CALL else None
 
 
 def elide_bodies(display: Any) -> Any:
@@ -712,15 +725,13 @@ class MessageWriter:
             fields["messageId"] = message.id
             self._add("subagent", f"{message.id}:c{key}", place, message.timestamp, fields)
             return
-        fields = record.use_fields()
-        fields["messageId"] = message.id
+        fields = record.use_fields(message.id)
         self._add("tool_use", f"{message.id}:c{key}", record.place, message.timestamp, fields)
-        if record.has_result:
+        given = record.result_fields(message.id, self.outputs, self._row_cache)
+        if given is not None:
             place = record.answer_place or record.place
-            fields = record.result_fields(self.outputs, self._row_cache)
-            fields["messageId"] = message.id
             ended = record.ended or message.timestamp
-            self._add("tool_result", f"{message.id}:r{key}", place, ended, fields)
+            self._add("tool_result", f"{message.id}:r{key}", place, ended, given)
 
     def _link_of(self, child: str | None) -> dict[str, str] | None:
         thread = self._sink.conversations.get(child) if child is not None else None
