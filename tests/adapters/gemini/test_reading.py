@@ -87,6 +87,39 @@ def test_a_message_that_grows_for_ever_is_not_held_for_ever(monkeypatch: pytest.
     assert read_bytes(log).lines("all") == whole
 
 
+STARTED = 1767236645000  # AT, in milliseconds
+AT = "2026-01-01T03:04:05"
+
+
+@pytest.mark.parametrize(
+    ("call_id", "ended", "took"),
+    [
+        (f"ls_{STARTED}_0", f"{AT}.250Z", 250),
+        (f"ls__ls-{STARTED}-3fa09", f"{AT}.000Z", 0),
+        (f"_{STARTED}_0", "2026-01-02T03:04:04.999Z", 86_399_999),
+        (f"ls_{STARTED}_0", "2026-01-02T03:04:05.000Z", None),  # no call takes a day
+        (f"ls_{STARTED}_0", "2026-01-01T03:04:04.999Z", None),  # it ended before it began
+        (f"ls_{STARTED}_0", "2016-12-31T23:59:60.000Z", None),  # a leap second
+        (f"ls_{STARTED}_0", None, None),
+        (f"ls_{STARTED}_0x", f"{AT}.250Z", None),
+        (f"ls_{STARTED}_", f"{AT}.250Z", None),
+        (f"ls_{STARTED}_0_1", f"{AT}.250Z", None),
+        (f"ls_1{STARTED}_0", f"{AT}.250Z", None),
+        (f"{STARTED}_0", f"{AT}.250Z", None),
+        ("ls_0", f"{AT}.250Z", None),
+        ("ls", f"{AT}.250Z", None),
+    ],
+)
+def test_a_call_took_as_long_as_its_id_and_its_end_say(
+    call_id: str, ended: str | None, took: int | None
+):
+    """Some clients write the moment of a call into its id."""
+    call = {**_call(call_id, "x"), "timestamp": ended}
+    result = read_bytes(_log(HEADER, _model("a", "", toolCalls=[call]))).blocks()[-1]
+    assert result["type"] == "tool_result"
+    assert result.get("durationMs") == took
+
+
 @pytest.mark.parametrize("spoil", [lambda row: row, lambda row: row.replace(b"out", b"not")])
 @pytest.mark.parametrize("end", [b"\n", b"", b" \n", b"]\n"])
 def test_what_is_told_again_is_taken_only_from_the_same_bytes(spoil: Any, end: bytes):
