@@ -6,8 +6,12 @@ prints it. An agent that cannot be restored does not stop the others.
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.engine import workers
 from agentsdir.engine.close import is_finished_but_for_turn, remove_if_finished, unfinished_steps
 from agentsdir.engine.notices import Step, apply_steps, loss_steps
 from agentsdir.engine.outbox import UntriedTexts, deliver_waiting
@@ -118,6 +122,10 @@ class _Plan(NamedTuple):
     findings: tuple[Finding, ...]
 
     @property
+    def needs_work(self) -> bool:
+        return bool(self.actions) or self.offers_texts
+
+    @property
     def actions(self) -> tuple[str, ...]:
         return (
             *([_STOPPED] if self.runs else []),
@@ -133,12 +141,100 @@ class _Plan(NamedTuple):
 
 
 def restore_all(
-    services: Services, agents: list[AgentPaths], *, dry_run: bool = False
+    services: Services, agents: list[AgentPaths], *, dry_run: bool = False, jobs: int = 1
 ) -> Iterator[Restored]:
-    """Restore each agent and yield what was done."""
+    """Restore each agent and yield what was done.
+
+    Args:
+        services: of the root.
+        agents: in the order in which they are restored.
+        dry_run: only yield what would be done.
+        jobs: how many processes read (`workers.deal`). This process alone writes.
+    """
     senders = agents_with_unsent(services.layout, {paths.id for paths in agents})
-    for paths in agents:
-        yield restore_agent(services, paths, dry_run=dry_run, senders=senders.get(paths.id, []))
+    if jobs == 1 or len(agents) < _MANY:
+        for paths in agents:
+            yield restore_agent(services, paths, dry_run=dry_run, senders=senders.get(paths.id, []))
+        return
+    look = partial(_look_at, services, senders=senders, dry_run=dry_run)
+    has_acted = False
+    with closing(workers.deal(agents, look, size=_weight, jobs=jobs)) as results:
+        for result in results:
+            paths = result.item
+            seen = _Seen.decode(paths, result.note) if result.note else None
+            if seen is None or not (dry_run or seen.is_current(paths, has_acted=has_acted)):
+                has_acted = True
+                own = senders.get(paths.id, [])
+                yield restore_agent(services, paths, dry_run=dry_run, senders=own)
+            else:
+                yield seen.restored
+
+
+# Agents are read by many processes, and written by this one: locks, hooks, and what a command makes
+# durable at its end belong to one process. So the others only say which agents need nothing.
+
+_MANY = 128  # agents; for fewer no process is started
+_SMALL = 64 * 1024  # bytes of log that are read in the time that an agent without any takes
+
+
+class _Seen(NamedTuple):
+    """An agent that needs nothing, or, in a dry run, what would be done to it.
+
+    `stamp` is what its log looked like. `is_alone` is whether this depends on its own log only.
+    """
+
+    restored: Restored
+    stamp: tuple[int, ...]
+    is_alone: bool
+
+    def is_current(self, paths: AgentPaths, *, has_acted: bool) -> bool:
+        """Return whether this still holds: what was done to other agents may have changed it."""
+        return (self.is_alone or not has_acted) and _stamp(paths) == self.stamp
+
+    def encode(self) -> bytes:
+        """Return this without the agent's id. Not with orjson: names may hold odd bytes."""
+        done = self.restored
+        values = (done.state, done.actions, done.findings, self.stamp, self.is_alone)
+        return json.dumps(values).encode()
+
+    @classmethod
+    def decode(cls, paths: AgentPaths, data: bytes) -> _Seen:
+        """Return what was encoded."""
+        state, actions, findings, stamp, is_alone = json.loads(data)
+        found = tuple(Finding(*values) for values in findings)
+        return cls(Restored(paths.id, state, tuple(actions), found, None), tuple(stamp), is_alone)
+
+
+def _weight(paths: AgentPaths) -> int:
+    """Return how many bytes the reading of an agent is worth."""
+    stamp = _stamp(paths)
+    return _SMALL + (stamp[0] if stamp else 0)
+
+
+def _look_at(
+    services: Services,
+    paths: AgentPaths,
+    *,
+    senders: dict[str, list[AgentPaths]],
+    dry_run: bool,
+) -> tuple[bytes, tuple[()]]:
+    """Return what was seen of an agent, encoded; nothing if it has to be restored. Writes nothing.
+
+    Nor for one that cannot be read, or is held: `restore_agent` says what about it.
+    """
+    own = senders.get(paths.id, [])
+    try:
+        if locks.is_held(paths.turn):
+            return b"", ()
+        plan = _plan(services, paths, own, _survey(paths))
+    except (AgentsdirError, OSError, MemoryError):
+        return b"", ()
+    if plan.needs_work and not dry_run:
+        return b"", ()
+    state = plan.survey.reading.state
+    is_alone = not (state.parent or state.children or state.unsent or own)
+    restored = Restored(paths.id, state.session.state.value, plan.actions, plan.findings, None)
+    return _Seen(restored, plan.survey.stamp, is_alone).encode(), ()
 
 
 def restore_agent(
@@ -165,7 +261,7 @@ def restore_agent(
         reading = plan.survey.reading
         state = reading.state.session.state.value
         may_be_over = bool(plan.removes or reading.state.unsent)
-        if dry_run or not (plan.actions or plan.offers_texts):
+        if dry_run or not plan.needs_work:
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
             hold_turn(paths),

@@ -13,6 +13,7 @@ from agentsdir.cli.output import note, print_json, print_text
 from agentsdir.cli.services import services_of
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.restore import restore_all, sweep_root
+from agentsdir.engine.workers import available_processors
 from agentsdir.formats.errors import NotRecorded, Uncertain
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def run(
         bool,
         typer.Option("--dry-run", "-n", help="Print what would be done, and change nothing"),
     ] = False,
+    jobs: options.Jobs = 0,
     as_json: options.JsonLines = False,
 ) -> int:
     """Bring agents to a sound state, at boot or after a crash.
@@ -58,7 +60,8 @@ def run(
         for path in sweep_root(services, dry_run=dry_run):
             note(env, f"{'would have ' if dry_run else ''}removed {path}, left by a dead process")
     lossy = refused = False
-    for restored in restore_all(services, chosen, dry_run=dry_run):
+    jobs = jobs or available_processors()
+    for restored in restore_all(services, chosen, dry_run=dry_run, jobs=jobs):
         lossy = lossy or restored.lossy
         refused = refused or isinstance(restored.error, (NotRecorded, Uncertain))
         if as_json:

@@ -18,6 +18,7 @@ from agentsdir.engine.validate.files import (
     validate_path,
     validate_source,
 )
+from agentsdir.engine.workers import available_processors
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.source import Source
 
@@ -53,6 +54,7 @@ def run(
             show_default="--modes without a PATH, else --no-modes",
         ),
     ] = None,
+    jobs: options.Jobs = 0,
     as_json: options.JsonLines = False,
 ) -> int:
     """Check files against the format, and an agents directory against itself.
@@ -74,7 +76,8 @@ def run(
     for operand in operands:
         wide = not paths if modes is None else modes
         try:
-            for finding in _findings(env, operand, tally, kind, modes=wide):
+            found = _findings(env, operand, tally, kind, modes=wide, jobs=jobs)
+            for finding in found:
                 failed = failed or finding.is_damage
                 if as_json:
                     print_json(env, finding.as_problem())
@@ -92,14 +95,15 @@ def run(
 
 
 def _findings(
-    env: Environment, operand: str, tally: CheckCounts, kind: str, *, modes: bool
+    env: Environment, operand: str, tally: CheckCounts, kind: str, *, modes: bool, jobs: int
 ) -> Iterator[Finding]:
     if operand == "-":
         return validate_source(Source.from_stream("-", env.stdin), tally, kind=kind)
     path = env.cwd / operand
     # Findings show the path as it was given.
     name = str(Path(operand))
-    return validate_path(path, name, tally, kind=kind, modes=modes)
+    jobs = jobs or available_processors()
+    return validate_path(path, name, tally, kind=kind, modes=modes, jobs=jobs)
 
 
 def _check_operands(env: Environment, operands: list[str], kind: str, *, given: bool) -> None:

@@ -5,9 +5,12 @@ Content never raises: all errors in it are `Finding`. Memory is bounded by a lin
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
+from contextlib import closing
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.engine import lookup
+from agentsdir.engine import lookup, workers
 from agentsdir.engine.validate.derived import REMADE, DerivedFiles, read_document
 from agentsdir.engine.validate.findings import (
     NOTHING,
@@ -78,6 +81,7 @@ NAMES = {
 LOG = "events.jsonl"
 SUFFIXES = (".json", ".jsonl")
 _SNIFFED = 20  # lines of which one must be of this format
+_SMALL = 64 * 1024  # bytes of log whose check takes as long as that of an agent without any
 
 
 class CheckCounts:
@@ -87,6 +91,12 @@ class CheckCounts:
         self.files = 0
         self.records = 0
         self.agents = 0
+
+    def add(self, files: int, records: int, agents: int) -> None:
+        """Add the numbers of another part."""
+        self.files += files
+        self.records += records
+        self.agents += agents
 
 
 def check_entry(path: Path, name: str, *, modes: bool, folder: bool) -> Iterator[Finding]:
@@ -410,7 +420,13 @@ def validate(paths: Iterable[Path], tally: CheckCounts | None = None) -> Iterato
 
 
 def validate_path(
-    path: Path, name: str, tally: CheckCounts, *, kind: str = "", modes: bool = False
+    path: Path,
+    name: str,
+    tally: CheckCounts,
+    *,
+    kind: str = "",
+    modes: bool = False,
+    jobs: int = 1,
 ) -> Iterator[Finding]:
     """Yield the findings of an agents directory, an agent's folder, a file, or a folder of these.
 
@@ -418,17 +434,18 @@ def validate_path(
         name: of `path` in findings.
         kind: the schema for a file, instead of the one of its name or content.
         modes: report permissions for other users; a copy, such as a checkout, has them.
+        jobs: how many processes check the agents of a directory (`workers.deal`).
 
     Raises `NothingToValidate` when there is nothing of this format.
     """
     if not path.is_dir():
         yield from _file(path, name, tally, kind)
     elif _is_root(path):
-        yield from _root(Layout(path), name, tally, modes=modes)
+        yield from _root(Layout(path), name, tally, modes=modes, jobs=jobs)
     elif _is_agent(path):
         yield from _agent(path, path.resolve().name, name, tally, modes=modes)
     else:
-        found = yield from _folder(path, name, tally, modes=modes)
+        found = yield from _folder(path, name, tally, modes=modes, jobs=jobs)
         if not found:
             raise NothingToValidate(
                 f"{name} holds no agents directory, no agent and no file of this format"
@@ -458,7 +475,9 @@ def _is_agent(path: Path) -> bool:
     return (path / LOG).exists() or (path / "descriptor.json").is_file()
 
 
-def _root(layout: Layout, name: str, tally: CheckCounts, *, modes: bool) -> Iterator[Finding]:
+def _root(
+    layout: Layout, name: str, tally: CheckCounts, *, modes: bool, jobs: int
+) -> Iterator[Finding]:
     known = True
     yield from check_entry(layout.root, name, modes=modes, folder=True)
     for entry in _sorted(layout.root):
@@ -487,7 +506,7 @@ def _root(layout: Layout, name: str, tally: CheckCounts, *, modes: bool) -> Iter
     yield from _settings(layout, f"{name}/settings.toml", tally)
     for folder in (layout.agents, layout.archive):
         if known and not folder.is_symlink() and folder.is_dir():
-            yield from _agents(folder, f"{name}/{folder.name}", tally, modes=modes)
+            yield from _agents(folder, f"{name}/{folder.name}", tally, modes=modes, jobs=jobs)
     if known:
         yield from check_indexes(layout, name, tally, modes=modes)
 
@@ -522,17 +541,63 @@ def _settings(layout: Layout, name: str, tally: CheckCounts) -> Iterator[Finding
             yield Finding("unknown-setting", name, f"it {said}")
 
 
-def _agents(folder: Path, name: str, tally: CheckCounts, *, modes: bool) -> Iterator[Finding]:
-    for entry in _sorted(folder):
-        inside = f"{name}/{entry.name}"
-        if entry.name.startswith(TEMPORARY):
-            yield Finding("leftover", inside, "a writer that died left it; nothing needs it")
-        elif not ids.is_agent_id(entry.name):
-            yield Finding("foreign-entry", inside, "its name is no agent id")
-        elif not entry.is_dir(follow_symlinks=False):
-            yield from check_entry(Path(entry.path), inside, modes=modes, folder=True)
-        else:
-            yield from _agent(Path(entry.path), entry.name, inside, tally, modes=modes)
+def _agents(
+    folder: Path, name: str, tally: CheckCounts, *, modes: bool, jobs: int
+) -> Iterator[Finding]:
+    entries = _sorted(folder)
+    if jobs == 1:
+        for entry in entries:
+            yield from _among_agents(entry, name, tally, modes=modes)
+        return
+    check = partial(_encoded, name=name, modes=modes)
+    with closing(workers.deal(entries, check, size=_weight, jobs=jobs)) as results:
+        for result in results:
+            if result.error is not None:
+                inside = f"{name}/{result.item.name}"
+                yield Finding("unreadable", inside, result.error.message)
+            for piece in result.pieces:
+                for line in piece.splitlines():
+                    part = json.loads(line)
+                    if isinstance(part, dict):
+                        tally.add(**part)
+                    else:
+                        yield Finding(*part)
+
+
+def _weight(entry: os.DirEntry[str]) -> int:
+    """Return how many bytes the check of an agent is worth."""
+    try:
+        return _SMALL + os.lstat(f"{entry.path}/{LOG}").st_size
+    except OSError:
+        return _SMALL
+
+
+def _encoded(entry: os.DirEntry[str], name: str, *, modes: bool) -> tuple[bytes, Iterator[bytes]]:
+    """Return no note, and as lines of JSON the findings of an entry and the counts."""
+    return b"", _encoded_lines(entry, name, modes=modes)
+
+
+def _encoded_lines(entry: os.DirEntry[str], name: str, *, modes: bool) -> Iterator[bytes]:
+    tally = CheckCounts()
+    # Not orjson: file names may hold bytes that are no UTF-8.
+    for finding in _among_agents(entry, name, tally, modes=modes):
+        yield f"{json.dumps(finding)}\n".encode()
+    yield f"{json.dumps(vars(tally))}\n".encode()
+
+
+def _among_agents(
+    entry: os.DirEntry[str], name: str, tally: CheckCounts, *, modes: bool
+) -> Iterator[Finding]:
+    """Check an entry of a folder of agents."""
+    inside = f"{name}/{entry.name}"
+    if entry.name.startswith(TEMPORARY):
+        yield Finding("leftover", inside, "a writer that died left it; nothing needs it")
+    elif not ids.is_agent_id(entry.name):
+        yield Finding("foreign-entry", inside, "its name is no agent id")
+    elif not entry.is_dir(follow_symlinks=False):
+        yield from check_entry(Path(entry.path), inside, modes=modes, folder=True)
+    else:
+        yield from _agent(Path(entry.path), entry.name, inside, tally, modes=modes)
 
 
 def _agent(
@@ -547,7 +612,7 @@ def _agent(
 
 
 def _folder(
-    path: Path, name: str, tally: CheckCounts, *, modes: bool
+    path: Path, name: str, tally: CheckCounts, *, modes: bool, jobs: int
 ) -> Generator[Finding, None, bool]:
     """Check the files of this format in any folder; return whether there were any.
 
@@ -565,7 +630,7 @@ def _folder(
         child, inside = Path(entry.path), f"{above}/{entry.name}"
         if entry.is_dir(follow_symlinks=False):
             if (child / "agentsdir.json").is_file() or _is_agent(child):
-                yield from validate_path(child, inside, tally, modes=modes)
+                yield from validate_path(child, inside, tally, modes=modes, jobs=jobs)
                 found = True
             else:
                 folders.append((inside, iter(_sorted(child))))
