@@ -24,7 +24,7 @@ from agentsdir.engine.create import (
     check_native,
     check_unique,
     copied_identity,
-    open_root,
+    hold_root,
 )
 from agentsdir.engine.lookup import each_agent, list_row
 from agentsdir.engine.parse import FoundSession, main_in, parse_session
@@ -37,7 +37,7 @@ from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 from agentsdir.formats.jsontext import LongList, LongText
 from agentsdir.formats.rows import LINE_CAP
 from agentsdir.formats.source import ByteSpool, Source
-from agentsdir.formats.store import derived, locks, transcripts, workspace
+from agentsdir.formats.store import derived, transcripts, workspace
 from agentsdir.formats.store.agent import making_agent, read_agent, write_agent
 from agentsdir.formats.store.bundles import unpack
 from agentsdir.formats.store.derived import encode_document
@@ -363,8 +363,7 @@ def import_agent(
         put_back = workspace.put_back(source, workplace, services.is_private)
         cwd = str(workplace)
     findings: list[Finding] = []
-    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
-        open_root(services)
+    with hold_root(services) as index:
         known = _is_known(state, saved, stores)
         if not known and _is_free(layout, source, state):
             agent_id = source.id
@@ -383,6 +382,7 @@ def import_agent(
                 converted.name_own(made)
                 state.native = converted.native
                 _finish_import(services, made, state, captured, cwd)
+        index.add(agent_id)
     if waiting := len(state.pending):
         services.notify_user(
             f"messages that wait in it: {waiting}; the next `send` runs them first"

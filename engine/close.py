@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.cancel import request_cancel, running_turn, wait_for_turns, wake_holders
 from agentsdir.engine.create import check_native, check_unique, check_unused
-from agentsdir.engine.lookup import ancestors, descendants
+from agentsdir.engine.lookup import ancestors, descendants, hold_create_lock
 from agentsdir.engine.notices import Step, abort_pending_steps, apply_steps, subagent_blocks
 from agentsdir.engine.providers import change_native
 from agentsdir.engine.recovery import close_crashed_turn
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from agentsdir.engine.cancel import RunningTurn
     from agentsdir.engine.services import Services
+    from agentsdir.formats.store.index import IndexWriter
     from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.state import AgentState
 
@@ -65,17 +66,16 @@ def reset(
 
 
 @contextmanager
-def hold_agent(services: Services, paths: AgentPaths) -> Iterator[None]:
+def hold_agent(services: Services, paths: AgentPaths) -> Iterator[IndexWriter]:
     """Hold the create lock and the agent's `.turn`, so that its folder can be moved or removed.
 
     Raises `Busy` when a turn runs, `NoSuchAgent` when the agent is gone.
     """
-    create = services.layout.create_lock
     with (
-        locks.hold(create, brief=True, what="the agents directory"),
+        hold_create_lock(services.layout) as index,
         hold_turn(paths, hint="its turn has to end first"),
     ):
-        yield
+        yield index
 
 
 def remove_agent(
@@ -168,7 +168,7 @@ def unarchive_agent(services: Services, paths: AgentPaths) -> Moved:
     session by now.
     """
     layout = services.layout
-    with hold_agent(services, paths):
+    with hold_agent(services, paths) as index:
         check_unused(layout, paths.id)
         error = None
         state: AgentState | None = None
@@ -180,6 +180,7 @@ def unarchive_agent(services: Services, paths: AgentPaths) -> Moved:
             check_unique(layout, state.descriptor, state.name or "", paths.id)
             check_native(layout, state.native["id"])
         _move(services, paths, layout.folder(archived=False))
+        index.add(paths.id)
     return _moved("unarchived", paths, state, error)
 
 
@@ -267,8 +268,7 @@ def close(services: Services, paths: AgentPaths) -> CloseResult:
     try:
         with services.disk.synced_at_end():
             closed.append(_close_one(services, paths, "close"))
-            create = services.layout.create_lock
-            with locks.hold(create, brief=True, what="the agents directory"):
+            with hold_create_lock(services.layout):
                 for listed in descendants(services.layout, paths.id):
                     try:
                         closed.append(_close_one(services, listed.paths, "parent"))

@@ -35,7 +35,7 @@ from agentsdir.formats.errors import (
     UsageError,
 )
 from agentsdir.formats.source import Source
-from agentsdir.formats.store import files, locks, transcripts
+from agentsdir.formats.store import files, transcripts
 from agentsdir.formats.store.agent import (
     create_agent_folder,
     making_agent,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.services import Services
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.agent import Reading, UnpublishedAgent
+    from agentsdir.formats.store.index import IndexWriter
     from agentsdir.formats.store.layout import AgentPaths, Layout
 
 KINDS = ("user", "cron", "heartbeat", "subagent")
@@ -111,8 +112,8 @@ def create_agent(services: Services, wanted: NewAgent) -> str:
     `AgentsdirError` (kind ``already-exists``) when a live agent has the same key or name.
     """
     check_wanted(services.layout, wanted)
-    with hold_root(services):
-        return make_agent(services, wanted)
+    with hold_root(services) as index:
+        return make_agent(services, wanted, index)
 
 
 def check_wanted(layout: Layout, wanted: NewAgent) -> None:
@@ -131,20 +132,24 @@ def _check_runs(architecture: Architecture) -> None:
 
 
 @contextmanager
-def hold_root(services: Services) -> Iterator[None]:
-    """Hold the create lock of an agents directory; create the directory if it is missing."""
+def hold_root(services: Services) -> Iterator[IndexWriter]:
+    """Hold the create lock of an agents directory (`hold_create_lock`); make it if it is missing.
+
+    A block that adds an agent names it to the writer of the index.
+    """
     files.make_folder(services.layout.root, services.disk)
     services.layout.check_version(writing=True)
-    with locks.hold(services.layout.create_lock, brief=True, what="the agents directory"):
+    with lookup.hold_create_lock(services.layout) as index:
         open_root(services)
-        yield
+        yield index
 
 
-def make_agent(services: Services, wanted: NewAgent) -> str:
+def make_agent(services: Services, wanted: NewAgent, index: IndexWriter) -> str:
     """Create an agent that `check_wanted` has accepted, under the create lock; return its id."""
     agent_id = new_agent_id(services, wanted)
     session_id, data = new_identity(services, wanted, agent_id)
     create_agent_folder(services.layout, agent_id, data, services.now(), session_id, services.disk)
+    index.add(agent_id)
     return agent_id
 
 
@@ -467,9 +472,7 @@ def fork_agent(
     saved = transcripts.load_recorded(paths, own)
     findings = list(reading.findings)
     layout = services.layout
-    layout.check_version(writing=True)
-    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
-        open_root(services)
+    with hold_root(services) as index:
         agent_id, session_id = services.ids.agent(), services.ids.session()
         native = {**state.native, "id": ids.dashed(session_id), "cwd": state.cwd}
         data: dict[str, Any] = {
@@ -490,6 +493,7 @@ def fork_agent(
             made.append("session.created", data, services.now())
             files = forked_files(provider, saved, state.native["id"], native["id"], findings.append)
             findings += import_transcripts(made, architecture, files, services.now())
+        index.add(agent_id)
     return CreatedAgent(agent_id, findings)
 
 
@@ -558,10 +562,7 @@ def adopt(
     if not wanted.cwd:
         raise UsageError(f"{main} does not say its working directory", hint="give --cwd DIR")
     check_options(layout, architecture, wanted)
-    files.make_folder(layout.root, services.disk)
-    layout.check_version(writing=True)
-    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
-        open_root(services)
+    with hold_root(services) as index:
         check_native(layout, session.id)
         native = {"architecture": architecture.architecture, "id": session.id, "cwd": wanted.cwd}
         agent_id = new_agent_id(services, wanted)
@@ -573,6 +574,7 @@ def adopt(
         with making_agent(layout, agent_id, session_id, services.disk) as made:
             made.append("session.created", data, services.now())
             findings = import_transcripts(made, architecture, session.files, services.now())
+        index.add(agent_id)
     if is_moved:
         named = f", not in {session.cwd} as its transcript says" if session.cwd else ""
         services.notify_user(f"the agent works in {here}{named}; --cwd DIR chooses another folder")
@@ -682,12 +684,12 @@ def find_or_create(services: Services, wanted: NewAgent) -> Target:
         return Target(found, made=False)
     # Checked before the root is created.
     check_wanted(layout, wanted)
-    with hold_root(services):
+    with hold_root(services) as index:
         found = lookup.find_by_route(layout, key)
         if found is None and (there := lookup.find_by_key(layout, [key])) is not None:
             found = there[0].paths
         made = found is None
-        agent_id = make_agent(services, wanted) if found is None else found.id
+        agent_id = make_agent(services, wanted, index) if found is None else found.id
         lookup.write_route(layout, key, agent_id, services.disk)
     return Target(layout.agent(agent_id), made)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,6 +19,7 @@ from agentsdir.formats.errors import (
     NotRecorded,
     SessionStateError,
     Uncertain,
+    UnsafePath,
     UsageError,
 )
 from agentsdir.formats.store import files, locks
@@ -29,12 +30,21 @@ from agentsdir.formats.store.agent import (
     without_live_tail,
 )
 from agentsdir.formats.store.derived import encode_document
+from agentsdir.formats.store.index import (
+    Identity,
+    IndexWriter,
+    by_name,
+    by_parent,
+    by_prefix,
+    by_session,
+    read_index,
+)
 from agentsdir.formats.store.layout import AgentPaths, Layout, read_json
 from agentsdir.formats.store.locks import read_note
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from agentsdir.formats.findings import Finding
@@ -129,6 +139,36 @@ def _listed(paths: AgentPaths) -> ListedAgent | None:
         return ListedAgent(paths, None, (), _as_invalid(paths.folder, error))
 
 
+def _each_of(layout: Layout, agent_ids: Iterable[str]) -> Iterator[ListedAgent]:
+    """Yield some agents as `each_agent` does, in the order of their ids."""
+    for agent_id in agent_ids:
+        with suppress(NoSuchAgent, UnsafePath):
+            yield listed_agent(layout.agent(agent_id))
+
+
+@contextmanager
+def hold_create_lock(layout: Layout) -> Iterator[IndexWriter]:
+    """Hold the create lock, and bring the index level with what was done when the block is over.
+
+    The block names the agents that it adds. Raises what `locks.hold` does.
+    """
+    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
+        index = IndexWriter(layout)
+        yield index
+        with suppress(NotRecorded, Invalid, OSError):
+            if index.is_stale:
+                index.rebuild(map(_identity, each_agent(layout)))
+            else:
+                index.append(map(_identity, _each_of(layout, index.added)))
+
+
+def _identity(listed: ListedAgent) -> Identity:
+    said = listed.document
+    if said is None:
+        return Identity(listed.paths.id)
+    return Identity(listed.paths.id, said["sessionId"], parent_id(said), said["name"])
+
+
 def _as_invalid(path: Path, error: Invalid | OSError | MemoryError) -> Invalid:
     """Return why the agent in a folder cannot be read; of the system's errors make ours."""
     if isinstance(error, Invalid):
@@ -155,20 +195,13 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
     if not (ids.is_session_id(session) or ids.may_be_name(reference)):
         raise UsageError(f"{reference!r} cannot name an agent", kind="bad-id")
     bare = reference.replace("-", "")
-    live: list[AgentPaths] = []
-    named: list[AgentPaths] = []
-    prefixed: list[AgentPaths] = []
-    for listed in each_agent(layout, archived=archived):
-        paths, document = listed.paths, listed.document
-        if document and document["sessionId"] == session:
-            return paths
-        if document and document["name"] == reference:
-            (live if listed.is_live else named).append(paths)
-        elif len(bare) >= ids.MIN_PREFIX and (
-            paths.id.startswith(reference) or (document and document["sessionId"].startswith(bare))
-        ):
-            prefixed.append(paths)
-    found = live or named or prefixed
+    found: list[AgentPaths] = []
+    if not archived and (known := read_index(layout)) is not None:
+        parts = [by_name(reference), by_session(session)]
+        if len(bare) >= ids.MIN_PREFIX:
+            parts += [by_prefix(reference), by_session(bare)]
+        found = _matching(_each_of(layout, known.find(*parts)), reference, session, bare)
+    found = found or _matching(each_agent(layout, archived=archived), reference, session, bare)
     if not found:
         raise _not_found(layout, reference, archived=archived)
     if len(found) > 1:
@@ -178,6 +211,32 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
             kind="ambiguous",
         )
     return found[0]
+
+
+def _matching(
+    agents: Iterable[ListedAgent], reference: str, session: str, bare: str
+) -> list[AgentPaths]:
+    """Return the agents that a reference names: more than one where it is ambiguous.
+
+    Args:
+        agents: those that may be meant, sorted by id.
+        session: the reference as a session id.
+        bare: the reference as a prefix of one.
+    """
+    live: list[AgentPaths] = []
+    named: list[AgentPaths] = []
+    prefixed: list[AgentPaths] = []
+    for listed in agents:
+        paths, document = listed.paths, listed.document
+        if document and document["sessionId"] == session:
+            return [paths]
+        if document and document["name"] == reference:
+            (live if listed.is_live else named).append(paths)
+        elif len(bare) >= ids.MIN_PREFIX and (
+            paths.id.startswith(reference) or (document and document["sessionId"].startswith(bare))
+        ):
+            prefixed.append(paths)
+    return live or named or prefixed
 
 
 def first_few(candidates: list[str]) -> str:
@@ -362,19 +421,26 @@ def descendants(layout: Layout, agent_id: str) -> list[ListedAgent]:
 
     The list is complete only under the create lock. Agents that cannot be read are left out.
     """
-    children: dict[str, list[ListedAgent]] = {}
-    for listed in each_agent(layout):
-        if listed.document is not None and (parent := parent_id(listed.document)) is not None:
-            children.setdefault(parent, []).append(listed)
+    known = read_index(layout)
+    everyone = _by_parent(each_agent(layout)) if known is None else {}
     found: list[ListedAgent] = []
     seen, waiting = {agent_id}, [agent_id]
     for above in waiting:
-        for child in children.get(above, ()):
+        some = _by_parent(_each_of(layout, known.find(by_parent(above)))) if known else everyone
+        for child in some.get(above, ()):
             if child.paths.id not in seen:
                 seen.add(child.paths.id)
                 waiting.append(child.paths.id)
                 found.append(child)
     return found
+
+
+def _by_parent(agents: Iterable[ListedAgent]) -> dict[str, list[ListedAgent]]:
+    children: dict[str, list[ListedAgent]] = {}
+    for listed in agents:
+        if listed.document is not None and (parent := parent_id(listed.document)) is not None:
+            children.setdefault(parent, []).append(listed)
+    return children
 
 
 def parent_id(document: dict[str, Any]) -> str | None:

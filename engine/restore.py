@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine import workers
 from agentsdir.engine.close import is_finished_but_for_turn, remove_if_finished, unfinished_steps
+from agentsdir.engine.lookup import hold_create_lock
 from agentsdir.engine.notices import Step, apply_steps, loss_steps
 from agentsdir.engine.outbox import UntriedTexts, deliver_waiting
 from agentsdir.engine.recovery import (
@@ -433,7 +434,7 @@ def sweep_root(services: Services, *, dry_run: bool = False) -> list[Path]:
     layout = services.layout
     if dry_run or not _root_leftovers(layout):
         return _root_leftovers(layout)
-    with locks.hold(layout.create_lock, brief=True, what="the agents directory"):
+    with hold_create_lock(layout):
         found = _root_leftovers(layout)
         for path in found:
             files.remove(path)

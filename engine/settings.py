@@ -14,8 +14,8 @@ from agentsdir.engine.sync import sync_with_client
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, ProviderError, SessionStateError
-from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.index import Identity
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def rename(services: Services, paths: AgentPaths, name: str) -> AgentState:
     """
     ids.check_name(name)
     with (
-        locks.hold(services.layout.create_lock, brief=True, what="the agents directory"),
+        lookup.hold_create_lock(services.layout) as index,
         services.disk.synced_at_end(),
         write_agent(paths, disk=services.disk) as writer,
     ):
@@ -87,6 +87,10 @@ def rename(services: Services, paths: AgentPaths, name: str) -> AgentState:
                     f"agent {found[0].paths.id} already is {lookup.describe_key(key)}",
                     kind="already-exists",
                 )
+            state = writer.state
+            # First the index: a name that it has in vain costs a look, one that it lacks is lost.
+            who = Identity(paths.id, state.session.id, state.parent, name)
+            index.rename(who, services.disk)
             writer.append("agent.renamed", {"name": name}, services.now())
         return writer.state
 

@@ -169,7 +169,7 @@ def create_child(
     subagent then, unless that is uncertain.
     """
     layout = services.layout
-    with hold_root(services):
+    with hold_root(services) as index:
         reading = read_agent(parent)
         with _log_of(services, parent, turn_id):
             pass  # raises for a turn that is over
@@ -185,6 +185,7 @@ def create_child(
             task = Message(wanted.content, parent.id, sync=sync, spawn=True)
             made.append("message.enqueued", task.as_data(child.message_id), services.now())
         _log_in_parent(services, child, one, turn_id)
+        index.add(child_id)
     return child
 
 

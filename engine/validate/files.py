@@ -486,7 +486,13 @@ def _root(
             yield Finding("leftover", inside, "a writer that died left it; nothing needs it")
         elif entry.name in ("agents", "archive", *INDEXES):
             yield from check_entry(path, inside, modes=modes, folder=True)
-        elif entry.name in ("agentsdir.json", "settings.toml", ".lock", ".gitignore"):
+        elif entry.name in (
+            "agentsdir.json",
+            "settings.toml",
+            ".lock",
+            ".gitignore",
+            "index.jsonl",
+        ):
             yield from check_entry(path, inside, modes=modes, folder=False)
     try:
         findings: list[Finding] = []

@@ -138,6 +138,11 @@ class Layout:
         return self.root / "routes"
 
     @cached_property
+    def index(self) -> Path:
+        """Which agent has which session id, parent and name; derived."""
+        return self.root / "index.jsonl"
+
+    @cached_property
     def create_lock(self) -> Path:
         """Held while an agent is made, so that unique keys stay unique."""
         return self.root / ".lock"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,8 @@ for entry in os.scandir(sys.argv[1] + "/agents"):
 # Single measurements give 2.8 to 4.2.
 LIST_BAR = 5.0
 LIST_PEAK_MIB = 40
+FIND_BAR = 1.5
+FIND_RUNS = 7
 
 
 def surroundings(home: Path) -> dict[str, str]:
@@ -62,3 +65,26 @@ def test_a_list_of_agents_costs_little_more_than_reading_their_states(
 
     assert {name: fig.ratio for name, fig in figures.items() if fig.ratio > bars[name]} == {}
     assert max(figure.peak for figure in figures.values()) < LIST_PEAK_MIB
+
+
+def test_an_agent_among_many_is_found_as_fast_by_its_name_as_by_its_id(
+    bench: Any, agents_root: Path, tmp_path: Path
+) -> None:
+    """Nor does a session id or a prefix among 10,000 agents cost a look at each of them."""
+    agent_id = sorted(path.name for path in (agents_root / "agents").iterdir())[5000]
+    state = json.loads((agents_root / "agents" / agent_id / "state.json").read_bytes())
+    references = {
+        "by name (10,000)": state["name"],
+        "by prefix (10,000)": agent_id[:9],
+        "by session (10,000)": state["sessionId"],
+        "by its prefix (10,000)": state["sessionId"][:9],
+    }
+    inspect = [AGENTSDIR, "--root", str(agents_root), "inspect"]
+    bars = dict.fromkeys(references, FIND_BAR)
+
+    figures = bench.compare(
+        [*inspect, agent_id], {name: [*inspect, said] for name, said in references.items()}, bars,
+        rounds=FIND_RUNS, cwd=tmp_path, env=surroundings(tmp_path),
+    )  # fmt: skip
+
+    assert {name: fig.ratio for name, fig in figures.items() if fig.ratio > FIND_BAR} == {}

@@ -32,9 +32,10 @@ def created(stage: Any, paths: Any) -> dict[str, Any]:
 
 
 def files(stage: Any) -> dict[str, bytes]:
-    """Return every file of the agents directory, but for the locks."""
+    """Return every file of the agents directory, but for the locks and the index."""
     tree: dict[str, bytes] = stage.tree()
-    return {name: data for name, data in tree.items() if not name.endswith((".lock", ".turn"))}
+    others = (".lock", ".turn", "index.jsonl")
+    return {name: data for name, data in tree.items() if not name.endswith(others)}
 
 
 def agents(stage: Any) -> list[str]:

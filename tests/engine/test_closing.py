@@ -24,6 +24,7 @@ from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import SessionStateError
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.index import IndexWriter
 
 LONG = 60.0
 
@@ -251,11 +252,12 @@ def test_nobody_is_missed_who_is_being_made_while_the_parent_is_closed(stage: An
     wanted = NewAgent(kind="subagent", parent=parent.id, cwd="/", name="early")
     thread = threading.Thread(target=lambda: close(stage.services, parent))
     with locks.hold(stage.services.layout.create_lock):
-        early = stage.services.layout.agent(make_agent(stage.services, wanted))
+        index = IndexWriter(stage.services.layout)
+        early = stage.services.layout.agent(make_agent(stage.services, wanted, index))
         thread.start()
         until(lambda: stage.state(parent).session.state == "terminated", "the parent is closed")
         with pytest.raises(SessionStateError) as refused:
-            make_agent(stage.services, wanted._replace(name="late"))
+            make_agent(stage.services, wanted._replace(name="late"), index)
         assert stage.state(early).session.state == "created"
     thread.join(LONG)
     assert refused.value.kind == "closed"

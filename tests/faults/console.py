@@ -16,6 +16,9 @@ import orjson
 
 from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
+from agentsdir.engine.lookup import find_agent
+from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.store.layout import Layout
 
 PROGRAM = (sys.executable, "-m", "agentsdir.cli.main")
 
@@ -134,6 +137,25 @@ def _text(stream: io.TextIOWrapper) -> str:
     stream.flush()
     assert isinstance(stream.buffer, io.BytesIO)
     return stream.buffer.getvalue().decode()
+
+
+def found(root: Path, references: list[str], *, with_index: bool = True) -> dict[str, str]:
+    """Return which agent each reference means, or the kind of the error."""
+    layout, away = Layout(root), root / "away"
+    if not with_index:
+        layout.index.rename(away)
+    try:
+        return {reference: _found(layout, reference) for reference in references}
+    finally:
+        if not with_index:
+            away.rename(layout.index)
+
+
+def _found(layout: Layout, reference: str) -> str:
+    try:
+        return find_agent(layout, reference).id
+    except AgentsdirError as error:
+        return error.kind
 
 
 def tree(root: Path) -> dict[str, tuple[int, int, int, bytes]]:

@@ -125,6 +125,8 @@ def is_derived(call: Call) -> bool:
         return True
     name = Path(call.target).name
     original = name.removeprefix(".tmp-").rpartition("-")[0] if name.startswith(".tmp-") else name
+    if original == "index.jsonl":
+        return True
     return original in DERIVED and not call.target.startswith("agents/.tmp-")
 
 

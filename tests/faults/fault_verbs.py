@@ -136,6 +136,10 @@ def _in_state(state: str) -> Callable[[Logs, Done], bool]:
     return holds
 
 
+def _renamed(logs: Logs, _done: Done) -> bool:
+    return [r["data"]["name"] for r in logs[ONE] if r["event"] == "agent.renamed"] == ["wolf"]
+
+
 def _gone(logs: Logs, _done: Done) -> bool:
     return ONE not in logs
 
@@ -173,6 +177,13 @@ VERBS = {
         again=10,
         matrix=Matrix.THIN,
         takes_away=True,
+    ),
+    "rename": Verb(
+        ("rename", ONE, "wolf", "--json"),
+        _spoken,
+        _renamed,
+        15,
+        matrix=Matrix.THIN,
     ),
     "archive": Verb(
         ("archive", ONE, "--json"),

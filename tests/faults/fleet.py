@@ -21,7 +21,7 @@ class Job:
     """What one process is to do.
 
     Attributes:
-        work: `appends`, `sends`, `creations` or `suspensions`.
+        work: `appends`, `sends`, `creations`, `names` or `suspensions`.
         size: of one record's or prompt's filling, in bytes.
         sabotage: what to change first: `fsync` (there is none), `lock` (there is none), `pieces` (a
             record is two writes), `slow` (a record is many writes with pauses).

@@ -19,6 +19,7 @@ from agentsdir.cli.services import services_of
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
 from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.settings import rename
 from agentsdir.engine.slots import resume, suspend
 from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
 from agentsdir.formats.store import agent as agent_module
@@ -64,6 +65,16 @@ def creations(job: dict[str, Any], env: Environment) -> Iterator[str]:
         yield create_agent(services_of(env), NewAgent(login="me", cwd="/"))
 
 
+def names(job: dict[str, Any], env: Environment) -> Iterator[str]:
+    """Make one agent after another and give each another name; say the name that it has now."""
+    services = services_of(env)
+    for number in range(job["count"]):
+        name = f"{job['name']}-{number}"
+        made = create_agent(services, NewAgent(login="me", cwd="/", name=f"first-{name}"))
+        rename(services, env.layout.agent(made), name)
+        yield name
+
+
 def suspensions(job: dict[str, Any], env: Environment) -> Iterator[str]:
     """Suspend and resume; say what session.json must be now, or later than."""
     paths = find_agent(env.layout, job["agent"])
@@ -77,6 +88,7 @@ WORK: dict[str, Callable[[dict[str, Any], Environment], Iterator[str]]] = {
     "appends": appends,
     "sends": sends,
     "creations": creations,
+    "names": names,
     "suspensions": suspensions,
 }
 

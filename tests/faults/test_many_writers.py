@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console import Console
+from console import Console, found
 from fleet import Job, work_together, working
 
 from agentsdir.cli.services import now
 from agentsdir.engine.lookup import inspection
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import history_pieces, read_agent, write_agent
+from agentsdir.formats.store.index import read_index
 from agentsdir.formats.store.layout import AgentPaths, Layout
 from agentsdir.formats.store.log import open_log, read_log
 
@@ -158,3 +159,19 @@ def test_half_a_record_is_damage_only_when_nobody_lives_to_finish_it(
     lines = (alone.err + alone.out).splitlines()
     named = [line for line in lines if line.startswith(("agentsdir:", str(log))) and "torn" in line]
     assert len(named) == 1, alone
+
+
+def test_processes_that_make_and_rename_agents_leave_an_index_without_a_gap(
+    console: Console,
+) -> None:
+    """Each name is found by it, as by a look at all; and it counts when they are done."""
+    jobs = [Job("names", str(console.root), name=f"w{at}", count=15, wait=True) for at in range(4)]
+    acknowledged = [name for names in work_together(jobs) for name in names]
+    names = [*acknowledged, *(f"first-{name}" for name in acknowledged)]
+    assert len(acknowledged) == 60
+    assert read_index(Layout(console.root)) is not None
+    by_index = found(console.root, names)
+    assert by_index == found(console.root, names, with_index=False)
+    assert sorted(by_index.values()) == sorted(
+        [*Layout(console.root).agent_ids(), *["no-such-agent"] * 60]
+    )

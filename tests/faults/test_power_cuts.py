@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 import pytest
-from console import Console
+from console import Console, found
 from fleet import Job, working
 from machine import need
 from mounted import Ext4
@@ -137,6 +137,22 @@ def test_an_agent_is_whole_or_absent_after_a_power_cut(console: Console, disk: E
         assert acknowledged <= {row["agentId"] for row in rows}, seed
         assert console.problems() == [], seed
     sound_after_restore(console)
+
+
+def test_every_acknowledged_name_is_found_after_a_power_cut(console: Console, disk: Ext4) -> None:
+    """Eight cuts while agents are made and renamed: with the index that is left, and without."""
+    console.new()
+    acknowledged: list[str] = []
+    for seed in range(250, 258):
+        job = Job("names", str(console.root), name=f"s{seed}")
+        acknowledged += cut_during(disk, job, random.Random(seed))
+        names = [*acknowledged, *(f"first-{name}" for name in acknowledged)]
+        by_index = found(console.root, names)
+        assert by_index == found(console.root, names, with_index=False), seed
+        assert [by_index[name] for name in acknowledged] == [
+            agent_id for agent_id in by_index.values() if len(agent_id) == 24
+        ], seed
+        assert console.problems() == [], seed
 
 
 def sessions(console: Console, agent: str) -> dict[int, dict[str, Any]]:

@@ -36,6 +36,8 @@ import program
 PLACE = Path("/tmp/agentsdir-freeze")
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SCENES = Path(__file__).with_name("scenes")
+INDEX = "index.jsonl"
+"""Left out: it has an inode and a time of the machine."""
 
 _SHOWN = 4000
 """Bytes of an output up to which it is shown in full."""
@@ -99,6 +101,8 @@ def tree() -> Tree:
     for folder, folders, files in os.walk(PLACE):
         for name in (*folders, *files):
             path = Path(folder, name)
+            if name == INDEX:
+                continue
             mode = path.lstat().st_mode & 0o7777
             if path.is_symlink():
                 entry = Entry("link", 0o777, bytes(path.readlink()))

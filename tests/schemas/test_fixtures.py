@@ -136,6 +136,7 @@ def made(name: str, folder: Path) -> dict[str, bytes]:
     (root / ".gitignore").unlink()
     for lock in [*root.rglob(".lock"), *root.rglob(".turn")]:
         lock.unlink()
+    (root / "index.jsonl").unlink(missing_ok=True)  # it has an inode and a time of this machine
     return files_of(root)
 
 

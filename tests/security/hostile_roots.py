@@ -603,6 +603,9 @@ ATTACKS: dict[str, Attack] = {
     "linked slots": Attack("echo", _linked("ROOT/slots", "OUTSIDE"), travels=False),
     "linked slots lock": Attack("echo", _linked("ROOT/slots/.lock", "OUTSIDE/made"), travels=False),
     "linked routes": Attack("echo", _linked("ROOT/routes", "OUTSIDE"), travels=False),
+    "linked index": Attack(
+        "echo", _linked("ROOT/index.jsonl", "OUTSIDE/secret.jsonl"), travels=False
+    ),
     "linked archive": Attack("echo", _linked("ROOT/archive", "OUTSIDE"), travels=False),
     "linked profiles": Attack("echo", _linked("ROOT/profiles", "OUTSIDE"), travels=False),
     "linked settings": Attack(

@@ -58,7 +58,7 @@ class Fixed:
 
 
 def make(root: Path) -> None:
-    """Make the golden agent: a name, one turn, a tag, a suspension. Locks are left out."""
+    """Make the golden agent: a name, one turn, a tag, a suspension; no locks and no index."""
     fixed = Fixed()
     services = Services(Layout(root), fixed.now, lambda _: None, fixed, Disk(), lambda: None)
     paths = services.layout.agent(
@@ -70,6 +70,7 @@ def make(root: Path) -> None:
     (root / ".gitignore").unlink()  # this repository keeps the files
     for lock in [*root.rglob(".lock"), *root.rglob(".turn")]:
         lock.unlink()
+    (root / "index.jsonl").unlink()  # it has an inode and a time of this machine
     shutil.rmtree(root / "slots", ignore_errors=True)
 
 
