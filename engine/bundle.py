@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 _READ = ("main", "subagent")
 _PIECE = 3 * 256 * 1024
 """Bytes of a raw transcript that are printed at a time; base64 has them in groups of three."""
+_IN_MEMORY = 4 * 1024 * 1024
+"""Bytes of a history that are held; a longer one goes to a scratch file."""
 
 _DOCUMENTS = (
     "descriptor.json",
@@ -268,7 +270,7 @@ def export_bundle(paths: AgentPaths) -> Exported:
 
     Raises `Invalid` when a transcript or a captured file is damaged.
     """
-    history = ByteSpool()
+    history = ByteSpool(limit=_IN_MEMORY)
     state, moment, findings = _read(paths, history)
     folder = f"agents/{paths.id}"
     head = encode_document({"format": FORMAT, "version": VERSION, "features": []})
