@@ -433,6 +433,9 @@ class MessageWriter:
         self._last: Block = {}
         # The message's timestamp, as in the row and as in blocks: most of its blocks have it.
         self._time: tuple[Any, str | None] = (None, None)
+        # The last row that a block was made from, and the source of all blocks made from it.
+        self._sourced = -1
+        self._source: BlockSource
         # The row number of each block, inverted for a hidden one.
         self.marks = array("q")
         # Why the first hidden block of a row is hidden.
@@ -525,6 +528,8 @@ class MessageWriter:
             return
         if number in self._lossy:
             fields["lossy"] = list(self._lossy[number])
+        if number != self._sourced:
+            self._sourced, self._source = number, self._row_cache.source(place)
         given, moment = self._time
         # Without `make_block`, which would copy `fields` twice: this runs once per block.
         block = {
@@ -534,7 +539,7 @@ class MessageWriter:
             "sessionId": self._fold.session_id,
             "timestamp": moment if timestamp == given else times.native(timestamp),
             **fields,
-            "source": self._row_cache.source(place),
+            "source": self._source,
         }
         if replaced:
             self._replaced.append(len(self._blocks))

@@ -491,32 +491,27 @@ class RowCache:
         self._stream = stream
         self._file = file
         self._index = index
-        self._kept: dict[int, Any] = {}
-        # The last row that a source was made for, and that source.
-        self._sourced = -1
-        self._source: blocks.BlockSource
-
-    def hold(self, value: Any) -> None:
-        """Keep the value of the index's last row, until `release`."""
-        self._kept[len(self._index.line) - 1] = value
+        # Decoded rows; during the first read, the reader puts each into it.
+        self.kept: dict[int, Any] = {}
 
     def release(self) -> None:
-        """Drop all rows but the last one."""
-        last = len(self._index.line) - 1
-        self._kept = {last: self._kept[last]}
+        """Drop all rows but the one that was put in last."""
+        last, value = self.kept.popitem()
+        self.kept.clear()
+        self.kept[last] = value
 
     def read_from(self, stream: BinaryIO) -> None:
         """Use `row` to read rows again from here on."""
         self._stream = stream
-        self._kept.clear()
+        self.kept.clear()
 
     def row(self, number: int) -> Any:
         """Return the value of a row; None if the file has changed meanwhile.
 
         Raises `NotAvailableYet` during the first read for a row that is not kept.
         """
-        if number in self._kept:
-            return self._kept[number]
+        if number in self.kept:
+            return self.kept[number]
         if self._stream is None:
             raise NotAvailableYet
         self._stream.seek(self._index.offset[number])
@@ -526,13 +521,13 @@ class RowCache:
         except orjson.JSONDecodeError:
             found = salvage(data).values
             value = found[0][0] if found else None
-        self._kept[number] = value
+        self.kept[number] = value
         self._make_room(number)
         return value
 
     def _make_room(self, number: int) -> None:
         """Drop rows beyond the limits, the shortest first, which are the cheapest to read again."""
-        kept, length = self._kept, self._index.length
+        kept, length = self.kept, self._index.length
         while len(kept) > 1 and (
             len(kept) > MAX_CACHED_ROWS or sum(length[one] for one in kept) > MAX_CACHED_BYTES
         ):
@@ -551,22 +546,18 @@ class RowCache:
     def message(self, place: RowRef) -> dict[str, Any]:
         """Return a message by its row; empty if it is gone."""
         number, at = place
-        value = self._kept.get(number) if at < 0 else None
+        value = self.kept.get(number) if at < 0 else None
         return value if type(value) is dict else dict_of(self.entry(place))
 
     def source(self, place: RowRef) -> blocks.BlockSource:
-        """Return the `source` of a block made from that row. It is shared: do not change it."""
-        number = place[0]
-        if number != self._sourced:
-            index = self._index
-            self._sourced = number
-            self._source = {
-                "file": self._file,
-                "line": index.line[number],
-                "offset": index.offset[number],
-                "length": index.length[number],
-            }
-        return self._source
+        """Return the `source` of a block made from that row."""
+        number, index = place[0], self._index
+        return {
+            "file": self._file,
+            "line": index.line[number],
+            "offset": index.offset[number],
+            "length": index.length[number],
+        }
 
 
 # The row decoder: duplicate rows, and rows without content, are not decoded.

@@ -361,14 +361,14 @@ class ParsedThread(GeminiThread):
                     stream, self.file, sink.tally, sink.finding, loads=loads, unread="metadata"
                 )
                 take = self.fold.take
-            new_messages, row_cache, held = self.fold.index.new_messages, self._row_cache, 0
-            for row in rows:
+            new_messages, kept, held = self.fold.index.new_messages, self._row_cache.kept, 0
+            for number, row in enumerate(rows):
                 take(row)
-                row_cache.hold(row.value)
+                kept[number] = row.value
                 held += row.length
                 if len(new_messages) > MESSAGES_AT_ONCE or held > MAX_HELD_BYTES:
                     self._settle(len(new_messages) - 1)
-                    row_cache.release()
+                    self._row_cache.release()
                     held = row.length
         self.fold.index.settle_orphans()
         self._settle(len(self.fold.index.new_messages))

@@ -60,10 +60,10 @@ BIG_BAR = 3.5
 BIG_PEAK_MIB = 100
 GEMINI_MEGABYTES = 50
 GEMINI_RUNS = 5
-# Single measurements of a log give 2.6 to 3.6, of a document about 2.3 to 2.8.
-GEMINI_BARS = {".jsonl": 3.7, ".json": 3.2}
+# Single measurements of a log give 2.5 to 3.3, of a document about 2.1 to 2.6.
+GEMINI_BARS = {".jsonl": 3.5, ".json": 2.9}
 # A document is held as it stands, its messages one by one.
-GEMINI_PEAK_MIB = {".jsonl": 80, ".json": 140}
+GEMINI_PEAK_MIB = {".jsonl": 74, ".json": 125}
 FOLLOW_BAR = 10.0
 FOLLOW_RUNS = 2
 
