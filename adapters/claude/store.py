@@ -102,34 +102,88 @@ _CHAINED = b'"parentUuid"'
 _SIDECHAIN = re.compile(rb'"isSidechain":\s*(true|false)')
 
 
+class _Part:
+    """One end of a file, whose rows are decoded when they are asked for, and once."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        # By the place where its line begins; None for a line that is damaged, or cut.
+        self._decoded: dict[int, dict[str, Any] | None] = {}
+
+    def rows(self, word: str) -> Iterator[dict[str, Any]]:
+        """Yield the complete rows that contain a word as a JSON string, in order."""
+        data, needle = self.data, f'"{word}"'.encode()
+        at = data.find(needle)
+        while at >= 0:
+            row = self.row_at(at)
+            if row is not None:
+                yield row
+            end = data.find(b"\n", at)
+            at = data.find(needle, end) if end >= 0 else -1
+
+    def rows_back(self, word: str) -> Iterator[dict[str, Any]]:
+        """Yield the same rows, the last one first."""
+        data, needle = self.data, f'"{word}"'.encode()
+        at = data.rfind(needle)
+        while at >= 0:
+            row = self.row_at(at)
+            if row is not None:
+                yield row
+            begin = data.rfind(b"\n", 0, at)
+            at = data.rfind(needle, 0, begin) if begin >= 0 else -1
+
+    def row_at(self, at: int) -> dict[str, Any] | None:
+        """Return the row on the line of a byte."""
+        begin = self.data.rfind(b"\n", 0, at) + 1
+        if begin not in self._decoded:
+            end = self.data.find(b"\n", at)
+            self._decoded[begin] = _decode(self.data[begin : end if end >= 0 else len(self.data)])
+        return self._decoded[begin]
+
+    def notes(self) -> _Part:
+        """Return the lines that may have a title: the short ones, and those that begin with a type.
+
+        Long lines are messages and results, which most searches need not read.
+        """
+        data, end = self.data, len(self.data)
+        found: list[bytes] = []
+        while end >= 0:
+            begin = data.rfind(b"\n", 0, end) + 1
+            if end - begin < NOTE or data.startswith(b'{"type"', begin):
+                found.append(data[begin:end])
+            end = begin - 1
+        found.reverse()
+        return _Part(b"\n".join(found))
+
+
 class _Ends:
     """The two ends of a file; the same bytes where it is short."""
 
-    def __init__(self, head: bytes, tail: bytes) -> None:
+    def __init__(self, head: _Part, tail: _Part) -> None:
         self.head = head
         self.tail = tail
         # The last rows first: those of the tail, then those of the head.
-        self._notes = (_notes(tail), _notes(self.head))
+        self._notes = (tail.notes(), head.notes())
 
     def first(self, name: str, kind: type = str) -> Any:
         """Return the first value of a field in the head, failing that in the tail."""
-        for data in (self.head, self.tail):
-            for row in _rows(data, name):
+        for part in (self.head, self.tail):
+            for row in part.rows(name):
                 if type(row.get(name)) is kind and row[name]:
                     return row[name]
         return None
 
     def last(self, name: str) -> str:
         """Return the last text of a field in the tail, failing that the first in the head."""
-        for row in _rows_back(self.tail, name):
+        for row in self.tail.rows_back(name):
             if isinstance(row.get(name), str):
                 return str(row[name])
         return self.first(name) or ""
 
     def named(self, kind: str, name: str) -> str:
         """Return the text of the last row of a kind; a row that clears it counts."""
-        for data in self._notes:
-            for row in _rows_back(data, kind):
+        for part in self._notes:
+            for row in part.rows_back(kind):
                 if row.get("type") == kind:
                     return text(row.get(name))
         return ""
@@ -153,7 +207,7 @@ def read_list_entry(path: Path) -> NativeSession | None:
         head = next(beginnings)
         while not _is_chained(head) and (longer := next(beginnings, None)) is not None:
             head = longer
-        tail = _end(descriptor, size)
+        tail = head if len(head.data) == size <= END else _Part(_end(descriptor, size))
         if _is_sidechain(head):
             return None
         if not (_is_chained(head) or _is_chained(tail)):
@@ -174,7 +228,7 @@ def read_list_entry(path: Path) -> NativeSession | None:
     if not title.strip() and not _is_answered(ends.head):
         _refuse_long(path, size)
         return None
-    created = (times.native(row.get("timestamp")) for row in _rows(ends.head, "timestamp"))
+    created = (times.native(row.get("timestamp")) for row in ends.head.rows("timestamp"))
     return NativeSession(
         id=path.stem,
         file=path,
@@ -187,18 +241,18 @@ def read_list_entry(path: Path) -> NativeSession | None:
     )
 
 
-def _is_chained(data: bytes) -> bool:
+def _is_chained(part: _Part) -> bool:
     """Tell whether any row belongs to a conversation; a row that is cut counts by its bytes."""
-    if any("parentUuid" in row for row in _rows(data, "parentUuid")):
+    if any("parentUuid" in row for row in part.rows("parentUuid")):
         return True
-    return _CHAINED in data[data.rfind(b"\n") + 1 :]
+    return part.data.find(_CHAINED, part.data.rfind(b"\n") + 1) >= 0
 
 
-def _beginnings(descriptor: int, size: int) -> Iterator[bytes]:
+def _beginnings(descriptor: int, size: int) -> Iterator[_Part]:
     """Yield the complete rows of the first 64 KiB, then of ever longer beginnings."""
     for head in heads(lambda length: os.pread(descriptor, length, 0)):
         whole = len(head) if len(head) >= size else head.rfind(b"\n") + 1
-        yield head[:whole].removeprefix(_BOM)
+        yield _Part(head[:whole].removeprefix(_BOM))
 
 
 def _end(descriptor: int, size: int) -> bytes:
@@ -217,21 +271,21 @@ def _refuse_long(path: Path, size: int) -> None:
         raise OSError(errno.EFBIG, "its first 64 MiB do not say what it is about", str(path))
 
 
-def _is_sidechain(head: bytes) -> bool:
+def _is_sidechain(head: _Part) -> bool:
     """Tell whether the first row with `isSidechain` belongs to a subagent."""
-    found = _SIDECHAIN.search(head)
+    found = _SIDECHAIN.search(head.data)
     while found is not None:
-        row = _decode(_line_at(head, found.start()))
+        row = head.row_at(found.start())
         if row is not None and type(row.get("isSidechain")) is bool:
             return bool(row["isSidechain"])
-        found = _SIDECHAIN.search(head, found.end())
+        found = _SIDECHAIN.search(head.data, found.end())
     return False
 
 
-def _first_prompt(head: bytes) -> str:
+def _first_prompt(head: _Part) -> str:
     """Return the first prompt; failing that the first command that is no `_OWN_COMMANDS`."""
     command, caveat = "", None
-    for row in _rows(head, "user"):
+    for row in head.rows("user"):
         if row.get("type") != "user" or row.get("isSidechain") is True:
             continue
         pieces = parts(mapping(row.get("message")).get("content"))
@@ -251,55 +305,14 @@ def _first_prompt(head: bytes) -> str:
     return command
 
 
-def _is_answered(head: bytes) -> bool:
+def _is_answered(head: _Part) -> bool:
     """Tell whether the model answered: a prompt that is an image gives no title."""
-    for row in _rows(head, "assistant"):
+    for row in head.rows("assistant"):
         message = mapping(row.get("message"))
         own = row.get("type") == "assistant" and row.get("isSidechain") is not True
         if own and message.get("model") != SYNTHETIC:
             return True
     return False
-
-
-def _notes(data: bytes) -> bytes:
-    """Return the lines that may have a title: the short ones, and those that begin with a type.
-
-    Long lines are messages and results, which most searches need not read.
-    """
-    return b"\n".join(
-        line for line in data.split(b"\n") if len(line) < NOTE or line.startswith(b'{"type"')
-    )
-
-
-def _rows(data: bytes, word: str) -> Iterator[dict[str, Any]]:
-    """Yield the complete rows in `data` that contain a word as a JSON string, in order."""
-    needle = f'"{word}"'.encode()
-    at = data.find(needle)
-    while at >= 0:
-        line = _line_at(data, at)
-        row = _decode(line)
-        if row is not None:
-            yield row
-        end = data.find(b"\n", at)
-        at = data.find(needle, end) if end >= 0 else -1
-
-
-def _rows_back(data: bytes, word: str) -> Iterator[dict[str, Any]]:
-    """Yield the same rows, the last one first."""
-    needle = f'"{word}"'.encode()
-    at = data.rfind(needle)
-    while at >= 0:
-        row = _decode(_line_at(data, at))
-        if row is not None:
-            yield row
-        begin = data.rfind(b"\n", 0, at)
-        at = data.rfind(needle, 0, begin) if begin >= 0 else -1
-
-
-def _line_at(data: bytes, at: int) -> bytes:
-    begin = data.rfind(b"\n", 0, at) + 1
-    end = data.find(b"\n", at)
-    return data[begin : end if end >= 0 else len(data)]
 
 
 def _decode(line: bytes) -> dict[str, Any] | None:
