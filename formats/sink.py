@@ -141,9 +141,14 @@ class MessageTokens:
     def repeated(self, counted: set[int]) -> Usage:
         """Return the tokens of the messages whose keys are in `counted`, and add the other keys."""
         total = no_usage()
-        for at in range(0, len(self._numbers), self._WIDTH):
-            key, sent, got, read, wrote, thinking = self._numbers[at : at + self._WIDTH]
+        keys = self._numbers[:: self._WIDTH]
+        if counted.isdisjoint(keys) and len(set(keys)) == len(keys):  # as in most sessions
+            counted.update(keys)
+            return total
+        for at, key in enumerate(keys):
             if key in counted:
+                begin = at * self._WIDTH
+                _, sent, got, read, wrote, thinking = self._numbers[begin : begin + self._WIDTH]
                 known = None if thinking < 0 else thinking
                 total = add_usage(total, usage(sent, got, read, wrote, known, exact=True))
             counted.add(key)

@@ -132,6 +132,10 @@ class _Part:
             begin = data.rfind(b"\n", 0, at)
             at = data.rfind(needle, 0, begin) if begin >= 0 else -1
 
+    def first(self, name: str) -> str:
+        """Return the first text of a field that is not empty; empty for none."""
+        return next((row[name] for row in self.rows(name) if text(row.get(name))), "")
+
     def row_at(self, at: int) -> dict[str, Any] | None:
         """Return the row on the line of a byte."""
         begin = self.data.rfind(b"\n", 0, at) + 1
@@ -140,20 +144,18 @@ class _Part:
             self._decoded[begin] = _decode(self.data[begin : end if end >= 0 else len(self.data)])
         return self._decoded[begin]
 
-    def notes(self) -> _Part:
-        """Return the lines that may have a title: the short ones, and those that begin with a type.
+    def notes(self) -> Iterator[bytes]:
+        """Yield the lines that may have a title, the last one first: short ones, and some others.
 
-        Long lines are messages and results, which most searches need not read.
+        Long lines are messages and results, which most searches need not read, unless they begin
+        with a type.
         """
         data, end = self.data, len(self.data)
-        found: list[bytes] = []
         while end >= 0:
             begin = data.rfind(b"\n", 0, end) + 1
             if end - begin < NOTE or data.startswith(b'{"type"', begin):
-                found.append(data[begin:end])
+                yield data[begin:end]
             end = begin - 1
-        found.reverse()
-        return _Part(b"\n".join(found))
 
 
 class _Ends:
@@ -163,28 +165,26 @@ class _Ends:
         self.head = head
         self.tail = tail
         # The last rows first: those of the tail, then those of the head.
-        self._notes = (tail.notes(), head.notes())
+        self._notes = [*tail.notes(), *(head.notes() if head is not tail else ())]
 
-    def first(self, name: str, kind: type = str) -> Any:
-        """Return the first value of a field in the head, failing that in the tail."""
-        for part in (self.head, self.tail):
-            for row in part.rows(name):
-                if type(row.get(name)) is kind and row[name]:
-                    return row[name]
-        return None
+    def first(self, name: str) -> str:
+        """Return the first text of a field in the head, failing that in the tail."""
+        return self.head.first(name) or self.tail.first(name)
 
     def last(self, name: str) -> str:
         """Return the last text of a field in the tail, failing that the first in the head."""
         for row in self.tail.rows_back(name):
             if isinstance(row.get(name), str):
                 return str(row[name])
-        return self.first(name) or ""
+        return self.first(name)
 
     def named(self, kind: str, name: str) -> str:
         """Return the text of the last row of a kind; a row that clears it counts."""
-        for part in self._notes:
-            for row in part.rows_back(kind):
-                if row.get("type") == kind:
+        needle = f'"{kind}"'.encode()
+        for line in self._notes:
+            if needle in line:
+                row = _decode(line)
+                if row is not None and row.get("type") == kind:
                     return text(row.get(name))
         return ""
 
@@ -205,40 +205,53 @@ def read_list_entry(path: Path) -> NativeSession | None:
             return None
         beginnings = _beginnings(descriptor, size)
         head = next(beginnings)
-        while not _is_chained(head) and (longer := next(beginnings, None)) is not None:
+        is_chained = _is_chained(head)
+        while not is_chained and (longer := next(beginnings, None)) is not None:
             head = longer
+            is_chained = _is_chained(head)
         tail = head if len(head.data) == size <= END else _Part(_end(descriptor, size))
         if _is_sidechain(head):
             return None
-        if not (_is_chained(head) or _is_chained(tail)):
+        if not (is_chained or _is_chained(tail)):
             _refuse_long(path, size)
             return None
         ends = _Ends(head, tail)
         title = next((found for kind, name in _TITLES if (found := ends.named(kind, name))), "")
         if not title.strip():
-            # Cut rows are read to their end before a command counts: one may be the prompt.
-            for ends.head in beginnings:
-                if title := _first_prompt(ends.head):
-                    break
+            title, is_prompt = _first_prompt(head)
+            if is_prompt:
+                if not (head.first("cwd") and _created(head)):
+                    ends.head = next(beginnings, head)
             else:
-                last = ends.named("last-prompt", "lastPrompt")
-                title = _first_prompt(ends.head) or ("" if last.startswith("/") else last)
+                # Cut rows are read to their end before a command counts: one may be the prompt.
+                for ends.head in beginnings:
+                    title, _ = _first_prompt(ends.head)
+                    if title:
+                        break
+                else:
+                    last = ends.named("last-prompt", "lastPrompt")
+                    title = title or ("" if last.startswith("/") else last)
     finally:
         os.close(descriptor)
     if not title.strip() and not _is_answered(ends.head):
         _refuse_long(path, size)
         return None
-    created = (times.native(row.get("timestamp")) for row in ends.head.rows("timestamp"))
     return NativeSession(
         id=path.stem,
         file=path,
-        cwd=ends.first("cwd") or "",
+        cwd=ends.first("cwd"),
         title=_one_line(title),
         branch=ends.last("gitBranch"),
-        created=next((moment for moment in created if moment is not None), None),
+        created=_created(ends.head),
         modified=times.of_file(status.st_mtime),
         size=size,
     )
+
+
+def _created(head: _Part) -> str | None:
+    """Return the time of the first row that has a valid one."""
+    moments = (times.native(row.get("timestamp")) for row in head.rows("timestamp"))
+    return next((moment for moment in moments if moment is not None), None)
 
 
 def _is_chained(part: _Part) -> bool:
@@ -282,8 +295,11 @@ def _is_sidechain(head: _Part) -> bool:
     return False
 
 
-def _first_prompt(head: _Part) -> str:
-    """Return the first prompt; failing that the first command that is no `_OWN_COMMANDS`."""
+def _first_prompt(head: _Part) -> tuple[str, bool]:
+    """Return the first prompt; failing that the first command that is no `_OWN_COMMANDS`.
+
+    The second value is whether it is a prompt.
+    """
     command, caveat = "", None
     for row in head.rows("user"):
         if row.get("type") != "user" or row.get("isSidechain") is True:
@@ -298,11 +314,11 @@ def _first_prompt(head: _Part) -> str:
         if speaker.is_person:
             for _, typed in divided:
                 if typed.strip():
-                    return typed.strip()
+                    return typed.strip(), True
         elif speaker is COMMAND and not command:
             typed = command_text(texts[0])
             command = "" if typed.split(" ", 1)[0] in _OWN_COMMANDS else typed
-    return command
+    return command, False
 
 
 def _is_answered(head: _Part) -> bool:
@@ -384,8 +400,9 @@ def sessions(storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
     for folder in _projects(storage, refuse):
         for name in names_in(folder, refuse):
             if _is_session(name):
+                path = folder / name
                 try:
-                    dated.append(((folder / name).stat().st_mtime_ns, folder / name))
+                    dated.append((path.stat().st_mtime_ns, path))
                 except OSError as error:
                     refuse(error)
     for _, path in sorted(dated, reverse=True):
