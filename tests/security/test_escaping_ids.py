@@ -102,7 +102,7 @@ def test_a_hostile_option_is_text_or_refused(arena: Arena, option: str) -> None:
     assert {path.name for path in arena.base.iterdir()} <= {"home", "work", "outside", "root"}
     if arena.root.exists():
         assert {path.name for path in arena.root.iterdir()} == {
-            "agents", "agentsdir.json", ".gitignore", ".lock"
+            "agents", "agentsdir.json", ".gitignore", ".lock", "index.jsonl"
         }  # fmt: skip
         names = [path.name for path in (arena.root / "agents").iterdir()]
         assert all(24 <= len(name) <= 32 and name.isalnum() and name.isascii() for name in names)
