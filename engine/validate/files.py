@@ -101,7 +101,12 @@ class CheckCounts:
 
 def check_entry(path: Path, name: str, *, modes: bool, folder: bool) -> Iterator[Finding]:
     """Check the type of an entry and, with `modes`, its permissions."""
-    status = path.lstat()
+    yield from _check_status(path.lstat(), name, modes=modes, folder=folder)
+
+
+def _check_status(
+    status: os.stat_result, name: str, *, modes: bool, folder: bool
+) -> Iterator[Finding]:
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(status.st_mode):
         wanted = "folder" if folder else "regular file"
         kind = "link" if stat.S_ISLNK(status.st_mode) else "other thing"
@@ -179,15 +184,19 @@ class AgentCheck:
     def _entries(self) -> Iterator[Finding]:
         yield from check_entry(self._paths.folder, self._name, modes=self._modes, folder=True)
         for entry in _sorted(self._paths.folder):
-            path, name = Path(entry.path), self._in(entry.name)
+            name = self._in(entry.name)
             if entry.name.startswith(TEMPORARY):
                 yield Finding("leftover", name, "a writer that died left it; nothing needs it")
             elif entry.name in FOLDERS:
-                yield from check_entry(path, name, modes=self._modes, folder=True)
-                if entry.name == "transcripts" and not path.is_symlink() and path.is_dir():
-                    yield from self._tree(path)
+                yield from self._entry(entry, name, folder=True)
+                if entry.name == "transcripts" and entry.is_dir(follow_symlinks=False):
+                    yield from self._tree(Path(entry.path))
             elif entry.name in FILES or not entry.is_dir(follow_symlinks=False):
-                yield from check_entry(path, name, modes=self._modes, folder=False)
+                yield from self._entry(entry, name, folder=False)
+
+    def _entry(self, entry: os.DirEntry[str], name: str, *, folder: bool) -> Iterator[Finding]:
+        status = entry.stat(follow_symlinks=False)
+        yield from _check_status(status, name, modes=self._modes, folder=folder)
 
     def _tree(self, top: Path) -> Iterator[Finding]:
         """Check the entries below transcripts/, and collect the files; links are not followed."""
@@ -200,16 +209,16 @@ class AgentCheck:
                 folders.pop()
                 continue
             native = f"{inside}{entry.name}"
-            path, name = Path(entry.path), self._in(f"transcripts/{native}")
+            name = self._in(f"transcripts/{native}")
             is_folder = entry.is_dir(follow_symlinks=False)
             if entry.name.startswith(TEMPORARY):
                 yield Finding("leftover", name, "a writer that died left it; nothing needs it")
                 continue
-            yield from check_entry(path, name, modes=self._modes, folder=is_folder)
+            yield from self._entry(entry, name, folder=is_folder)
             if is_folder:
-                folders.append((native + "/", iter(_sorted(path))))
+                folders.append((native + "/", iter(_sorted(Path(entry.path)))))
             elif entry.is_file(follow_symlinks=False) and native != "manifest.json":
-                self._stored[native] = path
+                self._stored[native] = Path(entry.path)
 
     def _missing(self, state: AgentState | None) -> Iterator[Finding]:
         files = self._derived

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _COMPACT = orjson.OPT_STRICT_INTEGER
 _LINE = orjson.OPT_STRICT_INTEGER | orjson.OPT_APPEND_NEWLINE
 _INDENTED = orjson.OPT_STRICT_INTEGER | orjson.OPT_INDENT_2
+_LINE_FORMS = (_COMPACT, _INDENTED)
+_DOCUMENT_FORMS = (_INDENTED, _COMPACT)
 _BRANCHED = ("event", "block", "stream-event", "script-line", "descriptor", "history-entry")
 NOTHING: Any = object()
 _MARKED = {
@@ -120,7 +122,7 @@ def decode(piece: JSONText, findings: list[Finding], *, document: bool) -> Any:
         # Where the flaws of such a text stand is not worth the time that a search would take.
         findings.append(piece.finding("too-deep", f"nests deeper than {jsontext.MAX_DEPTH} levels"))
         return value
-    if not _is_canonical(value, piece.data):
+    if not _is_canonical(value, piece.data, _DOCUMENT_FORMS if document else _LINE_FORMS):
         for place in places.flaws(piece.data):
             reason = (
                 "the key stands in its object twice"
@@ -143,13 +145,15 @@ def breaches(kind: str, value: Any, piece: JSONText) -> list[Finding]:
     return [piece.finding("schema", f"{label}: {v.reason}", v.pointer) for v in violations]
 
 
-def _is_canonical(value: Any, data: bytes) -> bool:
-    """Tell whether `data` is how we would write `value`: then no reader can see it otherwise."""
+def _is_canonical(value: Any, data: bytes, forms: tuple[int, int]) -> bool:
+    """Tell whether `data` is how we would write `value`: then no reader can see it otherwise.
+
+    Args:
+        forms: options of the two forms that we write, the likelier one first.
+    """
     body = data.removesuffix(b"\n")
     try:
-        return body == orjson.dumps(value, option=_COMPACT) or (
-            body == orjson.dumps(value, option=_INDENTED)
-        )
+        return any(body == orjson.dumps(value, option=form) for form in forms)
     except TypeError:  # a big integer, or deeper than orjson writes
         return False
 
