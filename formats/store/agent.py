@@ -199,15 +199,24 @@ def _cached(paths: AgentPaths) -> AgentState | None:
 def current_document(paths: AgentPaths) -> dict[str, Any] | None:
     """Return what state.json says where it is level with the log; None where that must be folded.
 
-    It equals ``read_agent(paths).state.to_json()``, and there are no findings. Its digest is
-    checked, and that the log has its size and its last line. Raises nothing.
+    It equals ``read_agent(paths).state.to_json()`` with its digest, and there are no findings. The
+    digest is checked, and that the log has its size and its last line. Raises `MemoryError`.
     """
-    folder = str(paths.folder)  # thousands of agents are listed: no `Path` for each of their files
+    # Thousands of agents are listed: no `Path` and no buffered stream for each of their files.
+    folder = str(paths.folder)
     try:
-        document = derived.document_from_bytes(read_bytes(f"{folder}/state.json", MAX_DOCUMENT))
+        document = derived.document_from_bytes(_read_at_once(f"{folder}/state.json"))
         return document if _is_level(f"{folder}/events.jsonl", document) else None
     except (FileNotFoundError, Invalid, OSError, *BROKEN):
         return None
+
+
+def _read_at_once(path: str) -> bytes:
+    descriptor = open_plain(path)
+    try:
+        return os.read(descriptor, min(os.fstat(descriptor).st_size, MAX_DOCUMENT))
+    finally:
+        os.close(descriptor)
 
 
 def _is_level(path: str, document: dict[str, Any]) -> bool:

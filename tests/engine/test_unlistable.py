@@ -204,12 +204,13 @@ def test_a_log_that_the_disk_does_not_give_back_hides_no_other_agent(
     """The row has the reason that the system gave."""
     found = [stage.new(name=one) for one in "abc"]
     agents = sorted(paths.id for paths in found)
+    (stage.root / "agents" / agents[0] / "state.json").unlink()  # so that its log is folded
     opened = os.fdopen
 
-    def broken(descriptor: int, *how: Any) -> Any:
+    def broken(descriptor: int, *how: Any, **more: Any) -> Any:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.parent.name != agents[0]:
-            return opened(descriptor, *how)
+            return opened(descriptor, *how, **more)
         os.close(descriptor)
         return BrokenFile()
 
