@@ -26,7 +26,7 @@ from agentsdir.formats.blocks import (
 from agentsdir.formats.findings import Drifts
 from agentsdir.formats.jsontext import CONTAINERS, deeper_than
 from agentsdir.formats.rows import Tally
-from agentsdir.formats.source import LineSpool, lengthened
+from agentsdir.formats.source import LineSpool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -92,7 +92,7 @@ class BlockSink(Protocol):
 # it, the final token count). So blocks are written once, as they come, into a spool; what becomes
 # known afterwards is kept apart as a suffix and joined on the way out. One decode of the input,
 # memory independent of its size, and no second look at a file that a client may be writing. Most of
-# it becomes known within some rows: then the spool holds the line still, and it is written whole.
+# it becomes known within some rows: so the last blocks are held back, and are written whole.
 
 DROPPED = -1
 # Where foreign values of any depth can stand: by block type, and in what comes late.
@@ -100,6 +100,11 @@ _NESTED = {kind: row.nested for kind, row in BLOCKS.items() if row.nested}
 _LATE = frozenset(name for names in _NESTED.values() for name in names)
 # What a live block says from the start although a reader learns it later.
 _UNTIL_KNOWN = {kind: row.until_known for kind, row in BLOCKS.items()}
+# What comes late for each call and each message, soon after its block. Any encoder takes it.
+_SOON = frozenset({"status", "usage"})
+# How many blocks, and about how many bytes of them, are held back.
+HELD = 16
+HELD_BYTES = 1024 * 1024
 _DEEPEST = jsontext.MAX_DEPTH - 1  # the block itself is a level
 
 
@@ -200,6 +205,12 @@ class ParseSink:
         self.conversations: dict[str, Conversation] = {}
         self.client_version: str | None = None
         self._spool = LineSpool()
+        # How many blocks are in the spool, the blocks after them, and what came soon for some of
+        # these, by handle.
+        self._spooled = 0
+        self._held: list[Block] = []
+        self._held_bytes = 0
+        self._soon: dict[int, dict[str, Any]] = {}
         self._late: dict[int, bytes] = {}
         self._superseded: dict[int, str] = {}
         self._rewritten: dict[int, bytes] = {}
@@ -215,45 +226,71 @@ class ParseSink:
         """Append a block; return its handle for `amend`, `DROPPED` for an unwanted hidden one."""
         if "hidden" in block and block["hidden"] and not self.wants_hidden:
             return DROPPED
-        kind = block["type"]
-        try:
-            line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
-        except TypeError:
-            line = _encode_lossy(block)
-        for name in _NESTED.get(kind, ()):
-            value = block.get(name)
-            if type(value) in CONTAINERS and deeper_than(value, _DEEPEST):
-                line = _encode_lossy(block)
-        self._spool.add(line)
-        key = (block["conversationId"], kind)
+        key = block["conversationId"], block["type"]
         number = self._kinds.get(key)
         if number is None:
             self.conversation(key[0])
             number = self._kinds[key] = len(self._kinds)
         handles = self._kind_of
         handles.append(number)
+        held = self._held
+        held.append(block)
+        source = block.get("source")
+        if source is not None:
+            self._held_bytes += source["length"] or 0
+        if self._held_bytes > HELD_BYTES:
+            self._write(len(held))
+        elif len(held) >= HELD:
+            self._write(len(held) - HELD // 2)
         return len(handles) - 1
+
+    def _write(self, count: int) -> None:
+        """Encode the first blocks that are held back."""
+        held, soon = self._held, self._soon
+        dumps, newline = orjson.dumps, orjson.OPT_APPEND_NEWLINE
+        lines: list[bytes] = []
+        for handle, block in enumerate(held[:count], self._spooled):
+            late = soon.pop(handle, None) if soon else None
+            try:
+                line = dumps(block if late is None else {**block, **late}, None, newline)
+            except TypeError:
+                line = _lossy_with(block, late)
+            for name in _NESTED.get(block["type"], ()):
+                if type(block.get(name)) in CONTAINERS and deeper_than(block[name], _DEEPEST):
+                    line = _lossy_with(block, late)
+            lines.append(line)
+        self._spool.add(*lines)
+        self._spooled += len(lines)
+        del held[:count]
+        self._held_bytes = 0  # of those that are left, which is little
 
     def amend(self, handle: int, **late: Any) -> None:
         """State fields of a block that were unknown when it was added, each at most once."""
         if handle == DROPPED or not late:
             return
-        fields = b"," + _encode_late(late)[1:-1]
-        if handle in self._rewritten or not self._spool.lengthen(handle, fields):
-            self._late[handle] = self._late.get(handle, b"") + fields
+        if handle >= self._spooled and _SOON.issuperset(late):
+            if handle in self._soon:
+                self._soon[handle].update(late)
+            else:
+                self._soon[handle] = late
+            return
+        self._write(len(self._held))
+        self._late[handle] = self._late.get(handle, b"") + _as_fields(late)
 
     def retract(self, handle: int, name: str) -> None:
         """Take back a field that `amend` stated."""
         if handle == DROPPED:
             return
+        if handle >= self._spooled:
+            late = self._soon.pop(handle)
+            del late[name]
+            if late:
+                self._soon[handle] = late
+            return
         block = orjson.loads(self._line(handle))
         del block[name]
         self._late.pop(handle, None)
-        self._replace(handle, orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE))
-
-    def _replace(self, handle: int, line: bytes) -> None:
-        if handle in self._rewritten or not self._spool.replace(handle, line):
-            self._rewritten[handle] = line
+        self._rewritten[handle] = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
 
     def supersede(self, handle: int, reason: str) -> None:
         """Mark a block as replaced, for a reason in kebab-case; the first reason counts."""
@@ -262,6 +299,7 @@ class ParseSink:
 
     def reword(self, handle: int, kind: str, content: str) -> bool:
         """Give a block of type `kind` other words; return False if it is none or has them."""
+        self._write(len(self._held))
         block = orjson.loads(self._rewritten.get(handle) or self._spool.line(handle))
         if block["type"] != kind or block["content"] == content:
             return False
@@ -270,7 +308,7 @@ class ParseSink:
             line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
         except TypeError:
             line = _encode_lossy(block)
-        self._replace(handle, line)
+        self._rewritten[handle] = line
         return True
 
     def arrange(self, runs: Iterable[range]) -> None:
@@ -332,6 +370,7 @@ class ParseSink:
         Args:
             runs: of handles; all blocks by default.
         """
+        self._write(len(self._held))
         pieces = self._spool.pieces
         changed = sorted({*self._late, *self._superseded, *self._rewritten})
         for run in self._shown() if runs is None else runs:
@@ -342,14 +381,14 @@ class ParseSink:
                 if handle not in self._superseded:
                     yield self._line(handle)
                 elif view == "all":
-                    yield lengthened(self._line(handle), b',"superseded":true')
+                    yield _lengthened(self._line(handle), {"superseded": True})
                 start = handle + 1
             yield from pieces(start, run.stop)
 
     def _line(self, handle: int) -> bytes:
         line = self._rewritten.get(handle) or self._spool.line(handle)
         fields = self._late.get(handle)
-        return line if fields is None else lengthened(line, fields)
+        return line if fields is None else _joined(line, fields)
 
     def lines(self, view: View = "live") -> Iterator[bytes]:
         """Yield each block of the view as one line of JSON, LF included."""
@@ -446,6 +485,25 @@ def _is_too_deep(block: Block, names: Iterable[str]) -> bool:
         if type(value) in CONTAINERS and deeper_than(value, _DEEPEST):
             return True
     return False
+
+
+def _lossy_with(block: Block, late: dict[str, Any] | None) -> bytes:
+    line = _encode_lossy(block)
+    return line if late is None else _lengthened(line, late)
+
+
+def _lengthened(line: bytes, late: dict[str, Any]) -> bytes:
+    """Return a line whose object has further fields at its end."""
+    return _joined(line, _as_fields(late))
+
+
+def _joined(line: bytes, fields: bytes) -> bytes:
+    # Joined, so that a line of any length is copied once.
+    return b"".join((memoryview(line)[:-2], fields, b"}\n"))
+
+
+def _as_fields(late: dict[str, Any]) -> bytes:
+    return b"," + _encode_late(late)[1:-1]
 
 
 def _encode_late(late: dict[str, Any]) -> bytes:

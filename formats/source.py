@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Scratch bytes: in memory while they are few, in an unlinked file from there on.
 
 CHUNK = 1024 * 1024
-LIMIT = 16 * CHUNK
+LIMIT = 8 * CHUNK
 GATHERED = 512  # pieces per system call; POSIX allows 1024
 
 
@@ -95,10 +95,7 @@ class _Unclosing(io.BufferedReader):
 
 
 class LineSpool:
-    """Lines of JSON, written one by one and read back in order, any number of times.
-
-    The last ones are held as they came, up to a MiB of them. Until a line is stored, it can still
-    be lengthened or replaced.
+    """Lines, written one by one and read back in order, any number of times.
 
     Args:
         limit: how many bytes to keep in memory; the lines after that go to the scratch file.
@@ -121,30 +118,12 @@ class LineSpool:
         """Return how many lines there are."""
         return len(self._ends) + len(self._held)
 
-    def add(self, line: bytes) -> None:
-        """Append a line, its LF included. Raises `AgentsdirError` when the disk refuses."""
-        self._held.append(line)
-        self._size += len(line)
+    def add(self, *lines: bytes) -> None:
+        """Append lines, each with its LF. Raises `AgentsdirError` when the disk refuses."""
+        self._held += lines
+        self._size += sum(map(len, lines))
         if self._size > CHUNK:
             self._store()
-
-    def replace(self, number: int, line: bytes) -> bool:
-        """Put `line` in the place of a line that is still held; return False for a stored one."""
-        at = number - len(self._ends)
-        if at < 0:
-            return False
-        self._size += len(line) - len(self._held[at])
-        self._held[at] = line
-        return True
-
-    def lengthen(self, number: int, fields: bytes) -> bool:
-        """Put further fields at the end of the object in a line; return False for a stored one."""
-        at = number - len(self._ends)
-        if at < 0:
-            return False
-        self._held[at] = lengthened(self._held[at], fields)
-        self._size += len(fields)
-        return True
 
     def _store(self) -> None:
         held, begin = self._held, self._offsets[-1]
@@ -184,12 +163,6 @@ class LineSpool:
     def line(self, number: int) -> bytes:
         """Return one line."""
         return next(self.pieces(number, number + 1))
-
-
-def lengthened(line: bytes, fields: bytes) -> bytes:
-    """Return a line of JSON whose object has further fields at its end; they begin with a comma."""
-    # Joined, so that a line of any length is copied once.
-    return b"".join((memoryview(line)[:-2], fields, b"}\n"))
 
 
 # A record that is kept: its bytes, or its offset and length in the scratch file.

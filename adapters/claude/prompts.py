@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 # How long a tool took, under its several names, and how many milliseconds are in one.
 _DURATIONS = {"durationMs": 1, "totalDurationMs": 1, "durationSeconds": 1000}
+_DURATION_NAMES = frozenset(_DURATIONS)
 _ATTACHED = frozenset({"image", "document", "search_result"})
 
 
@@ -258,7 +259,7 @@ def _result(
 
 
 def _duration(details: dict[str, Any]) -> int | None:
-    if _DURATIONS.keys().isdisjoint(details):
+    if _DURATION_NAMES.isdisjoint(details):
         return None
     for name, unit in _DURATIONS.items():
         spent = details.get(name)

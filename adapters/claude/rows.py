@@ -40,7 +40,7 @@ from agentsdir.adapters.claude.tree import ANSWER, FILLER, NOTED, PLAIN, PROMPT,
 from agentsdir.formats import times
 from agentsdir.formats.blocks import MAIN
 from agentsdir.formats.findings import Finding
-from agentsdir.formats.ids import short_hash
+from agentsdir.formats.ids import short_hash, stand_in
 from agentsdir.formats.rows import read_rows
 from agentsdir.formats.sink import DROPPED, ParseSink
 
@@ -685,22 +685,25 @@ class TranscriptParser:
         uuid = value.get("uuid")
         if type(uuid) is not str or len(uuid) != 36 or not uuid.isascii():
             uuid = identifier(uuid)
+        key = None if uuid is None else stand_in(uuid)
         tree = self.tree
         thread = self._thread
-        if uuid is not None and uuid in tree.numbers:
+        if key is not None and key in tree.numbers:
+            number = tree.numbers[key]
             if thread is not None:
-                tree.begin_again(uuid)
+                tree.begin_again(number)
             self.emitter.log(self._context(row, value, None, thread or MAIN), 0, row.value)
-            if self._reword(value, tree.blocks_of(uuid)):
+            if self._reword(value, tree.blocks_of(number)):
                 self.reason = "rewritten"
             return FOLDED
-        if thread is None and self.subagents.rows and uuid in self.subagents.rows:
-            self.subagents.copied_early = True
-        # A compaction's or a forked agent's file begins with rows of the thread that it reads.
-        if thread is not None and uuid is not None and self.subagents.is_copy(uuid, self._file):
-            self.reason = "copy"
-            return FOLDED
-        if thread is None:
+        if thread is not None:
+            # A compaction's or a forked agent's file begins with rows of the thread that it reads.
+            if key is not None and self.subagents.is_copy(key, self._file):
+                self.reason = "copy"
+                return FOLDED
+        else:
+            if self.subagents.rows and key in self.subagents.rows:
+                self.subagents.copied_early = True
             if value.get("isSidechain") is True:
                 thread = self._sidechain(value, uuid, row)
             elif "parentToolUseID" in value and kind != "progress":
@@ -724,10 +727,11 @@ class TranscriptParser:
         elif self.mark == PLAIN and kind != "user":
             self.mark = NOTED
         if thread is MAIN:
-            self.answers = self.answers or (outcome == PARSED and kind == "assistant")
-            tree.add(uuid, row, self.mark, context.session, emitter.first, emitter.count)
+            if outcome == PARSED and kind == "assistant":
+                self.answers = True
+            tree.add(key, row, self.mark, context.session, emitter.first, emitter.count)
         else:
-            tree.add_aside(uuid, emitter.first, emitter.count)
+            tree.add_aside(key, emitter.first, emitter.count)
         return outcome
 
     def _reword(self, value: dict[str, Any], handles: range) -> bool:
@@ -768,7 +772,7 @@ class TranscriptParser:
             if isinstance(leaf, str):
                 self.tree.name_leaf(leaf)
         elif kind == "summary" and isinstance(value.get("leafUuid"), str):
-            if value["leafUuid"] in self.tree.numbers:  # else it is an older file's
+            if self.tree.number_of(value["leafUuid"]) is not None:  # else it is an older file's
                 self.tree.name_leaf(value["leafUuid"])
             self.tokens.note_unseen_request()
         elif kind == "cost-state":
@@ -795,7 +799,7 @@ class TranscriptParser:
     def _name_aside(self, value: dict[str, Any]) -> str | None:
         """Return the uuid of a row outside the chain, unless blocks are named by it already."""
         uuid = identifier(value.get("uuid"))
-        if uuid is None or uuid in self._aside or uuid in self.tree.numbers:
+        if uuid is None or uuid in self._aside or self.tree.number_of(uuid) is not None:
             return None
         self._aside.add(uuid)
         return uuid

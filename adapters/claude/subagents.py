@@ -198,9 +198,10 @@ class Subagents:
         self.threads: dict[str, SubagentThread] = {}
         # Whether something changed since the last `state`.
         self.changed = False
-        # The rows of the main transcript by uuid, and the file of each row of a subagent's.
-        self.main_rows: Collection[str] = ()
-        self.rows: dict[str, str] = {}
+        # The rows of the main transcript, and the file of each row of a subagent's, by the uuid's
+        # `stand_in`.
+        self.main_rows: Collection[int] = ()
+        self.rows: dict[int, str] = {}
         # Whether the main transcript had a row after a subagent's file that copied it.
         self.copied_early = False
         self._calls: dict[tuple[str, str], AgentCall] = {}
@@ -211,9 +212,9 @@ class Subagents:
         self._named: list[tuple[str, str, str]] = []
         self._notices: list[Notice] = []
 
-    def is_copy(self, uuid: str, file: str) -> bool:
+    def is_copy(self, key: int, file: str) -> bool:
         """Tell whether a row of a subagent's file is also in another file of the session."""
-        return uuid in self.main_rows or self.rows.setdefault(uuid, file) != file
+        return key in self.main_rows or self.rows.setdefault(key, file) != file
 
     def opened(self, context: RowContext, tool_use_id: str, given: dict[str, Any]) -> AgentCall:
         """Note a call of the agent tool; the caller sets its handle."""

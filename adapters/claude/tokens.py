@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from agentsdir.adapters.claude.shapes import count, mapping, text
@@ -51,8 +51,8 @@ class _Record(NamedTuple):
     conversation: int
     handle: int
     lineage: int
-    final: int
-    stated: int
+    final: bool
+    stated: bool
     sent: int
     got: int
     read: int
@@ -60,7 +60,7 @@ class _Record(NamedTuple):
     thought: int
 
 
-_WIDTH = len(_Record._fields)
+_RECORD = Struct("=iqq??5q")
 
 
 class _Message:
@@ -89,15 +89,15 @@ class _Sum:
         self.thought: int | None = None
         self.final = True
 
-    def add(self, spent: Usage) -> None:
-        """Add one message's usage."""
-        self.sent += spent["inputTokens"]
-        self.got += spent["outputTokens"]
-        self.read += spent["cacheReadTokens"]
-        self.wrote += spent["cacheWriteTokens"]
-        if "thinkingTokens" in spent:
-            self.thought = (self.thought or 0) + spent["thinkingTokens"]
-        self.final = self.final and spent["exact"]
+    def add(self, sent: int, got: int, read: int, wrote: int, thought: int, *, final: bool) -> None:
+        """Add one message's counts."""
+        self.sent += sent
+        self.got += got
+        self.read += read
+        self.wrote += wrote
+        if thought != _UNKNOWN:
+            self.thought = (self.thought or 0) + thought
+        self.final = self.final and final
 
     def usage(self) -> Usage:
         """Return the sum."""
@@ -113,9 +113,9 @@ class FileUsage:
     """
 
     def __init__(self) -> None:
-        # Of the messages by number, each a `_Record`; the number of each id, by `stand_in`; and the
-        # names of the conversations.
-        self._records = array("q")
+        # Of the messages by number, each a packed `_Record`; the number of each id, by `stand_in`;
+        # and the numbers of the conversations, by name.
+        self._records = bytearray()
         self._numbers: dict[int, int] = {}
         self._conversations: dict[str, int] = {}
         self._latest: _Message | None = None
@@ -190,7 +190,7 @@ class FileUsage:
         if known is None:
             return
         counts = known.counts if known.raw is None else _counts(known.raw)
-        stated = 0
+        stated = False
         if (
             self._early is not None
             and self._results is None
@@ -198,10 +198,15 @@ class FileUsage:
             and known.handle not in self._unsettled
         ):
             self._early.amend(known.handle, usage=_usage(counts, final=known.final))
-            stated = 1
-        fields = known.conversation, known.handle, known.lineage, known.final, stated, *counts
-        at = known.number * _WIDTH
-        self._records[at : at + _WIDTH] = array("q", fields)
+            stated = True
+        record = _RECORD.pack(
+            known.conversation, known.handle, known.lineage, known.final, stated, *counts
+        )
+        at = known.number * _RECORD.size
+        if at == len(self._records):
+            self._records += record
+        else:
+            self._records[at : at + _RECORD.size] = record
         self._latest = None
 
     def _reopen(self, name: str, number: int) -> _Message:
@@ -210,13 +215,13 @@ class FileUsage:
         if record.stated and self._early is not None:
             self._early.retract(record.handle, "usage")
         known = _Message(name, number, record.conversation, record.lineage)
-        known.handle, known.final = record.handle, bool(record.final)
+        known.handle, known.final = record.handle, record.final
         counts = record[-5:]
         known.counts = _UNCOUNTED if counts == _UNCOUNTED else counts
         return known
 
     def _record(self, number: int) -> _Record:
-        return _Record(*self._records[number * _WIDTH : (number + 1) * _WIDTH])
+        return _Record._make(_RECORD.unpack_from(self._records, number * _RECORD.size))
 
     def note_prompt(self) -> None:
         """Note a prompt."""
@@ -276,7 +281,9 @@ class FileUsage:
         later = _Sum()
         self._keep_latest()
         names = list(self._conversations)
-        for number, record in enumerate(map(self._record, range(self._messages))):
+        # From this message on, only the rows say what was used.
+        uncovered = self._messages if self._own is None else self._counted
+        for number, record in enumerate(map(_Record._make, _RECORD.iter_unpack(self._records))):
             conversation = names[record.conversation]
             if self._results is not None and conversation == main:
                 if record.stated and self._early is not None:
@@ -289,14 +296,13 @@ class FileUsage:
             if counts == _UNCOUNTED:
                 total.final = later.final = False  # tokens were used, but not counted
                 continue
-            spent = _usage(counts, final=bool(record.final))
             if not record.stated:
-                sink.amend(record.handle, usage=spent)
-            total.add(spent)
-            if number >= self._counted:
-                later.add(spent)
+                sink.amend(record.handle, usage=_usage(counts, final=record.final))
+            total.add(*counts, final=record.final)
+            if number >= uncovered:
+                later.add(*counts, final=record.final)
             if sink.messages is not None and record.lineage:
-                sink.messages.add(record.lineage, spent)
+                sink.messages.add(record.lineage, _usage(counts, final=record.final))
         if self._results is not None:
             sink.use(main, self._results)
         for conversation, total in sums.items():
@@ -333,7 +339,7 @@ def _by_model(models: dict[str, Any], *, final: bool) -> Usage:
     for spent in map(mapping, models.values()):
         *counts, thought = map(spent.get, _OWN_NAMES)
         sent, got, read, wrote = map(count, counts)
-        total.add(_usage((sent, got, read, wrote, _thinking(thought)), final=final))
+        total.add(sent, got, read, wrote, _thinking(thought), final=final)
     total.final = final
     return total.usage()
 
@@ -385,14 +391,13 @@ def message_usage(raw: dict[str, Any], *, final: bool) -> Usage:
 
 def _counts(raw: dict[str, Any]) -> _Counts:
     """Return the counts of the API as whole numbers."""
-    get = raw.get
-    details = get("output_tokens_details")
+    details = raw.get("output_tokens_details")
     return (
-        count(get("input_tokens")),
-        count(get("output_tokens")),
-        count(get("cache_read_input_tokens")),
-        count(get("cache_creation_input_tokens")),
-        _thinking(details.get("thinking_tokens")) if type(details) is dict else _UNKNOWN,
+        count(raw.get("input_tokens")),
+        count(raw.get("output_tokens")),
+        count(raw.get("cache_read_input_tokens")),
+        count(raw.get("cache_creation_input_tokens")),
+        _UNKNOWN if type(details) is not dict else _thinking(details.get("thinking_tokens")),
     )
 
 

@@ -16,6 +16,7 @@ from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentsdir.formats.findings import Finding
+from agentsdir.formats.ids import stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,14 +45,18 @@ class _MissingParent(NamedTuple):
 class Tree:
     """Rows of one file by uuid, and the branches of its main thread.
 
-    A row costs a dictionary entry and five numbers, whatever its size.
+    A row costs a dictionary entry and six numbers, whatever its size.
     """
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        # Per row four numbers: its parent and its group, its first block and how many it has.
-        self._rows = array("l")
+        # The number of each row by its uuid's `stand_in`.
+        self.numbers: dict[int, int] = {}
+        # Per row: its kind, its parent and its group, its first block and how many it has.
         self._kinds = bytearray()
+        self._parents = array("i")
+        self._groups = array("i")
+        self._firsts = array("i")
+        self._counts = array("i")
         # Per group: the group it hangs from, and the row of its prompt.
         self._above: list[int] = []
         self._prompts: list[int] = []
@@ -81,73 +86,90 @@ class Tree:
         if row != _NONE and count:
             self._attached.append((row, first, count))
 
-    def add_aside(self, uuid: str | None, first: int, count: int) -> None:
+    def number_of(self, uuid: str) -> int | None:
+        """Return the number of a row, None for one that was not read."""
+        return self.numbers.get(stand_in(uuid))
+
+    def add_aside(self, key: int | None, first: int, count: int) -> None:
         """Register a row of another thread, so that its repetition is recognised."""
-        if uuid is not None:
-            self.numbers[uuid] = len(self._kinds)
+        if key is not None:
+            self.numbers[key] = len(self._kinds)
         self._kinds.append(ASIDE)
-        self._rows.extend((_NONE, _NONE, first, count))
+        self._parents.append(_NONE)
+        self._groups.append(_NONE)
+        self._firsts.append(first)
+        self._counts.append(count)
 
-    def blocks_of(self, uuid: str) -> range:
-        """Return the handles of the blocks of a row that was read."""
-        first, count = self._rows[4 * self.numbers[uuid] + 2 : 4 * self.numbers[uuid] + 4]
-        return range(first, first + count)
+    def blocks_of(self, row: int) -> range:
+        """Return the handles of the blocks of a row, by its number."""
+        first = self._firsts[row]
+        return range(first, first + self._counts[row])
 
-    def begin_again(self, uuid: str) -> None:
+    def begin_again(self, row: int) -> None:
         """Take the repetition of a row of a subagent's file.
 
         A subagent that is sent to the background is started again from its prompt, the first row:
         what it did before is a broken attempt.
         """
-        if self.numbers[uuid] == 0:
+        if row == 0:
             self._broken = range(1, len(self._kinds))
 
     def add(
-        self, uuid: str | None, row: Row, kind: int, session: str, first: int, count: int
+        self, key: int | None, row: Row, kind: int, session: str, first: int, count: int
     ) -> None:
-        """Place a main-thread row that gave `count` blocks from handle `first` on."""
-        value = row.value
+        """Place a main-thread row that gave `count` blocks from handle `first` on.
+
+        `key` is the `stand_in` of its uuid.
+        """
+        value, kinds = row.value, self._kinds
+        number = len(kinds)
         named = value.get("parentUuid")
         bridge = self._last_main
         parent = bridge
         if isinstance(named, str):
-            known = self.numbers.get(named)
-            if known is None or named == uuid:
-                place = _MissingParent(len(self._kinds), named, row.line, row.offset, row.length)
+            known = self.numbers.get(stand_in(named))
+            if known is None:
+                place = _MissingParent(number, named, row.line, row.offset, row.length)
                 self._missing_parents.append(place)
-            elif self._kinds[known] != ASIDE:
+            elif kinds[known] != ASIDE:
                 parent = known
         elif bridge != _NONE and "parentUuid" in value:
             # A compaction starts a new chain below the old one; anything else that has no
             # parent although a chain exists shows that this writer keeps none.
             logical = value.get("logicalParentUuid")
             if isinstance(logical, str):
-                parent = self.numbers.get(logical, bridge)
+                parent = self.numbers.get(stand_in(logical), bridge)
             elif kind not in _OPENING and value.get("subtype") != "compact_boundary":
                 self._loose = True
-        group = self._rows[4 * parent + 1] if parent != _NONE else _NONE
-        if kind == NOTED and value.get("subtype") == "compact_boundary" and bridge != _NONE:
-            self._compacted.append((group, self._rows[4 * bridge + 1]))
-        if kind in _OPENING:
+        group = self._groups[parent] if parent != _NONE else _NONE
+        if kind == ANSWER:
+            pass  # as most are
+        elif kind == PLAIN:
+            if self._hangs_beside_prompt(parent):
+                # The result of a call that was interrupted for a prompt that waited: the client
+                # had sent that prompt, and its answer hangs from the result.
+                self._absorbed.append(len(self._prompts) - 1)
+        elif kind in _OPENING:
             if named is None and "parentUuid" in value:
                 self._roots.append((len(self._prompts), group, session))
                 group = _NONE
             self._above.append(group)
-            self._prompts.append(len(self._kinds))
+            self._prompts.append(number)
             group = len(self._prompts) - 1
         elif kind == FILLER:
-            self._fillers.append(len(self._kinds))
-        elif kind == PLAIN and self._hangs_beside_prompt(parent):
-            # The result of a call that was interrupted for a prompt that waited: the client had
-            # sent that prompt, and its answer hangs from the result.
-            self._absorbed.append(len(self._prompts) - 1)
-        number = self._last_main = len(self._kinds)
+            self._fillers.append(number)
+        elif kind == NOTED and value.get("subtype") == "compact_boundary" and bridge != _NONE:
+            self._compacted.append((group, self._groups[bridge]))
+        self._last_main = number
         if kind != NOTED:
             self._newest = number
-        if uuid is not None:
-            self.numbers[uuid] = number
-        self._kinds.append(kind)
-        self._rows.extend((parent, group, first, count))
+        if key is not None:
+            self.numbers[key] = number
+        kinds.append(kind)
+        self._parents.append(parent)
+        self._groups.append(group)
+        self._firsts.append(first)
+        self._counts.append(count)
 
     def _hangs_beside_prompt(self, parent: int) -> bool:
         newest = self._newest
@@ -155,7 +177,7 @@ class Tree:
             newest != _NONE
             and parent != _NONE
             and self._kinds[newest] == PROMPT
-            and self._rows[4 * newest] == parent
+            and self._parents[newest] == parent
         )
 
     def name_leaf(self, uuid: str) -> None:
@@ -169,15 +191,16 @@ class Tree:
     def superseded(self) -> Iterator[tuple[int, str]]:
         """Yield the handle of each block that the client left, and why: the first reason counts."""
         for uuid in self._replaced:
-            if uuid in self.numbers:
-                yield from self._blocks(self.numbers[uuid], "replaced")
+            row = self.number_of(uuid)
+            if row is not None:
+                yield from self._blocks(row, "replaced")
         for row in self._broken:
             yield from self._blocks(row, "broken-attempt")
         self._settle_roots()
         leaf = self._leaf_row()
         if leaf == _NONE:
             return
-        off = self._replaced_groups(self._rows[4 * leaf + 1])
+        off = self._replaced_groups(self._groups[leaf])
         gone: set[int] = set()
         if self._fillers:
             path = self._path(leaf)
@@ -185,34 +208,33 @@ class Tree:
             self._keep_fallen(off, path)
         if not gone and not any(off):
             return
-        for row, group in enumerate(self._rows[1::4]):
+        for row, group in enumerate(self._groups):
             if group != _NONE and off[group]:
                 yield from self._blocks(row, "rewind")
             elif row in gone:
                 yield from self._blocks(row, "overtaken")
         for row, first, count in self._attached:
-            group = self._rows[4 * row + 1]
+            group = self._groups[row]
             if (group != _NONE and off[group]) or row in gone:
                 reason = "overtaken" if row in gone else "rewind"
                 yield from ((handle, reason) for handle in range(first, first + count))
 
     def _blocks(self, row: int, reason: str) -> Iterator[tuple[int, str]]:
-        first, count = self._rows[4 * row + 2 : 4 * row + 4]
-        return ((handle, reason) for handle in range(first, first + count))
+        return ((handle, reason) for handle in self.blocks_of(row))
 
     def findings(self, file: str) -> Iterator[Finding]:
         """Yield what is wrong with the parents that rows name."""
         ahead: list[_MissingParent] = []
         for entry in self._missing_parents:
-            if entry.parent in self.numbers:
+            if self.number_of(entry.parent) is not None:
                 ahead.append(entry)
                 continue
             message = f"parent {entry.parent} is not in the file; joined to the row before"
             yield Finding("missing-parent", file, message, entry.line, entry.offset, entry.length)
         # Only a parent further down can close a circle.
-        parents = self._rows[::4]
+        parents = self._parents[:]
         for entry in ahead:
-            parents[entry.row] = self.numbers[entry.parent]
+            parents[entry.row] = self.numbers[stand_in(entry.parent)]
         for entry in ahead:
             if _is_cycle(parents, entry.row):
                 message = f"the row is its own ancestor through {entry.parent}"
@@ -234,12 +256,12 @@ class Tree:
             return _NONE
         last = self._prompts[-1]
         if self._leaf is not None:
-            leaf = self.numbers.get(self._leaf[0])
+            leaf = self.number_of(self._leaf[0])
             # A prompt written after the note was made, and after the leaf, is newer than both.
             if leaf is not None and last <= max(leaf, self._leaf[1] - 1):
                 return leaf
         # Clients continue from the newest row, unless it came late above the last prompt.
-        group, of_newest = len(self._prompts) - 1, self._rows[4 * self._newest + 1]
+        group, of_newest = len(self._prompts) - 1, self._groups[self._newest]
         while group > of_newest:
             group = self._above[group]
         return last if group == of_newest else self._newest
@@ -269,7 +291,7 @@ class Tree:
             group = self._above[group]
 
     def _path(self, leaf: int) -> set[int]:
-        parents = self._rows[::4]
+        parents = self._parents
         path: set[int] = set()
         row = leaf
         while row != _NONE:
@@ -279,20 +301,20 @@ class Tree:
 
     def _keep_fallen(self, off: list[bool], path: set[int]) -> None:
         """Keep commands that fell off the chain: a resuming client hangs its filler above them."""
-        forks = {self._rows[4 * filler]: filler for filler in self._fillers if filler in path}
+        forks = {self._parents[filler]: filler for filler in self._fillers if filler in path}
         for group, prompt in enumerate(self._prompts):
             if not off[group] or self._kinds[prompt] != COMMAND:
                 continue
             row = prompt
             while row != _NONE and row not in path:
-                row = self._rows[4 * row]
+                row = self._parents[row]
             above = self._above[group]
             if prompt < forks.get(row, _NONE) and (above == _NONE or not off[above]):
                 off[group] = False
 
     def _overtaken(self, path: set[int]) -> set[int]:
         """Return the rows of answers that a second client, resuming meanwhile, did not see."""
-        parents = self._rows[::4]
+        parents = self._parents
         forks = {parents[filler]: filler for filler in self._fillers if filler in path}
         gone: set[int] = set()
         for row, parent in enumerate(parents):

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from claude_support import call, lines, parse, reader, row, said, user
+from claude_support import call, lines, parse, reader, result, row, said, user
 
+from agentsdir.formats import sink as sink_module
 from agentsdir.formats.blocks import add_usage, no_usage
 from agentsdir.formats.sink import ParseSink
 from agentsdir.formats.source import Source
@@ -178,3 +179,52 @@ def test_the_tokens_of_a_message_without_a_visible_part_stand_on_a_hidden_block(
     sink = parse(lines(user("u1", None, "go"), said("a1", "u1")), hidden=True)
     spent = [b["usage"]["totalTokens"] for b in sink.blocks("all") if "usage" in b]
     assert sum(spent) == sink.usage()["totalTokens"] == 3
+
+
+def test_the_usage_of_a_message_moves_with_a_row_that_comes_after_others() -> None:
+    """Two messages alternate: each has its counts once, on its last block, after its status."""
+    sink = parse(
+        lines(
+            said("a1", None, "x", id="m1", usage=_usage(1)),
+            said("b1", "a1", call("t1"), id="m2", usage=_usage(2)),
+            user("r1", "b1", [result("t1")]),
+            said("a2", "r1", "y", id="m1", usage=_usage(3)),
+            said("b2", "a2", call("t2"), id="m2", usage=_usage(4)),
+            said("c1", "b2", "z", id="m3", usage=_usage(5)),
+            user("r2", "c1", [result("t2")]),
+        )
+    )
+    blocks = {block["id"]: block for block in sink.blocks()}
+    counted = {name: b["usage"]["outputTokens"] for name, b in blocks.items() if "usage" in b}
+    assert counted == {"a2:0": 3, "b2:0": 4, "c1:0": 5}
+    # Also where the result came when the next message had begun.
+    assert list(blocks["b2:0"])[-2:] == ["status", "usage"]
+    assert sink.usage()["outputTokens"] == 12
+
+
+def test_results_after_rows_take_the_place_of_their_counts() -> None:
+    """Lines of stdout that were saved as a file: no message has counts of its own then."""
+    rows = [said("a1", None, "x", usage=_usage(1)), said("a2", "a1", "y", usage=_usage(2))]
+    done = {"type": "result", "subtype": "success", "session_id": "s", "usage": _usage(9)}
+    sink = parse(lines(*rows, done))
+    assert not [block for block in sink.blocks() if "usage" in block]
+    assert sink.conversations["main"].usage["outputTokens"] == 9
+
+
+@pytest.mark.parametrize("held", [1, 2, 5])
+def test_counts_are_on_the_same_blocks_however_many_are_held_back(
+    held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known of a block when it is written, and what comes later, give the same line."""
+    rows = []
+    for turn in range(12):
+        rows += [
+            user(f"u{turn}", f"e{turn - 1}" if turn else None, "hello"),
+            said(f"c{turn}", f"u{turn}", call(f"t{turn}"), id=f"m{turn % 5}", usage=_usage(turn)),
+            said(f"d{turn}", f"c{turn}", "text", id=f"n{turn}", usage=_usage(turn)),
+            user(f"r{turn}", f"d{turn}", [result(f"t{turn - 1}")]),
+            said(f"e{turn}", f"r{turn}", "text", id=f"m{turn % 3}", usage=_usage(100 + turn)),
+        ]
+    whole = list(parse(lines(*rows)).lines())
+    monkeypatch.setattr(sink_module, "HELD", held)
+    assert list(parse(lines(*rows)).lines()) == whole

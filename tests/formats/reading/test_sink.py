@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.formats import sink as sink_module
 from agentsdir.formats import source as spool_module
 from agentsdir.formats.blocks import usage
 from agentsdir.formats.findings import Finding
@@ -184,48 +185,40 @@ def test_a_spool_gives_back_any_run_of_lines(
     assert [spool.line(number) for number in range(len(given))] == given
 
 
-@pytest.mark.parametrize("limit", [0, 1000])
-def test_a_line_of_a_spool_can_be_changed_until_it_is_stored(
-    limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The lines after it stand where they then end."""
-    monkeypatch.setattr(spool_module, "CHUNK", 30)
-    spool = LineSpool(limit)
-    for name in ("a", "b", "c"):
-        spool.add(b'{"n":"%s"}\n' % name.encode())
-    assert spool.lengthen(1, b',"late":1')
-    assert spool.replace(0, b"{}\n")
-    spool.add(b'{"n":"d"}\n')
-    assert not spool.lengthen(1, b',"late":2')
-    assert not spool.replace(0, b"[]\n")
-    assert spool.line(1) == b'{"n":"b","late":1}\n'
-    assert b"".join(spool.pieces()) == b'{}\n{"n":"b","late":1}\n{"n":"c"}\n{"n":"d"}\n'
-
-
-@pytest.mark.parametrize("chunk", [1, 100, 100_000])
-def test_what_comes_late_is_the_same_for_blocks_at_hand_and_for_stored_ones(
-    chunk: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("held", [1, 2, 3, 100])
+@pytest.mark.parametrize("limit", [0, 25, 10**6])
+def test_what_comes_late_is_the_same_for_blocks_held_back_and_for_written_ones(
+    held: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fields stand in the order in which they were stated, and may be taken back."""
-    monkeypatch.setattr(spool_module, "CHUNK", chunk)
+    monkeypatch.setattr(sink_module, "HELD", held)
+    monkeypatch.setattr(sink_module, "HELD_BYTES", limit)
+    source = {"file": "f", "line": 1, "offset": 0, "length": 10}
     sink = ParseSink()
-    first, second = sink.add(block("1")), sink.add(block("2"))
-    sink.amend(first, status="success")
+    first, second = sink.add(block("1", source=source)), sink.add(block("2"))
+    third = sink.add(block("\udc80", source=source))
+    for handle in (first, third):
+        sink.amend(handle, status="success")
     sink.amend(second, usage=usage(1, 2))
-    sink.add(block("3", "x" * 50))
-    assert sink.reword(first, "assistant_text", "other words")
+    sink.add(block("4", "x" * 50))
     sink.retract(second, "usage")
+    assert sink.reword(first, "assistant_text", "other words")
     sink.amend(second, durationMs=5)
-    sink.amend(first, usage=usage(3, 4))
+    for handle in (first, third):
+        sink.amend(handle, usage=usage(3, 4))
     sink.supersede(second, "rewind")
 
+    late = {"status": "success", "usage": usage(3, 4)}
     assert list(sink.blocks("all")) == [
-        block("1", "other words") | {"status": "success", "usage": usage(3, 4)},
+        block("1", "other words", source=source) | late,
         block("2") | {"durationMs": 5, "superseded": True},
-        block("3", "x" * 50),
+        block("\ufffd", source=source) | {"lossy": ["lone-surrogate"]} | late,
+        block("4", "x" * 50),
     ]
-    assert list(next(sink.blocks("all")))[-2:] == ["status", "usage"]
-    assert ids(sink) == ["1", "3"]
+    shown = list(sink.blocks("all"))
+    assert list(shown[0])[-2:] == ["status", "usage"]
+    assert list(shown[2])[-3:] == ["lossy", "status", "usage"]
+    assert ids(sink) == ["1", "\ufffd", "4"]
 
 
 def test_arranged_blocks_are_shown_in_their_order_and_no_others() -> None:
