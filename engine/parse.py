@@ -226,7 +226,12 @@ def session_name(found: FoundSession) -> str:
 
 
 def parse_all(
-    found: Sequence[FoundSession], report: ParseReport, *, hidden: bool, jobs: int = 1
+    found: Sequence[FoundSession],
+    report: ParseReport,
+    *,
+    hidden: bool,
+    jobs: int = 1,
+    note_done: Callable[[FoundSession], None] = lambda _: None,
 ) -> Generator[bytes, None, None]:
     """Yield every block of every session as a line of JSON, filling `report` on the way.
 
@@ -238,10 +243,11 @@ def parse_all(
         report: takes what was read of each.
         hidden: also yield blocks marked `hidden`.
         jobs: how many processes read; the result is the same for any number (`workers.deal`).
+        note_done: called with each session after its blocks.
     """
     alone = len(found) == 1
     read = partial(_read, view=report.view, hidden=hidden, apart=not alone)
-    with closing(workers.deal(found, read, size=_size, jobs=jobs)) as results:
+    with closing(workers.deal(found, read, size=size_of, jobs=jobs)) as results:
         for result in results:
             if result.error is None:
                 yield from result.pieces
@@ -251,6 +257,7 @@ def parse_all(
             else:
                 name = session_name(result.item)
                 report.add_finding(Finding("unreadable", name, result.error.message))
+            note_done(result.item)
             del result  # its session, before the next one fills the memory
 
 
@@ -263,7 +270,7 @@ def _read(
     return report.encode(), sink.pieces(view)
 
 
-def _size(found: FoundSession) -> int:
+def size_of(found: FoundSession) -> int:
     """Return how many bytes the files of a session have; of one that cannot be read, none."""
     total = 0
     for transcript in found.files.transcripts:

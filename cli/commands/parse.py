@@ -12,6 +12,7 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import json_text, note, note_drifts, print_lines
+from agentsdir.cli.progress import progress
 from agentsdir.cli.trust import check_trust
 from agentsdir.engine.follow import session_of_agent
 from agentsdir.engine.parse import (
@@ -21,6 +22,7 @@ from agentsdir.engine.parse import (
     is_native_reference,
     parse_all,
     recognises,
+    size_of,
     stores_of,
     walk,
 )
@@ -55,8 +57,14 @@ def parse(env: Environment, paths: Sequence[str], given: ParseOptions) -> int:
     """
     summary = ParseReport(given.view)
     found, failed = _find(env, paths, given.adapter, summary)
-    with closing(parse_all(found, summary, hidden=given.hidden, jobs=given.jobs)) as lines:
-        print_lines(env, lines)
+    with progress(env, sum(map(size_of, found)) if len(found) > 1 else 0) as advance:
+
+        def note_done(session: FoundSession) -> None:
+            advance(size_of(session))
+
+        lines = parse_all(found, summary, hidden=given.hidden, jobs=given.jobs, note_done=note_done)
+        with closing(lines):
+            print_lines(env, lines)
     env.stdout.flush()
     if given.adapter != "auto" and not (summary.has_blocks or summary.damaged):
         _check_adapter(found, given.adapter)
