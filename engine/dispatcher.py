@@ -253,7 +253,7 @@ class Dispatcher:
                 self._services.disk.synced_at_end(),
             ):
                 state = self._current(paths, held)
-                while own is None and any(m["messageId"] == message_id for m in state.pending):
+                while own is None and state.pending.has(message_id):
                     message = state.pending[0]
                     is_own = message["messageId"] == message_id
                     chosen = options if is_own else DISCARD_EVENTS
@@ -269,7 +269,7 @@ class Dispatcher:
             raise SlotsHeld(f"{error.message}; {queued}", hint=error.hint) from None
         except KeyboardInterrupt:
             with suppress(AgentsdirError):
-                if any(one["messageId"] == message_id for one in read_agent(paths).state.pending):
+                if read_agent(paths).state.pending.has(message_id):
                     self._services.notify_user(queued)
             raise
         self._remove_if_finished(paths, state)

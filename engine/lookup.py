@@ -469,7 +469,7 @@ def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
         "depth": _depth(paths, state),
         "children": [{"agentId": child, **said} for child, said in state.children.items()],
         "isAborted": bool(state.open_turn and state.open_turn["aborted"]),
-        "pending": state.pending,
+        "pending": list(state.pending),
         "undelivered": state.undelivered,
         "openTurn": state.open_turn,
         "transcripts": state.transcripts,

@@ -187,8 +187,7 @@ def title_of(content: list[dict[str, Any]]) -> str | None:
 
 
 def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
-    taken = set(_texts(data["message_ids"]))
-    state.pending = [m for m in state.pending if m["messageId"] not in taken]
+    state.pending = state.pending.without(_texts(data["message_ids"]))
     state.open_turn = {
         "turnId": data["turn_id"],
         "messageIds": data["message_ids"],
@@ -248,7 +247,7 @@ def _ended(state: AgentState, outcome: str) -> None:
 
 def _delivered(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     message = data["message_id"]
-    state.pending = [m for m in state.pending if m["messageId"] != message]
+    state.pending = state.pending.without([message])
     turn = state.open_turn
     if turn is not None and message in turn["messageIds"]:
         turn["messageIds"] = [m for m in turn["messageIds"] if m != message]

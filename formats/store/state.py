@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter, itemgetter
 from types import NoneType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from agentsdir.formats.blocks import COUNTED, no_usage
 from agentsdir.formats.errors import SessionStateError
 from agentsdir.formats.jsontext import MAX_INT
 from agentsdir.formats.store.log import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # The session record and its state machine (seed session-model).
 #
@@ -82,6 +86,42 @@ class Session:
         }
 
 
+class Inbox(list[dict[str, Any]]):
+    """Messages in their order. Whether one waits is known without a search.
+
+    Messages are added by `append`, and left out by `without`; nothing else changes it.
+    """
+
+    def __init__(self, messages: Iterable[dict[str, Any]] = ()) -> None:
+        super().__init__(messages)
+        # How many have an id: a foreign writer may have used one twice.
+        self._ids = Counter(message["messageId"] for message in self)
+
+    def append(self, message: dict[str, Any]) -> None:
+        """Add a message as the last one."""
+        super().append(message)
+        self._ids[message["messageId"]] += 1
+
+    def has(self, message_id: str) -> bool:
+        """Return whether a message with this id waits."""
+        return message_id in self._ids
+
+    def without(self, message_ids: Iterable[str]) -> Inbox:
+        """Return the messages that have none of these ids; often it is the first one that goes."""
+        gone = self._ids.keys() & message_ids
+        if not gone:
+            return self
+        left = Inbox()
+        if self[0]["messageId"] in gone and sum(self._ids[one] for one in gone) == 1:
+            left += self[1:]
+        else:
+            left += [message for message in self if message["messageId"] not in gone]
+        left._ids = self._ids.copy()
+        for message_id in gone:
+            del left._ids[message_id]
+        return left
+
+
 @dataclass(kw_only=True)
 class AgentState:
     """One agent as of `position` in its log.
@@ -107,7 +147,7 @@ class AgentState:
     cwd: str = ""
     title: str | None = None
     last_activity: str | None = None
-    pending: list[dict[str, Any]] = field(default_factory=list)
+    pending: Inbox = field(default_factory=Inbox)
     open_turn: dict[str, Any] | None = None
     transcripts: dict[str, dict[str, Any]] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
@@ -136,6 +176,7 @@ class AgentState:
         """Return state.json without its digest."""
         document = dict(zip(_KEYS, _read_all(self), strict=True))
         document["state"] = self.session.state.value
+        document["pending"] = list(self.pending)
         for key in _ONLY_IF_TRUE:
             if not document[key]:
                 del document[key]
@@ -155,6 +196,7 @@ class AgentState:
                 parts[owner][name] = document[key]
         session = parts["session"]
         session["state"] = SessionState(session["state"])
+        parts[""]["pending"] = Inbox(parts[""]["pending"])
         return cls(session=Session(**session), position=Position(**parts["position"]), **parts[""])
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from agentsdir.formats.blocks import usage
 from agentsdir.formats.store.log import Position
-from agentsdir.formats.store.state import COUNTERS, AgentState, Session, SessionState
+from agentsdir.formats.store.state import COUNTERS, AgentState, Inbox, Session, SessionState
 
 MESSAGE = {"messageId": "m", "sender": "cli", "kind": "user", "content": [{"type": "text"}]}
 TURN = {
@@ -59,3 +62,27 @@ def test_every_field_of_a_state_comes_back_from_state_json() -> None:
     assert AgentState.from_json(state.to_json()) == state
     blob = replace(state, session=replace(SESSION, provider_state=b"blob"))
     assert AgentState.from_json(blob.to_json()) == state
+
+
+@given(
+    st.lists(st.sampled_from("abcdef"), max_size=12),
+    st.lists(st.lists(st.sampled_from("abcdefg"), max_size=3) | st.sampled_from("abc"), max_size=8),
+)
+def test_an_inbox_is_a_list_that_is_not_searched(ids: list[str], steps: list[Any]) -> None:
+    """It holds what a list does from which messages are taken one by one, an id twice or not."""
+    inbox = Inbox({"messageId": one, "n": at} for at, one in enumerate(ids))
+    wanted = list(inbox)
+    for at, step in enumerate(steps):
+        before, held = inbox, list(inbox)
+        if isinstance(step, list):
+            inbox = inbox.without(step)
+            wanted = [message for message in wanted if message["messageId"] not in step]
+            assert before == held
+        else:
+            message = {"messageId": step, "n": len(ids) + at}
+            inbox.append(message)
+            wanted.append(message)
+        assert inbox == wanted
+        assert [inbox.has(one) for one in "abcdefg"] == [
+            any(message["messageId"] == one for message in wanted) for one in "abcdefg"
+        ]
