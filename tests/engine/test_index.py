@@ -349,6 +349,26 @@ def test_a_rename_that_dies_leaves_no_name_behind(
     assert find_agent(layout, "wolf").id == fox.id
 
 
+@pytest.mark.parametrize("durability", Durability.ALL)
+def test_a_new_name_is_durable_in_the_index_before_it_is_in_the_log(
+    stage: Any, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where anything is: else a power cut could leave the log's name without the index's."""
+    fox = stage.new(name="fox")
+    layout, synced, sync = Layout(stage.root), [], os.fsync
+
+    def seen(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    rename(stage.services._replace(disk=Disk(durability)), fox, "wolf")
+    expected = [] if durability == Durability.NEVER else ["index.jsonl", "events.jsonl"]
+    assert synced == expected
+    assert find_agent(layout, "wolf").id == fox.id
+    assert answers(layout) == searched(layout)
+
+
 def test_a_disk_that_takes_no_more_costs_the_index_and_nothing_else(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
